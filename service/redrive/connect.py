@@ -1,0 +1,166 @@
+"""Connections of our own processes, each with a bound on how long it may wait for the server.
+
+A server that stops answering without closing the connection (a frozen host, a black hole behind a proxy) would hold a
+blocking call for ever: keepalives do not see it when the proxy itself is alive. So every call runs under a deadline,
+and a watchdog thread shuts the socket of a call that is overdue; the call then fails like any cut connection.
+"""
+
+import contextlib
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from redrive.errors import SettingsError
+
+CALL_SECONDS = 15.0
+"""How long a call may take before its connection is given up."""
+
+SESSION_SETTINGS = {
+    "statement_timeout": "12s",
+    "lock_timeout": "8s",
+    "idle_in_transaction_session_timeout": "10s",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+    "client_encoding": "UTF8",
+    "jit": "off",
+}
+
+UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError)
+"""What a lost, refused or frozen connection raises; the outcome of its last statement is unknown."""
+
+TRY_AGAIN = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.DiskFull,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+"""The statement was rolled back whole and may be sent again."""
+
+
+def check_conninfo(url: str) -> str:
+    """Return a libpq URL or conninfo that parses.
+
+    Raises:
+        SettingsError: it does not; the text does not repeat it, it may hold a password.
+    """
+    if not url.strip():
+        msg = "REDRIVE_DATABASE_URL is empty; it must be a Postgres URL, e.g. postgresql://user@host/database"
+        raise SettingsError(msg)
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        msg = "REDRIVE_DATABASE_URL does not parse; it must be a Postgres URL, e.g. postgresql://user@host/database"
+        raise SettingsError(msg) from None
+    return url
+
+
+def connect(url: str, *, name: str = "redrive", **settings: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open an autocommit connection that works through PgBouncer in transaction mode too.
+
+    Statements are functions with plans of their own, so nothing is prepared on the client. The settings are sent as
+    statements and not as startup options, which PgBouncer refuses.
+    """
+    conn = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=None,
+        connect_timeout=10,
+        application_name=name,
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+        tcp_user_timeout=int(CALL_SECONDS * 1000),
+    )
+    chosen = SESSION_SETTINGS | settings
+    conn.execute("select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
+                 (list(chosen), list(chosen.values())))  # fmt: skip
+    return conn
+
+
+class Link:
+    """One connection that comes back: opened on first use, reopened after it was lost, bounded in every call.
+
+    Not thread-safe: one thread, one link. Only `shut` may come from another.
+    """
+
+    def __init__(self, url: str, name: str, **settings: str) -> None:
+        self._url = url
+        self._name = name
+        self._settings = settings
+        self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self.overdue_at = float("inf")
+
+    @property
+    def failures(self) -> int:
+        """Attempts to reach the server that failed in a row."""
+        return self._failures
+
+    @property
+    def retry_at(self) -> float:
+        """Monotonic instant before which nobody should try again."""
+        return self._retry_at
+
+    @contextlib.contextmanager
+    def use(self, bound: float = CALL_SECONDS) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """The open connection for one call of at most `bound` seconds. A lost one is dropped, and the error raised."""
+        self.overdue_at = time.monotonic() + bound
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = connect(self._url, name=self._name, **self._settings)
+            yield self._conn
+        except psycopg.Error as error:
+            if isinstance(error, (*UNREACHABLE, psycopg.errors.ReadOnlySqlTransaction)) and not (
+                isinstance(error, TRY_AGAIN) and error.sqlstate not in {None, "25006"}
+            ):
+                self._failures += 1
+                # Full jitter: a fleet that lost its database together must not come back together.
+                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0**self._failures))  # noqa: S311
+                self.close()
+            raise
+        else:
+            self._failures = 0
+        finally:
+            self.overdue_at = float("inf")
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                conn.close()
+
+    def shut(self) -> None:
+        """Break the socket under a call that hangs; from any thread."""
+        conn = self._conn
+        with contextlib.suppress(Exception):
+            if conn is not None:
+                with socket.socket(fileno=os.dup(conn.fileno())) as sock:
+                    sock.shutdown(socket.SHUT_RDWR)
+
+
+class Watchdog(threading.Thread):
+    """Shuts the links whose call is overdue."""
+
+    def __init__(self, *links: Link) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._links = links
+
+    def run(self) -> None:
+        """Look every half second, until the process ends."""
+        while True:
+            time.sleep(0.5)
+            now = time.monotonic()
+            for link in self._links:
+                if link.overdue_at < now:
+                    link.shut()

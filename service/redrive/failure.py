@@ -1,0 +1,160 @@
+"""Turn whatever a handler raised into a Failure that can be stored.
+
+The record of a failure is itself an input: an exception's __str__ may raise, recurse, return 200 MB or contain NUL,
+and a queue that cannot write the record down dies of it again and again. So nothing here calls str(error) bare,
+every size and depth is bounded, and the last rung of the ladder is a constant.
+"""
+
+import hashlib
+import re
+import sysconfig
+import traceback
+from types import TracebackType
+from typing import Any
+
+from redrive.categories import category_of, status_of
+from redrive.model import Category, Failure
+
+MAX_MESSAGE = 4_096
+MAX_FRAMES = 30
+MAX_CAUSES = 16
+MAX_CLASS_NAME = 200
+OWN_FRAMES_IN_FINGERPRINT = 3
+
+_LIBRARY_PATHS = tuple(
+    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+)
+_VARIABLE_PARTS = [
+    (re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
+    (re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"), "<text>"),
+    (re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
+    (re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
+    (re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
+    (re.compile(r"\b0x[0-9a-fA-F]{1,64}\b|\b(?=[0-9a-fA-F]{0,63}\d)[0-9a-fA-F]{8,64}\b"), "<hex>"),
+    (re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
+]
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def describe(error: BaseException, kind: str, **detail: Any) -> Failure:
+    """Record an exception that ended an attempt of a job of `kind`. Never raises; `detail` must be JSON."""
+    try:
+        return _describe(error, kind, detail)
+    except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
+        return made_up("UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind)
+
+
+def made_up(error_class: str, message: str, category: Category, kind: str, **detail: Any) -> Failure:
+    """Record a failure that no exception stands for: a killed process, a deadline, a job out of attempts."""
+    fingerprint = _hash(kind, error_class, normalise(message))
+    return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
+
+
+def safe_text(error: BaseException) -> str:
+    """`str(error)`, or a constant when that raises or returns something else."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
+        return "<its __str__ raised>"
+    return text if type(text) is str else "<its __str__ returned no text>"
+
+
+def clean(text: str, limit: int) -> str:
+    """Text that Postgres, a terminal and a log line can hold: no control characters, no surrogates, bounded."""
+    cut = text[: limit + 1]
+    cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", cut)
+    return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
+
+
+def normalise(message: str) -> str:
+    """A message without what differs from one job to the next: numbers, ids, quoted text, paths, addresses."""
+    text = message[:500]
+    for pattern, stand_in in _VARIABLE_PARTS:
+        text = pattern.sub(stand_in, text)
+    return text
+
+
+def class_name(error: BaseException) -> str:
+    """Module and name of an exception's class, bounded; builtins without their module."""
+    cls = type(error)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return clean(name, MAX_CLASS_NAME)
+
+
+def _describe(error: BaseException, kind: str, detail: dict[str, Any]) -> Failure:
+    message = clean(_message(error), MAX_MESSAGE)
+    frames = _frames(error.__traceback__)
+    own = [f"{f['module']}:{f['function']}" for f in frames if f["own"]][-OWN_FRAMES_IN_FINGERPRINT:]
+    causes = [
+        {"error_class": class_name(cause), "message": clean(_message(cause), MAX_MESSAGE)} for cause in _causes(error)
+    ]
+    status = status_of(error)
+    extra = {"stack": frames, "causes": causes} | ({} if status is None else {"status": status}) | detail
+    name = class_name(error)
+    fingerprint = _hash(kind, name, normalise(message), *own)
+    return Failure(name, message, category_of(error), fingerprint, extra, _retry_after(error))
+
+
+def _message(error: BaseException) -> str:
+    """The exception's text, without the values that drivers and validators put into it."""
+    diagnosis = getattr(error, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    if isinstance(primary, str):  # psycopg: DETAIL would print the row's values
+        constraint = getattr(diagnosis, "constraint_name", None)
+        return f"{primary} ({constraint})" if constraint and constraint not in primary else primary
+    errors = getattr(error, "errors", None)
+    if callable(errors) and type(error).__name__ == "ValidationError":
+        found: Any = errors(include_input=False, include_url=False, include_context=False)
+        return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
+    return safe_text(error)
+
+
+def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
+    """The innermost frames, outermost first: where, never with what values."""
+    found: list[dict[str, Any]] = []
+    for frame, line in traceback.walk_tb(trace):
+        module = str(frame.f_globals.get("__name__", "?"))
+        if module.partition(".")[0] == "redrive" and not module.startswith("redrive.demo"):
+            continue
+        path = frame.f_code.co_filename
+        found.append({
+            "file": clean(path, 200),
+            "line": line,
+            "function": clean(frame.f_code.co_name, 100),
+            "module": clean(module, 100),
+            "own": not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<"),
+        })
+        if len(found) > 4 * MAX_FRAMES:
+            del found[MAX_FRAMES : 2 * MAX_FRAMES]
+    return found[-MAX_FRAMES:]
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """What led to it: causes, contexts and the members of groups, each once, at most MAX_CAUSES."""
+    found: list[BaseException] = []
+    seen = {id(error)}
+    waiting = [error]
+    while waiting and len(found) < MAX_CAUSES:
+        current = waiting.pop(0)
+        context = None if current.__suppress_context__ else current.__context__
+        members = current.exceptions[:MAX_CAUSES] if isinstance(current, BaseExceptionGroup) else ()
+        for cause in (current.__cause__ or context, *members):
+            if isinstance(cause, BaseException) and id(cause) not in seen and len(found) < MAX_CAUSES:
+                seen.add(id(cause))
+                found.append(cause)
+                waiting.append(cause)
+    return found
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Seconds from a Retry-After header of the response the exception carries, or None."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    try:
+        value = headers.get("Retry-After")  # pyright: ignore[reportOptionalMemberAccess] # that is what the except is for
+        return min(max(float(value), 0.0), 7 * 86_400.0)
+    except Exception:  # noqa: BLE001 # any shape of headers, any text in them
+        return None
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

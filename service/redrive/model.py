@@ -1,0 +1,119 @@
+"""The words of the domain as values: what a job, a failure and the end of an attempt are."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Category(StrEnum):
+    """What sort of failure it was; it decides what happens next."""
+
+    TRANSIENT = "transient"
+    THROTTLED = "throttled"
+    INVALID = "invalid"
+    AUTH = "auth"
+    MISSING = "missing"
+    BUG = "bug"
+    LOST = "lost"
+    OTHER = "other"
+
+
+class Reason(StrEnum):
+    """Why a job died."""
+
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    NOT_RETRYABLE = "not_retryable"
+    SAME_FAILURE = "same_failure"
+    EXPIRED = "expired"
+    INVALID_PAYLOAD = "invalid_payload"
+    GAVE_UP = "gave_up"
+    KILLED_WORKER = "killed_worker"
+    UNKNOWN_KIND = "unknown_kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a decision about a claimed job needs to know of it.
+
+    `losses` counts the processes that died under it, `streak` its failures in a row with `fingerprint`,
+    `expires_in` the seconds left of its window (None: no window).
+    """
+
+    kind: str
+    attempt: int
+    max_attempts: int | None = None
+    losses: int = 0
+    streak: int = 0
+    fingerprint: str | None = None
+    expires_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is recorded of an attempt that went wrong: bounded, free of control characters, JSON throughout.
+
+    `retry_after`: seconds the other side asked us to wait, or None.
+    """
+
+    error_class: str
+    message: str
+    category: Category
+    fingerprint: str
+    detail: dict[str, Any] = field(default_factory=dict[str, Any])
+    retry_after: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The form that settle_v1 takes."""
+        return {
+            "error_class": self.error_class,
+            "message": self.message,
+            "category": str(self.category),
+            "fingerprint": self.fingerprint,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The work is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Run again `delay` seconds from now (the attempt counts) because of `failure`."""
+
+    delay: float
+    failure: Failure
+    losses: int = 0
+    refund: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the job back with its attempt refunded, to run at `at` or `delay` seconds from now."""
+
+    why: str
+    delay: float = 0.0
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Move the job to the dead letters."""
+
+    reason: Reason
+    failure: Failure
+    losses: int = 0
+    refund: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Cancel the job: it ends, and nothing is left of it."""
+
+    why: str
+
+
+Settlement = Complete | Again | Release | Bury | Drop
+"""How an attempt ends. The statement is `complete_v1` for Complete and `settle_v1` for all others."""

@@ -1,0 +1,128 @@
+"""When to try again and when to give up: the only place that decides it, and it is pure.
+
+A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which judges what the
+runner cannot: its own death.
+"""
+
+from dataclasses import dataclass
+
+from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
+from redrive.signals import Cancel, GiveUp, Retry, Seconds, Signal, Snooze, seconds
+
+MAX_EXPONENT = 62
+"""Past this, 2 ** n times any base is past any cap: the power is never computed (power(2, 2000) overflows)."""
+
+ONE_RETRY = 2
+"""Attempts for what seldom mends itself but sometimes does: a permission or a record that was about to appear."""
+
+CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
+AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
+RETRIED_FOREVER_ALIKE = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
+"""Categories in which the same failure again says nothing new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a kind of job is retried. Durations are timedeltas or seconds.
+
+    Args:
+        max_attempts: attempts in all, the first one included.
+        timeout: of one attempt; it is hard: a handler that ignores it is killed with its process.
+        backoff: the longest wait after the first failure; it doubles with each one (full jitter below it).
+        backoff_cap: the longest wait of all.
+        max_losses: processes that may die under a job before it is taken for their killer.
+        same_failure_limit: failures alike in a row, outside the transient categories, that end the retries early.
+    """
+
+    max_attempts: int = 5
+    timeout: Seconds = 300
+    backoff: Seconds = 2
+    backoff_cap: Seconds = 3600
+    max_losses: int = 3
+    same_failure_limit: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("max_attempts", "max_losses", "same_failure_limit"):
+            if getattr(self, name) < 1:
+                msg = f"Policy({name}={getattr(self, name)}): must be 1 or more"
+                raise ValueError(msg)
+        if not 0 < seconds(self.timeout) <= 7 * 86_400:
+            msg = f"Policy(timeout={self.timeout}): must lie above 0 and at most at 7 days"
+            raise ValueError(msg)
+        if not 0 <= seconds(self.backoff) <= seconds(self.backoff_cap) <= 366 * 86_400:
+            msg = f"Policy(backoff={self.backoff}, backoff_cap={self.backoff_cap}): must be 0 <= backoff <= cap <= 366 days"
+            raise ValueError(msg)
+
+
+def delay(policy: Policy, attempt: int, jitter: float) -> float:
+    """Seconds to wait after the `attempt`th attempt (from 1): full jitter, `jitter` in [0, 1) times the ceiling.
+
+    The ceiling doubles from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff And Jitter", 2015.
+    """
+    ceiling = min(seconds(policy.backoff_cap), seconds(policy.backoff) * 2.0 ** min(max(attempt - 1, 0), MAX_EXPONENT))
+    return ceiling * jitter
+
+
+def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Settlement:
+    """Choose how a failed attempt ends."""
+    limit = job.max_attempts or policy.max_attempts
+    if failure.category in AT_ONCE:
+        return Bury(AT_ONCE[failure.category], failure)
+    if job.attempt >= limit:
+        return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
+    if job.attempt >= CATEGORY_ATTEMPTS.get(failure.category, limit):
+        return Bury(Reason.NOT_RETRYABLE, failure)
+    alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
+    if alike >= policy.same_failure_limit and failure.category not in RETRIED_FOREVER_ALIKE:
+        return Bury(Reason.SAME_FAILURE, failure)
+    return _again_or_expired(job, failure, max(delay(policy, job.attempt, jitter), failure.retry_after or 0.0))
+
+
+def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float) -> Settlement:
+    """Choose how an attempt ends whose handler said so. `failure` is the signal as a record."""
+    match signal:
+        case Cancel():
+            return Drop(failure.message)
+        case GiveUp():
+            return Bury(Reason.GAVE_UP, failure)
+        case Snooze(until=float() as wait):
+            return Release("snoozed", delay=max(wait, 0.0))
+        case Snooze(until=at):
+            return Release("snoozed", at=at)  # pyright: ignore[reportArgumentType] # floats are matched above
+        case Retry(after=after):
+            if job.attempt >= (job.max_attempts or policy.max_attempts):
+                return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
+            wait = delay(policy, job.attempt, jitter) if after is None else max(after, 0.0)
+            return _again_or_expired(job, failure, wait)
+        case _:
+            return decide(job, failure, policy, jitter)
+
+
+def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> Settlement:
+    """Choose how an attempt ends whose process died.
+
+    `alone`: nothing else ran in it, so the job did it. Otherwise it is one suspect of several: it gets its attempt
+    back, and its loss makes it run alone next time. With one attempt only it must not start again either way.
+    """
+    losses = job.losses + 1
+    limit = job.max_attempts or policy.max_attempts
+    if losses >= policy.max_losses:
+        return Bury(Reason.KILLED_WORKER, failure, losses=1)
+    if job.attempt >= limit and (alone or limit == 1):
+        return Bury(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
+    return Again(0.0, failure, losses=1, refund=not alone)
+
+
+def spent(job: Claimed, policy: Policy) -> Reason | None:
+    """Say why a job just claimed must not start at all, or None."""
+    if job.expires_in is not None and job.expires_in <= 0:
+        return Reason.EXPIRED
+    if job.attempt > (job.max_attempts or policy.max_attempts):
+        return Reason.ATTEMPTS_EXHAUSTED
+    return None
+
+
+def _again_or_expired(job: Claimed, failure: Failure, wait: float) -> Settlement:
+    if job.expires_in is not None and wait >= job.expires_in:
+        return Bury(Reason.EXPIRED, failure)
+    return Again(wait, failure)

@@ -1,0 +1,100 @@
+-- take_chore: whoever moves the clock of a chore does it; no leader is elected.
+create or replace function redrive.take_chore_v1(chore text, every interval) returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with taken as (
+        update redrive.chores c set ran_at = clock_timestamp()
+        where c.name = (select o.name from redrive.chores o
+                        where o.name = chore and o.ran_at < clock_timestamp() - every for update skip locked)
+        returning 1)
+    select exists (select from taken)
+$$;
+
+-- fold: add the deltas to the tallies.
+create or replace function redrive.fold_v1() returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with moved as (delete from redrive.deltas returning queue, kind, event, reason, n),
+    added as (
+        insert into redrive.tallies as t (queue, kind, event, reason, n)
+        select queue, kind, event, reason, sum(n) from moved group by queue, kind, event, reason
+        order by queue, kind, event, reason
+        on conflict (queue, kind, event, reason) do update set n = t.n + excluded.n
+        returning 1)
+    select count(*)::int from moved
+$$;
+
+-- totals: every counter as it stands, exact in the snapshot of the caller.
+create or replace view redrive.totals as
+    select queue, kind, event, reason, sum(n)::bigint as n
+    from (select queue, kind, event, reason, n from redrive.tallies
+          union all
+          select queue, kind, event, reason, n from redrive.deltas) both_tables
+    group by queue, kind, event, reason;
+
+-- depths: what each queue holds, by arithmetic over the counters.
+-- Telling ready from scheduled needs a look at the jobs. Both looks stop at 10,000 rows a lane; the smaller side is
+-- counted and the other one is what is left, so both are exact unless both sides of one queue are larger than that.
+create or replace function redrive.depths_v1()
+returns table (queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
+               paused boolean, oldest_ready_seconds float8)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with sums as (
+        select t.queue,
+               sum(case when event in ('enqueued', 'redriven', 'adjusted') then n
+                        when event in ('completed', 'cancelled', 'dead') then -n else 0 end)::bigint as live,
+               sum(case when event = 'claimed' then n
+                        when event in ('completed', 'cancelled', 'dead', 'retried', 'released', 'rescued') then -n
+                        else 0 end)::bigint as running,
+               sum(case when event = 'dead' then n
+                        when event in ('redriven', 'dismissed', 'purged') then -n else 0 end)::bigint as dead
+        from redrive.totals t group by t.queue),
+    known as (
+        select s.queue, s.live, s.running, s.dead from sums s
+        union all
+        select q.queue, 0, 0, 0 from redrive.queues q where not exists (select from sums s where s.queue = q.queue)),
+    looked as (
+        select l.queue, sum(r.n) as ready, bool_or(r.n >= 10000) as ready_cut, min(r.oldest) as oldest,
+               sum(f.n) as scheduled, bool_or(f.n >= 10000) as scheduled_cut
+        from redrive.all_lanes_v1() l,
+        lateral (select count(*) as n, min(s.run_at) as oldest from (
+            select j.run_at from redrive.jobs j
+            where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
+              and j.run_at <= now() and j.worker is null
+            order by j.run_at limit 10000) s) r,
+        lateral (select count(*) as n from (
+            select from redrive.jobs j
+            where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
+              and j.run_at > now() and j.failed_at is null and j.worker is null
+            order by j.run_at limit 10000) s) f
+        group by l.queue),
+    split as (
+        select k.queue, k.live - k.running as waiting, k.running, k.dead,
+               coalesce(l.ready, 0) as ready, coalesce(l.ready_cut, false) as ready_cut, l.oldest,
+               coalesce(l.scheduled, 0) as scheduled, coalesce(l.scheduled_cut, false) as scheduled_cut,
+               (select count(*) from (
+                   select from redrive.jobs j
+                   where j.queue = k.queue and j.failed_at is not null and j.run_at > now() and j.worker is null
+                   limit 10000) r) as retrying
+        from known k left join looked l on l.queue = k.queue)
+    select s.queue,
+           case when s.ready_cut and not s.scheduled_cut
+                then greatest(s.waiting - s.scheduled - s.retrying, s.ready) else s.ready end::bigint,
+           case when s.scheduled_cut and not s.ready_cut
+                then greatest(s.waiting - s.ready - s.retrying, s.scheduled) else s.scheduled end::bigint,
+           s.retrying, greatest(s.running, 0), greatest(s.dead, 0),
+           exists (select from redrive.queues q where q.queue = s.queue and q.paused_at is not null),
+           coalesce(extract(epoch from clock_timestamp() - s.oldest)::float8, 0)
+    from split s
+    order by s.queue;
+end
+$$;

@@ -1,0 +1,61 @@
+-- purge: delete dead letters for good, one chunk, with their failures once no generation of the job is left.
+-- in:    ids and generations as selected, the states that may go
+-- out:   how many went
+-- locks: skip locked: what a redrive holds right now stays
+create or replace function redrive.purge_v1(ids bigint[], generations int[], states text[]) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    purged int;
+begin
+    with pick as materialized (
+        select d.id, d.redrives
+        from unnest(ids, generations) as v(id, redrives)
+        join redrive.dead_letters d on d.id = v.id and d.redrives = v.redrives
+        where d.state = any (states)
+        for update of d skip locked),
+    gone as (
+        delete from redrive.dead_letters d using pick p where d.id = p.id and d.redrives = p.redrives
+        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state),
+    forgotten as (
+        delete from redrive.failures f using gone g
+        where f.job = g.id
+          and not exists (select from redrive.jobs j where j.id = g.id)
+          and not exists (select from redrive.dead_letters d
+                          where d.id = g.id and not exists (select from pick p
+                                                            where p.id = d.id and p.redrives = d.redrives))),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason, count(*)
+        from gone group by queue, kind, state, reason)
+    select count(*) into purged from gone;
+    return purged;
+end
+$$;
+
+-- forget_completions: idempotency keys past their retention, in batches.
+create or replace function redrive.forget_completions_v1(older_than interval, batch int) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with gone as (
+        delete from redrive.completions c using (
+            select o.kind, o.key from redrive.completions o where o.at < clock_timestamp() - older_than
+            order by o.at limit batch for update skip locked) p
+        where c.kind = p.kind and c.key = p.key
+        returning 1)
+    select count(*)::int from gone
+$$;
+
+create or replace function redrive.record_audit_v1(actor text, action text, why text, n int, detail jsonb) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.audit (actor, action, why, n, detail) values (actor, action, why, n, detail)
+$$;

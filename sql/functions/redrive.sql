@@ -1,0 +1,124 @@
+-- redrive: put open dead letters back to work, one chunk of a campaign.
+-- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole schedule:
+--        the nth job runs at now + n / rate, so that the limit is a schedule and nothing has to throttle
+-- out:   id, blocked: null where it went back to work, else the cause
+--        not_open | succeeded | conflict | max_redrives
+-- locks: dead letters, ascending; a second operator waits and then finds them not open
+-- plan:  dead_letters_open_idx
+-- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
+create or replace function redrive.redrive_v1(
+    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
+returns table (id bigint, blocked text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with asked as materialized (
+        select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
+    pick as materialized (
+        select d.*, a.nth,
+               case when d.idempotency_key is not null and exists (
+                        select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)
+                        then 'succeeded'
+                    when d.redrives >= max_redrives then 'max_redrives' end as obstacle
+        from redrive.dead_letters d join asked a on d.id = a.id
+        where d.state = 'open'
+        order by d.id
+        for update of d),
+    back as (
+        insert into redrive.jobs (id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
+                                  expires_at, tenant, ordering_key, idempotency_key, headers, payload)
+        select p.id, p.queue, p.kind, clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
+               p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
+               -- the window it had from the start, counted anew
+               clock_timestamp() + (p.expires_at - p.created_at),
+               p.tenant, p.ordering_key, p.idempotency_key, p.headers, p.payload
+        from pick p where p.obstacle is null
+        order by p.id
+        on conflict do nothing
+        returning id),
+    verdict as materialized (
+        select p.id, p.redrives, p.queue, p.kind, p.reason,
+               case when b.id is not null then null else coalesce(p.obstacle, 'conflict') end as cause
+        from pick p left join back b on b.id = p.id),
+    marked as (
+        update redrive.dead_letters d
+        set state = case when v.cause is null then 'redriven' else d.state end,
+            settled_at = case when v.cause is null then clock_timestamp() end,
+            campaign = case when v.cause is null then redrive_v1.campaign else d.campaign end,
+            blocked = v.cause
+        from verdict v where d.id = v.id and d.redrives = v.redrives),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select v.queue, v.kind, 'redriven', v.reason, count(*) from verdict v where v.cause is null
+        group by v.queue, v.kind, v.reason)
+    select a.id, case when v.id is null then 'not_open' else v.cause end
+    from asked a left join verdict v on v.id = a.id;
+end
+$$;
+
+-- open_campaign / close_campaign: the record around the chunks.
+create or replace function redrive.open_campaign_v1(actor text, why text, filter jsonb, rate float8, matched int)
+returns bigint
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.campaigns (actor, why, filter, rate, matched)
+    values (actor, why, filter, rate, matched) returning id
+$$;
+
+create or replace function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with done as (
+        update redrive.campaigns c
+        set redriven = close_campaign_v1.redriven, blocked = close_campaign_v1.blocked, state = 'done'
+        where c.id = campaign
+        returning c.actor, c.why, c.filter)
+    insert into redrive.audit (actor, action, why, n, detail)
+    select actor, 'redrive', why, close_campaign_v1.redriven,
+           jsonb_build_object('campaign', campaign, 'filter', filter, 'blocked', close_campaign_v1.blocked)
+    from done
+$$;
+
+-- dismiss: these will not be fixed. note: what somebody found out. Both are audited.
+create or replace function redrive.dismiss_v1(ids bigint[], actor text, why text) returns setof bigint
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with gone as (
+        update redrive.dead_letters d
+        set state = 'dismissed', settled_at = clock_timestamp(),
+            notes = d.notes || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', why)
+        where d.id = any (ids) and d.state = 'open'
+        returning d.id, d.queue, d.kind, d.reason),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, 'dismissed', reason, count(*) from gone group by queue, kind, reason),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'dismiss', why, count(*), jsonb_build_object('ids', jsonb_agg(id)) from gone having count(*) > 0)
+    select id from gone
+$$;
+
+create or replace function redrive.note_v1(job bigint, actor text, text text) returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with noted as (
+        update redrive.dead_letters d
+        set notes = d.notes || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', text)
+        where d.id = job and d.redrives = (select max(o.redrives) from redrive.dead_letters o where o.id = job)
+        returning d.id),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'note', text, 1, jsonb_build_object('ids', jsonb_build_array(id)) from noted)
+    select exists (select from noted)
+$$;

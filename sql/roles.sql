@@ -1,0 +1,43 @@
+-- Who may do what. Run after every migration; the roles themselves are made by redrive migrate.
+-- Nobody but the owner can write a table: the functions above are the only way in.
+-- The one exception is COPY: a producer may insert the columns that enqueue would fill, and the same constraints hold.
+revoke all on all tables in schema redrive from public;
+revoke all on all functions in schema redrive from public;
+revoke all on schema redrive from public;
+alter default privileges in schema redrive revoke execute on functions from public;
+
+grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer;
+
+grant execute on function
+    redrive.payload_fault(jsonb),
+    redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
+    redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
+    redrive.enqueue_many_v1(jsonb)
+to redrive_producer, redrive_worker, redrive_operator;
+grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
+    on redrive.jobs to redrive_producer, redrive_worker, redrive_operator;
+
+grant execute on function
+    redrive.register_v1(text, text), redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
+    redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
+    redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
+    redrive.complete_v1(int[], bigint[], int[]), redrive.complete_in_transaction_v1(int, bigint, int),
+    redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
+    redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
+to redrive_worker;
+
+grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function redrive.depths_v1() to redrive_viewer, redrive_worker, redrive_operator;
+grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns
+    to redrive_viewer, redrive_worker, redrive_operator;
+
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.audit, redrive.completions
+    to redrive_operator;
+grant execute on function
+    redrive.redrive_v1(bigint[], bigint, float8, int, int),
+    redrive.open_campaign_v1(text, text, jsonb, float8, int), redrive.close_campaign_v1(bigint, int, jsonb),
+    redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
+    redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
+    redrive.record_audit_v1(text, text, text, int, jsonb),
+    redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text)
+to redrive_operator;
