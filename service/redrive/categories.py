@@ -10,7 +10,7 @@ BY_CLASS: dict[str, Category] = {
     # payloads that do not fit
     "pydantic_core._pydantic_core.ValidationError": Category.INVALID,
     "pydantic.ValidationError": Category.INVALID,
-    "msgspec.ValidationError": Category.INVALID,
+    "msgspec.DecodeError": Category.INVALID,
     "json.decoder.JSONDecodeError": Category.INVALID,
     "redrive.errors.InvalidJob": Category.INVALID,
     # waiting can help

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import psycopg
@@ -32,18 +33,31 @@ SESSION_SETTINGS = {
     "jit": "off",
 }
 
-UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError)
-"""What a lost, refused or frozen connection raises; the outcome of its last statement is unknown."""
 
-TRY_AGAIN = (
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.QueryCanceled,
-    psycopg.errors.DiskFull,
-    psycopg.errors.ReadOnlySqlTransaction,
-)
-"""The statement was rolled back whole and may be sent again."""
+class Trouble(Enum):
+    """What an error of the database means for the statement that met it."""
+
+    LOST = "the connection is gone, and whether the statement took effect is unknown"
+    AGAIN = "the statement was rolled back whole and may be sent again"
+    DATA = "something in the statement's values is not acceptable; sending it again cannot help"
+    FATAL = "a matter of configuration or a bug"
+
+
+_AGAIN = ("40", "53", "55P03", "57014")
+_DATA = ("22", "23", "54")
+_LOST = ("08", "57P", "25006", "25P03")
+
+
+def trouble(error: psycopg.Error) -> Trouble:
+    """Classify by SQLSTATE; a cut, refused or crashed connection has none."""
+    state = error.sqlstate
+    if state is None:
+        lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        return Trouble.LOST if lost else Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
+    for kind, prefixes in ((Trouble.LOST, _LOST), (Trouble.AGAIN, _AGAIN), (Trouble.DATA, _DATA)):
+        if state.startswith(prefixes):
+            return kind
+    return Trouble.FATAL
 
 
 def check_conninfo(url: str) -> str:
@@ -120,9 +134,7 @@ class Link:
                 self._conn = connect(self._url, name=self._name, **self._settings)
             yield self._conn
         except psycopg.Error as error:
-            if isinstance(error, (*UNREACHABLE, psycopg.errors.ReadOnlySqlTransaction)) and not (
-                isinstance(error, TRY_AGAIN) and error.sqlstate not in {None, "25006"}
-            ):
+            if trouble(error) is Trouble.LOST:
                 self._failures += 1
                 # Full jitter: a fleet that lost its database together must not come back together.
                 self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0**self._failures))  # noqa: S311

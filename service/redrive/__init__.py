@@ -1,0 +1,23 @@
+"""Redrive runs background jobs from Postgres, and gets the failed ones back to work safely."""
+
+from redrive.enqueue import enqueue, enqueue_many
+from redrive.errors import InvalidJob, RedriveError, StaleClaim
+from redrive.handlers import Handlers
+from redrive.job import Job
+from redrive.policy import Policy
+from redrive.signals import Cancel, GiveUp, Retry, Snooze
+
+__all__ = [
+    "Cancel",
+    "GiveUp",
+    "Handlers",
+    "InvalidJob",
+    "Job",
+    "Policy",
+    "RedriveError",
+    "Retry",
+    "Snooze",
+    "StaleClaim",
+    "enqueue",
+    "enqueue_many",
+]

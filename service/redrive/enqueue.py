@@ -1,0 +1,240 @@
+"""Add jobs, on the caller's own connection and inside the caller's own transaction."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from redrive import sql_drivers
+from redrive.errors import InvalidJob
+from redrive.limits import (
+    MAX_ATTEMPTS,
+    MAX_HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_PRIORITY,
+    check_instant,
+    check_name,
+    check_number,
+    check_text,
+    encode_object,
+)
+from redrive.signals import Seconds, seconds
+
+ENQUEUE = (
+    "select id, created, outcome from redrive.enqueue_v1(cast(%s as text), cast(cast(%s as text) as jsonb),"
+    " cast(%s as text), cast(%s as timestamptz), cast(%s as int), cast(%s as int), cast(%s as text), cast(%s as text),"
+    " cast(%s as text), cast(%s as float8) * interval '1 second', cast(cast(%s as text) as jsonb))"
+)
+ENQUEUE_MANY = "select coalesce(sum(created::int), 0) from redrive.enqueue_many_v1(cast(cast(%s as text) as jsonb))"
+COPY_COLUMNS = ("kind", "payload", "queue", "priority", "max_attempts", "headers")
+CHUNK = 5_000
+MAX_EXPIRES = 100 * 366 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of it. `outcome`: enqueued, or, for a key already taken, live or succeeded: `id` is that job's."""
+
+    id: int
+    created: bool
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that has been checked. JSON is text; `expires_in` is in seconds."""
+
+    kind: str
+    payload: str
+    queue: str
+    run_at: datetime | None
+    priority: int
+    max_attempts: int | None
+    idempotency_key: str | None
+    ordering_key: str | None
+    tenant: str | None
+    expires_in: float | None
+    headers: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether COPY can bring it: nothing in it needs the database to look at other jobs or at its clock."""
+        return (
+            self.run_at is None
+            and self.idempotency_key is None
+            and self.ordering_key is None
+            and self.tenant is None
+            and self.expires_in is None
+        )
+
+    def parameters(self) -> tuple[Any, ...]:
+        """In the order of enqueue_v1."""
+        return (self.kind, self.payload, self.queue, self.run_at, self.priority, self.max_attempts,
+                self.idempotency_key, self.ordering_key, self.tenant, self.expires_in, self.headers)  # fmt: skip
+
+    def fields(self) -> dict[str, Any]:
+        """As enqueue_many_v1 takes it."""
+        return {
+            "kind": self.kind,
+            "payload": msgspec.Raw(self.payload.encode()),
+            "queue": self.queue,
+            "run_at": self.run_at,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "idempotency_key": self.idempotency_key,
+            "ordering_key": self.ordering_key,
+            "tenant": self.tenant,
+            "expires_in": self.expires_in,
+            "headers": msgspec.Raw(self.headers.encode()),
+        }
+
+
+def check(  # noqa: PLR0913 # the fields of a job
+    kind: str,
+    payload: Any = None,
+    *,
+    queue: str = "default",
+    run_at: datetime | None = None,
+    priority: int = 0,
+    max_attempts: int | None = None,
+    idempotency_key: str | None = None,
+    ordering_key: str | None = None,
+    tenant: str | None = None,
+    expires_in: Seconds | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> NewJob:
+    """Check what `enqueue` takes. Raises InvalidJob with the path of what is wrong and the rule."""
+    window = None if expires_in is None else seconds(expires_in)
+    if window is not None and not 0.001 <= window <= MAX_EXPIRES:
+        path, rule = "expires_in", "must lie between 1 ms and 100 years"
+        raise InvalidJob(path, rule)
+    return NewJob(
+        kind=check_name("kind", kind),
+        payload=encode_object("payload", {} if payload is None else payload, MAX_PAYLOAD_BYTES),
+        queue=check_name("queue", queue),
+        run_at=check_instant("run_at", run_at),
+        priority=check_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
+        max_attempts=None if max_attempts is None else check_number("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
+        idempotency_key=check_text("idempotency_key", idempotency_key),
+        ordering_key=check_text("ordering_key", ordering_key),
+        tenant=check_text("tenant", tenant),
+        expires_in=window,
+        headers=encode_object("headers", headers or {}, MAX_HEADER_BYTES),
+    )
+
+
+def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
+    """Add one job in the transaction that is open on `conn`; it exists when that commits.
+
+    Args:
+        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an awaitable.
+        kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
+        payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
+        options: queue, run_at (aware datetime), priority (lower runs first), max_attempts, idempotency_key,
+            ordering_key, tenant, expires_in (seconds or timedelta), headers.
+
+    Returns:
+        the job's id (int); with an idempotency key that is taken, the id of the job that has it.
+
+    Raises:
+        InvalidJob: the job cannot be held; its `path` and `rule` say why. Nothing was sent.
+    """
+    return enqueue_reporting(conn, kind, payload, _finish=lambda found: found.id, **options)
+
+
+def enqueue_reporting(conn: Any, kind: str, payload: Any = None, *, _finish: Any = None, **options: Any) -> Any:
+    """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key otherwise."""
+    job = check(kind, payload, **options)
+
+    def finish(found: Any) -> Any:
+        report = Enqueued(*found)
+        return report if _finish is None else _finish(report)
+
+    return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
+
+
+def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
+    """Add many jobs in the transaction that is open on `conn`, by COPY where nothing needs to be looked up.
+
+    Args:
+        conn: as for `enqueue`.
+        jobs: mappings with `kind`, and what else `enqueue` takes under its name.
+
+    Returns:
+        how many were created (int), or an awaitable of it; a key already taken creates none.
+
+    Raises:
+        InvalidJob: a job cannot be held; its `path` starts with `jobs[n].`. Nothing was sent.
+    """
+    checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
+    plain = [job for job in checked if job.is_plain]
+    other = [job for job in checked if not job.is_plain]
+    family = sql_drivers.driver_of(conn)
+    if family == "psycopg":
+        _copy(conn, plain)
+        return len(plain) + sum(sql_drivers.scalar(conn, ENQUEUE_MANY, p, int) for p in _chunks(other))
+    if family == "psycopg async":
+        return _enqueue_many_async(conn, plain, other)
+    if family == "asyncpg":
+        return _enqueue_many_asyncpg(conn, plain, other)
+    if family == "sqlalchemy async":
+        return conn.run_sync(_through_function, checked)
+    return _through_function(conn, checked)
+
+
+def _check_nth(n: int, job: Mapping[str, Any]) -> NewJob:
+    try:
+        return check(**job)
+    except InvalidJob as error:
+        raise InvalidJob(f"jobs[{n}].{error.path}", error.rule) from None
+    except TypeError as error:
+        raise InvalidJob(f"jobs[{n}]", str(error).replace("check() ", "")) from None
+
+
+def _through_function(conn: Any, jobs: list[NewJob]) -> int:
+    return sum(sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int) for parameters in _chunks(jobs))
+
+
+def _chunks(jobs: list[NewJob]) -> Iterator[tuple[str]]:
+    rest = iter(jobs)
+    while chunk := list(islice(rest, CHUNK)):
+        yield (msgspec.json.encode([job.fields() for job in chunk]).decode(),)
+
+
+def _copy_row(job: NewJob) -> tuple[Any, ...]:
+    return (job.kind, job.payload, job.queue, job.priority, job.max_attempts, job.headers)
+
+
+_COPY = f"copy redrive.jobs ({', '.join(COPY_COLUMNS)}) from stdin"
+
+
+def _copy(conn: Any, jobs: list[NewJob]) -> None:
+    if jobs:
+        with conn.cursor() as cursor, cursor.copy(_COPY) as copy:
+            for job in jobs:
+                copy.write_row(_copy_row(job))
+
+
+async def _enqueue_many_async(conn: Any, plain: list[NewJob], other: list[NewJob]) -> int:
+    if plain:
+        async with conn.cursor() as cursor, cursor.copy(_COPY) as copy:
+            for job in plain:
+                await copy.write_row(_copy_row(job))
+    created = len(plain)
+    for parameters in _chunks(other):
+        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int)
+    return created
+
+
+async def _enqueue_many_asyncpg(conn: Any, plain: list[NewJob], other: list[NewJob]) -> int:
+    if plain:
+        await conn.copy_records_to_table(
+            "jobs", schema_name="redrive", columns=COPY_COLUMNS, records=map(_copy_row, plain)
+        )
+    created = len(plain)
+    for parameters in _chunks(other):
+        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int)
+    return created

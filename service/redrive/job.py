@@ -1,0 +1,81 @@
+"""What a handler is told of its job, and what it can do with it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from redrive import sql_drivers
+from redrive.errors import StaleClaim
+
+COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
+
+
+class Job:
+    """The job an attempt is for.
+
+    Attributes:
+        id: for life, through retries and redrives.
+        kind, queue: what it is, where it waited.
+        attempt: from 1; starts again at 1 after a redrive.
+        deliveries: how often it was ever claimed; only grows, so other systems can use it as a fencing token.
+        key: its idempotency key, or its id as text: the same for every attempt. Send it to whoever can deduplicate.
+        deadline: when this attempt will be stopped, UTC.
+        redrives: how often it came back from the dead letters.
+        tenant, headers: as enqueued.
+    """
+
+    __slots__ = ("_completed_on", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
+                 "queue", "redrives", "tenant")  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 # a record
+        self,
+        *,
+        id: int,  # noqa: A002 # its name everywhere
+        kind: str,
+        queue: str = "default",
+        attempt: int = 1,
+        deliveries: int = 1,
+        key: str | None = None,
+        deadline: datetime,
+        redrives: int = 0,
+        tenant: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        worker: int = 0,
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.queue = queue
+        self.attempt = attempt
+        self.deliveries = deliveries
+        self.key = key or str(id)
+        self.deadline = deadline
+        self.redrives = redrives
+        self.tenant = tenant
+        self.headers = dict(headers or {})
+        self._worker = worker
+        self._completed_on: Any = None
+
+    def complete(self, conn: Any) -> Any:
+        """Complete the job in the transaction that is open on `conn`: the handler's writes and the end of the job
+        commit together or not at all. Commit before the handler returns.
+
+        Args:
+            conn: a psycopg, SQLAlchemy or asyncpg connection, sync or async; await the result of an async one.
+
+        Raises:
+            StaleClaim: somebody else has the job by now; roll back.
+        """
+        self._completed_on = conn
+        return sql_drivers.scalar(conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale)
+
+    def _refuse_stale(self, settled: object) -> None:
+        if settled is not True:
+            msg = f"job {self.id} (delivery {self.deliveries}) is no longer this worker's; roll back"
+            raise StaleClaim(msg)
+
+    @property
+    def completed_on(self) -> Any:
+        """The connection `complete` was called with, or None."""
+        return self._completed_on
+
+

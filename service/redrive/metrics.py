@@ -1,0 +1,156 @@
+"""Every metric this process exports: name, help, labels, buckets; plain numbers in, families out at scrape time.
+
+Jobs end by the hundred thousand a second, so they are counted a batch at a time into dictionaries; only a scrape builds
+the library's objects. One process exports, so there is no multiprocess mode and nothing to merge.
+"""
+
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+Labels = tuple[str, ...]
+
+DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
+WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
+CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+MAX_LABEL_SETS = 2_000
+OTHER = "other"
+
+
+class Counter:
+    """A family of counters; `add` is the only way it changes."""
+
+    def __init__(self, name: str, documentation: str, labels: Labels) -> None:
+        self.name, self.documentation, self.labels = name, documentation, labels
+        self._values: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, amount: float = 1) -> None:
+        """Count. A label set never seen before is folded into `other` once there are too many."""
+        if labels not in self._values and len(self._values) >= MAX_LABEL_SETS:
+            labels = (OTHER,) * len(labels)
+        self._values[labels] = self._values.get(labels, 0) + amount
+
+    def create(self, labels: Labels) -> None:
+        """Show a label set at 0 from the start: an increase from nothing is invisible to increase()."""
+        self.add(labels, 0)
+
+    def collect(self) -> Iterator[Metric]:
+        """As a family."""
+        family = CounterMetricFamily(self.name, self.documentation, labels=self.labels)
+        for labels, value in list(self._values.items()):
+            family.add_metric(labels, value)
+        yield family
+
+
+class Gauge:
+    """A family of gauges, replaced as a whole or set one by one."""
+
+    def __init__(self, name: str, documentation: str, labels: Labels = ()) -> None:
+        self.name, self.documentation, self.labels = name, documentation, labels
+        self._values: dict[Labels, float] = {}
+
+    def set(self, labels: Labels, value: float) -> None:
+        """Set one."""
+        self._values[labels] = value
+
+    def replace(self, values: dict[Labels, float]) -> None:
+        """Set all: one that is missing goes to 0, so that the series does not end."""
+        self._values = dict.fromkeys(self._values, 0.0) | values
+
+    def collect(self) -> Iterator[Metric]:
+        """As a family."""
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        for labels, value in list(self._values.items()):
+            family.add_metric(labels, value)
+        yield family
+
+
+class Histogram:
+    """A family of histograms in seconds."""
+
+    def __init__(self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]) -> None:
+        self.name, self.documentation, self.labels, self.buckets = name, documentation, labels, buckets
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = defaultdict(float)
+
+    def observe(self, labels: Labels, values: Iterable[float]) -> None:
+        """Add observations."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            if len(self._counts) >= MAX_LABEL_SETS:
+                labels = (OTHER,) * len(labels)
+            counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+        total = 0.0
+        for value in values:
+            counts[bisect_left(self.buckets, value)] += 1
+            total += value
+        self._sums[labels] += total
+
+    def collect(self) -> Iterator[Metric]:
+        """As a family."""
+        family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
+        for labels, counts in list(self._counts.items()):
+            cumulative, buckets = 0, []
+            for bound, count in zip((*map(str, map(float, self.buckets)), "+Inf"), list(counts), strict=True):
+                cumulative += count
+                buckets.append((bound, cumulative))
+            family.add_metric(labels, buckets, self._sums[labels])
+        yield family
+
+
+class Metrics:
+    """The families of one worker process."""
+
+    def __init__(self) -> None:
+        self.inflight = Gauge("redrive_jobs_inflight", "Jobs in the hands of this worker.", ("queue", "kind"))
+        self.retries = Counter(
+            "redrive_job_retries_total", "Attempts that will be tried again, by category of failure.",
+            ("queue", "kind", "reason"))  # fmt: skip
+        self.attempts = Counter(
+            "redrive_job_attempts_total", "Attempts that ended, each once.", ("queue", "kind", "outcome"))  # fmt: skip
+        self.duration = Histogram(
+            "redrive_job_duration_seconds", "Time in the handler.", ("queue", "kind", "outcome"), DURATION_BUCKETS)
+        self.wait = Histogram("redrive_job_wait_seconds", "From due to claimed.", ("queue",), WAIT_BUCKETS)
+        self.claims = Counter("redrive_claims_total", "Claims by result: hit, empty, error.", ("result",))
+        self.exchange = Histogram(
+            "redrive_exchange_duration_seconds", "One round trip of settling and claiming.", (), CALL_BUCKETS)
+        self.stale = Counter(
+            "redrive_stale_settlements_total", "Settlements refused because the job was no longer ours.",
+            ("queue", "kind"))  # fmt: skip
+        self.released = Counter(
+            "redrive_jobs_released_total", "Jobs given back with their attempt.", ("queue", "reason"))
+        self.lost = Counter("redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ())
+        self.rescued = Counter("redrive_jobs_rescued_total", "Jobs this worker took back from lost ones.", ())
+        self.runner_deaths = Counter("redrive_runner_deaths_total", "Runner processes that died.", ("cause",))
+        self.database_errors = Counter(
+            "redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate"))
+        self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
+        self.busy = Gauge("redrive_worker_slots_busy", "Jobs it holds, at most its slots.")
+        self.up = Gauge("redrive_worker_up", "1 for each queue this worker serves ('*' = all).", ("queue",))
+        self.draining = Gauge("redrive_worker_draining", "1 while it finishes what it has.")
+        self.build = Gauge("redrive_build_info", "1.", ("version", "python_version"))
+
+
+class Exposition:
+    """What /metrics shows: the families of this process, and whatever other sources are added."""
+
+    def __init__(self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._metrics = metrics
+        self._sources = sources
+        self._lock = threading.Lock()
+        self.registry.register(self)  # pyright: ignore[reportArgumentType] # a collector by its method
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, one scrape at a time."""
+        with self._lock:
+            if self._metrics is not None:
+                for family in vars(self._metrics).values():
+                    yield from family.collect()
+            for source in self._sources:
+                yield from source()

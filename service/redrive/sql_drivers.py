@@ -1,0 +1,92 @@
+"""Run one statement on a connection of the caller's, whatever driver made it, in the caller's transaction.
+
+The drivers are recognised by the module of their class, so none has to be installed. An async connection gives an
+awaitable. Statements are written with %s and parameters are plain values; JSON is passed as text and cast.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Finish = Callable[[Any], Any]
+
+
+def scalar(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+    """Execute and return `finish(first column of the first row)`, or an awaitable of it."""
+    return row(conn, statement, parameters, lambda found: finish(found[0]))
+
+
+def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+    """Execute and return `finish(first row)`, or an awaitable of it.
+
+    Raises:
+        TypeError: the connection is of no driver we know.
+    """
+    family = driver_of(conn)
+    if family == "psycopg":
+        from psycopg.rows import tuple_row  # noqa: PLC0415 # only where the driver is used
+
+        with conn.cursor(row_factory=tuple_row) as cursor:
+            return finish(cursor.execute(statement, parameters).fetchone())
+    if family == "psycopg async":
+        return _psycopg_async(conn, statement, parameters, finish)
+    if family == "sqlalchemy":
+        return finish(_sqlalchemy(conn, statement, parameters))
+    if family == "sqlalchemy async":
+        return _sqlalchemy_async(conn, statement, parameters, finish)
+    return _asyncpg(conn, statement, parameters, finish)
+
+
+def driver_of(conn: Any) -> str:
+    """Name the family of a connection: psycopg, sqlalchemy (both also ' async') or asyncpg."""
+    for cls in type(conn).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if package == "psycopg":
+            return "psycopg async" if cls.__name__ == "AsyncConnection" else "psycopg"
+        if package == "sqlalchemy":
+            return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
+        if package == "asyncpg":
+            return "asyncpg"
+    msg = (
+        f"a {type(conn).__module__}.{type(conn).__qualname__} is no connection Redrive knows; "
+        "pass one of psycopg, SQLAlchemy or asyncpg"
+    )
+    raise TypeError(msg)
+
+
+def in_transaction(conn: Any) -> bool:
+    """Whether a transaction is open on the connection."""
+    family = driver_of(conn)
+    if family.startswith("psycopg"):
+        return int(conn.info.transaction_status) not in {0, 4}  # idle, unknown: closed
+    if family.startswith("sqlalchemy"):
+        return bool(conn.in_transaction())
+    return bool(conn.is_in_transaction())
+
+
+async def _psycopg_async(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+    from psycopg.rows import tuple_row  # noqa: PLC0415
+
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(statement, parameters)
+        return finish(await cursor.fetchone())
+
+
+def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
+    from sqlalchemy import text  # noqa: PLC0415
+
+    named = statement
+    for n in range(len(parameters)):
+        named = named.replace("%s", f":p{n}", 1)
+    # text() reads '::' as two characters of SQL, not as a parameter
+    return conn.execute(text(named), {f"p{n}": value for n, value in enumerate(parameters)}).one()
+
+
+async def _sqlalchemy_async(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+    return finish(await conn.run_sync(lambda sync: _sqlalchemy(sync, statement, parameters)))
+
+
+async def _asyncpg(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+    numbered = statement
+    for n in range(len(parameters)):
+        numbered = numbered.replace("%s", f"${n + 1}", 1)
+    return finish(await conn.fetchrow(numbered, *parameters))

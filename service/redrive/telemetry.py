@@ -1,0 +1,149 @@
+"""What is told of a job's life, to metrics and to the log: one method per event, called once per batch.
+
+| event | when | metric | log level |
+|---|---|---|---|
+| claimed | jobs were claimed, or nothing was due | claims, wait, exchange | debug |
+| completed | attempts succeeded | attempts{succeeded}, duration | debug |
+| ended | an attempt was retried, released, cancelled, or its job died | attempts, retries, released, duration | info, warning for a death |
+| stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
+| rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
+| declared_lost | this worker was silent for too long | jobs_lost | warning |
+| runner_ended | a runner process died | runner_deaths | warning |
+| database_error | the database refused or was gone | db_errors | warning |
+
+Log lines carry ids, kinds and categories, never payloads or messages of failures.
+"""
+
+import logging
+import platform
+import time
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from redrive.metrics import Metrics
+
+if TYPE_CHECKING:
+    from redrive.worker.fleet import Held, RunnerProcess
+    from redrive.worker.frames import Kind, Verdict
+    from redrive.worker.store import ClaimRequest, Row
+    from redrive.worker.supervisor import Supervisor
+
+logger = logging.getLogger("redrive.jobs")
+
+OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
+
+
+class Telemetry:
+    """Observes one worker."""
+
+    def __init__(self, metrics: Metrics, version: str, queues: Sequence[str] | None) -> None:
+        self.metrics = metrics
+        self.errors_in_a_row = 0
+        metrics.build.set((version, platform.python_version()), 1)
+        for queue in queues or ("*",):
+            metrics.up.set((queue,), 1)
+        metrics.draining.set((), 0)
+        for result in ("hit", "empty", "error"):
+            metrics.claims.create((result,))
+        metrics.lost.create(())
+        metrics.rescued.create(())
+
+    def ready(self, kinds: Mapping[str, "Kind"]) -> None:
+        """A runner said what it can run."""
+        logger.info("runner ready", extra={"kinds": len(kinds)})
+
+    def claimed(self, request: "ClaimRequest", rows: Sequence["Row"], cost: float) -> None:
+        """Jobs were claimed, or nothing was due."""
+        self.errors_in_a_row = 0
+        self.metrics.exchange.observe((), (cost,))
+        self.metrics.claims.add(("hit" if rows else "empty",))
+        if not rows:
+            return
+        now = time.time()  # only this figure trusts our clock to agree with the database's
+        waits: dict[int, list[float]] = defaultdict(list)
+        for row in rows:
+            waits[row[6]].append(max(0.0, now - row[7].timestamp()))
+        for lane_no, values in waits.items():
+            self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
+        if logger.isEnabledFor(logging.DEBUG):
+            for row in rows:
+                logger.debug("claimed", extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]})
+
+    def completed(self, finished: Sequence[tuple["Held", float]]) -> None:
+        """Attempts succeeded; with the seconds each took."""
+        times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for held, spent in finished:
+            times[held.queue, held.row[3]].append(spent)
+        for (queue, kind), values in times.items():
+            self.metrics.attempts.add((queue, kind, "succeeded"), len(values))
+            self.metrics.duration.observe((queue, kind, "succeeded"), values)
+        if logger.isEnabledFor(logging.DEBUG):
+            for held, spent in finished:
+                logger.debug("completed", extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)})
+
+    def ended(self, held: "Held", verdict: "Verdict") -> None:
+        """An attempt ended otherwise."""
+        if verdict.may_be_gone:
+            self.completed([(held, verdict.seconds)])
+            return
+        outcome = OUTCOMES[verdict.outcome]
+        self.metrics.attempts.add((held.queue, held.kind, outcome))
+        self.metrics.duration.observe((held.queue, held.kind, outcome), (verdict.seconds,))
+        if outcome == "retried":
+            self.metrics.retries.add((held.queue, held.kind, verdict.reason or "other"))
+        if outcome == "released":
+            self.metrics.released.add((held.queue, verdict.reason or "other"))
+        fields = {"job": held.id, "kind": held.kind, "delivery": held.token, "reason": verdict.reason,
+                  "category": verdict.category or None}  # fmt: skip
+        if outcome == "retried":
+            fields["retry_in"] = round(verdict.delay, 1)
+        level = logging.WARNING if outcome == "dead" else logging.DEBUG if outcome == "released" else logging.INFO
+        logger.log(level, {"dead": "dead-lettered"}.get(outcome, outcome), extra=fields)
+
+    def stale(self, jobs: Sequence[tuple[int, str, str]]) -> None:
+        """Settlements were refused: (job, queue, kind)."""
+        for job, queue, kind in jobs:
+            self.metrics.stale.add((queue, kind))
+            logger.warning("stale settlement refused", extra={"job": job, "kind": kind})
+
+    def rescued(self, lost: int, rescued: int, buried: int) -> None:
+        """This worker took jobs back from lost ones."""
+        self.metrics.rescued.add((), rescued + buried)
+        logger.warning("rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": buried})
+
+    def declared_lost(self, held: int) -> None:
+        """This worker was silent for too long and dropped its jobs."""
+        self.metrics.lost.add((), held)
+
+    def runner_ended(self, runner: "RunnerProcess", status: int, running: int) -> None:
+        """A runner process is gone."""
+        if runner.retiring and not runner.killed_for and status == 0:
+            return
+        cause = "deadline" if runner.killed_for else "signal" if status < 0 else "exit"
+        self.metrics.runner_deaths.add((cause,))
+        logger.warning("runner died", extra={"cause": cause, "status": status, "running": running})
+
+    def database_error(self, operation: str, error: psycopg.Error) -> None:
+        """The database refused, or was gone. Its text may hold values and stays out of the log."""
+        state = error.sqlstate or "none"
+        self.metrics.database_errors.add((operation, state))
+        if operation == "exchange":
+            self.metrics.claims.add(("error",))
+        self.errors_in_a_row += 1
+        if self.errors_in_a_row in {1, 10, 100} or self.errors_in_a_row % 1000 == 0:
+            extra = {"operation": operation, "error": type(error).__name__, "sqlstate": state,
+                     "in_a_row": self.errors_in_a_row}  # fmt: skip
+            logger.warning("database error", extra=extra)
+
+    def gauges(self, supervisor: "Supervisor") -> None:
+        """What is so at this moment."""
+        inflight = Tally((held.queue, held.kind) for r in supervisor.fleet.runners for held in r.held.values())
+        self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
+        slots = supervisor.options.slots * supervisor.options.runners
+        self.metrics.slots.set((), slots)
+        self.metrics.busy.set((), min(slots, inflight.total()))
+        self.metrics.draining.set((), float(supervisor.drain_until is not None))

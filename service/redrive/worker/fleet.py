@@ -1,0 +1,239 @@
+"""The supervisor's side of its runners: start them, give them jobs, see them hang or die, replace them.
+
+Every job handed out is in exactly one runner's `held` until its ending is known.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from redrive.worker.board import Board
+from redrive.worker.frames import Channel, Jobs, Kind, Stop
+from redrive.worker.store import Row
+
+KILL_GRACE = 1.0
+"""Seconds past its timeout that an attempt may take to react to being cancelled, before its process is killed."""
+
+NEIGHBOUR_GRACE = 0.5
+"""Seconds that the other jobs of a runner get to finish before it is killed for one that hangs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What one claim's rows have in common: the identity it was made for, and the queue of each lane."""
+
+    worker: int
+    queues: list[str]
+
+
+@dataclass(slots=True)
+class Held:
+    """A job in a runner's hands. `position` counts the jobs sent to that runner; compare with Board.taken."""
+
+    row: Row
+    batch: Batch
+    position: int = 0
+
+    @property
+    def worker(self) -> int:
+        """The identity that claimed it."""
+        return self.batch.worker
+
+    @property
+    def queue(self) -> str:
+        """Where it waited."""
+        return self.batch.queues[self.row[6] - 1]
+
+    @property
+    def id(self) -> int:
+        """The job."""
+        return self.row[0]
+
+    @property
+    def token(self) -> int:
+        """Its fence."""
+        return self.row[1]
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return self.row[3]
+
+
+@dataclass(slots=True, eq=False)
+class RunnerProcess:
+    """One runner. `alone`: it is given one suspect at a time and nothing else."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    board: Board
+    alone: bool
+    started_at: float
+    held: dict[int, Held] = field(default_factory=dict[int, Held])
+    sent: int = 0
+    ready: bool = False
+    retiring: bool = False
+    kill_at: float = float("inf")
+    killed_for: set[int] = field(default_factory=set[int])
+    done_recently: float = 0.0
+    idle_since: float = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
+    def hand(self, batch: Batch, rows: list[Row]) -> None:
+        """Send jobs of one claim. When the runner is gone they are held all the same: its end sorts them out."""
+        for row in rows:
+            self.sent += 1
+            self.held[row[0]] = Held(row, batch, self.sent)
+        with contextlib.suppress(OSError):
+            # Rows go as the tuples they came as: encoded like Work, without making one for each.
+            self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows]))  # pyright: ignore[reportArgumentType]
+
+    def stop(self) -> None:
+        """Ask it to start nothing more and to end when the rest is done."""
+        self.retiring = True
+        with contextlib.suppress(OSError):  # it is gone; its channel will say so
+            self.channel.send(Stop())
+
+    def kill(self) -> None:
+        """End it now, with whatever processes its handlers started."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            self.process.kill()
+
+    def memory(self) -> int:
+        """Its resident memory in bytes; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/{self.pid}/statm", "rb") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            return 0
+
+
+@dataclass(slots=True)
+class Remains:
+    """What a dead runner left: running when it died, completed or failed but unreported, never started."""
+
+    running: list[Held] = field(default_factory=list[Held])
+    completed: list[Held] = field(default_factory=list[Held])
+    failed: list[Held] = field(default_factory=list[Held])
+    waiting: list[Held] = field(default_factory=list[Held])
+
+
+class Fleet:
+    """The runners of one worker."""
+
+    def __init__(self, handlers: str, runners: int, slots: int, memory_limit: int = 0) -> None:
+        self._handlers = handlers
+        self._wanted = runners
+        self._slots = slots
+        self._memory_limit = memory_limit
+        self._respawn_at = 0.0
+        self._deaths = 0
+        self.runners: list[RunnerProcess] = []
+        self.kinds: dict[str, Kind] = {}
+
+    def held(self) -> int:
+        """Jobs in the hands of runners."""
+        return sum(len(runner.held) for runner in self.runners)
+
+    def spawn(self, *, alone: bool = False) -> RunnerProcess:
+        """Start a runner. Only the main thread may: on Linux a runner dies with the thread that started it."""
+        ours, theirs = socket.socketpair()
+        slots = 1 if alone else self._slots
+        board = Board(slots)
+        command = [sys.executable, "-m", "redrive.worker.runner", str(theirs.fileno()), str(board.fd), str(slots),
+                   str(os.getpid()), self._handlers]  # fmt: skip
+        process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)  # noqa: S603
+        theirs.close()
+        runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
+        self.runners.append(runner)
+        return runner
+
+    def replenish(self, observe: Callable[[RunnerProcess], None]) -> None:
+        """Start what is missing; after deaths in a row, not at once."""
+        now = time.monotonic()
+        missing = self._wanted - sum(not (r.alone or r.retiring) for r in self.runners)
+        if missing > 0 and now >= self._respawn_at:
+            for _ in range(missing):
+                observe(self.spawn())
+
+    def bury(self, runner: RunnerProcess) -> int:
+        """Forget a runner whose channel has closed. Returns its exit status (negative: the signal)."""
+        self.runners.remove(runner)
+        try:
+            status = runner.process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            runner.kill()
+            status = runner.process.wait()
+        runner.kill()  # what its handlers started and left behind
+        runner.channel.close()
+        runner.board.close()
+        if not runner.retiring:
+            lived = time.monotonic() - runner.started_at
+            self._deaths = 0 if lived > 60 and runner.ready else self._deaths + 1  # noqa: PLR2004 # a minute is a life
+            ceiling = 0.0 if self._deaths <= 3 else min(10.0, 0.1 * 2.0**self._deaths)  # noqa: PLR2004
+            self._respawn_at = time.monotonic() + random.uniform(0.0, ceiling)  # noqa: S311
+        return status
+
+    def enforce_deadlines(self) -> None:
+        """Retire runners with an attempt that outlived its timeout, then kill them."""
+        now, now_ns = time.monotonic(), time.monotonic_ns()
+        for runner in self.runners:
+            if runner.kill_at <= now:
+                runner.kill()
+                continue
+            for running in runner.board.running():
+                held = runner.held.get(running.id)
+                if held is None or held.token != running.token or running.id in runner.killed_for:
+                    continue
+                limit = self.kinds[held.kind].timeout if held.kind in self.kinds else float("inf")
+                if (now_ns - running.since_ns) / 1e9 > limit + KILL_GRACE:
+                    runner.killed_for.add(running.id)
+                    runner.kill_at = min(runner.kill_at, now + (0.0 if len(runner.held) == 1 else NEIGHBOUR_GRACE))
+                    runner.stop()
+
+    def enforce_memory(self) -> None:
+        """Replace runners that grew past the limit, once their jobs are done."""
+        for runner in self.runners:
+            if self._memory_limit and not runner.retiring and runner.memory() > self._memory_limit:
+                runner.stop()
+
+    def sort_out(self, runner: RunnerProcess) -> Remains:
+        """Say of each job a dead runner held how far it had come."""
+        taken, completed = runner.board.taken, runner.board.completed()
+        on_slots = {(r.id, r.token) for r in runner.board.running()} - completed
+        remains = Remains()
+        for held in runner.held.values():
+            key = (held.id, held.token)
+            if key in completed:
+                remains.completed.append(held)
+            elif key in on_slots:
+                remains.running.append(held)
+            elif held.position <= taken:
+                remains.failed.append(held)
+            else:
+                remains.waiting.append(held)
+        return remains
+
+    def stop(self) -> None:
+        """Ask all of them to end."""
+        for runner in self.runners:
+            runner.stop()
+
+    def kill(self) -> None:
+        """End all of them now. Any thread may."""
+        for runner in list(self.runners):
+            runner.kill()
+

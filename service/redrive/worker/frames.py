@@ -1,0 +1,216 @@
+"""What supervisor and runner say to each other, and how it crosses the socket pair between them.
+
+Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload that cannot be read
+must fail its own job and not the batch it came in.
+"""
+
+import socket
+import struct
+from collections import deque
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from redrive.model import Again, Bury, Drop, Failure, Release, Settlement
+
+_HEADER = struct.Struct(">I")
+_READ_SIZE = 1 << 18
+
+
+class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A claimed job on its way to a runner.
+
+    `rest` is the JSON of `Rest`, or None where all of it is at its default; `lane` counts `Jobs.queues` from 1.
+    """
+
+    id: int
+    token: int
+    attempt: int
+    kind: str
+    payload: str
+    rest: str | None
+    lane: int
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """What few jobs have."""
+
+    max_attempts: int | None = None
+    losses: int = 0
+    streak: int = 0
+    fingerprint: str | None = None
+    redrives: int = 0
+    tenant: str | None = None
+    headers: dict[str, Any] = {}
+    idempotency_key: str | None = None
+    ordering_key: str | None = None
+    expires_in: float | None = None
+
+
+class Verdict(msgspec.Struct, array_like=True, frozen=True):
+    """A settlement other than Complete, in the form of settle_v1's parameters.
+
+    `outcome` is retry | release | dead | cancel. `may_be_gone`: the handler completed it in a transaction of its own,
+    so finding no row is the expected end and this verdict is for the transaction that was rolled back.
+    """
+
+    id: int
+    token: int
+    outcome: str
+    delay: float = 0.0
+    run_at: datetime | None = None
+    refund: bool = False
+    losses: int = 0
+    failure: str | None = None
+    reason: str | None = None
+    category: str = ""
+    seconds: float = 0.0
+    may_be_gone: bool = False
+
+
+class Kind(msgspec.Struct, array_like=True, frozen=True):
+    """What the supervisor must know of a handler."""
+
+    kind: str
+    max_attempts: int
+    timeout: float
+    max_losses: int
+
+
+class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
+    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane it claimed from."""
+
+    worker: int
+    queues: list[str]
+    rows: list[Work]
+
+
+class Stop(msgspec.Struct, array_like=True, tag="stop"):
+    """Down: start nothing more, say what was not started, end when the rest is done."""
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello"):
+    """Up: ready, and this is what I can run."""
+
+    kinds: list[Kind]
+
+
+class Done(msgspec.Struct, array_like=True, tag="done"):
+    """Up: completed attempts as (id, token, seconds)."""
+
+    rows: list[tuple[int, int, float]]
+
+
+class Ended(msgspec.Struct, array_like=True, tag="ended"):
+    """Up: attempts that ended otherwise."""
+
+    verdicts: list[Verdict]
+
+
+class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
+    """Up: jobs that were never started, after a Stop."""
+
+    ids: list[int]
+
+
+Down = Jobs | Stop
+Up = Hello | Done | Ended | Unstarted
+
+encode_frame = msgspec.msgpack.Encoder().encode
+decode_down = msgspec.msgpack.Decoder(Down).decode
+decode_up = msgspec.msgpack.Decoder(Up).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+def verdict_of(job: int, token: int, settlement: Settlement, *, spent: float = 0.0) -> Verdict:
+    """Write a settlement as a verdict. `spent`: seconds the handler ran."""
+    match settlement:
+        case Again(delay=delay, failure=failure, losses=losses, refund=refund):
+            return Verdict(job, token, "retry", delay, None, refund, losses, _json(failure), str(failure.category),
+                           str(failure.category), spent)  # fmt: skip
+        case Bury(reason=reason, failure=failure, losses=losses, refund=refund):
+            return Verdict(job, token, "dead", 0.0, None, refund, losses, _json(failure), str(reason),
+                           str(failure.category), spent)  # fmt: skip
+        case Release(why=why, delay=delay, at=at):
+            return Verdict(job, token, "release", delay, at, refund=True, reason=why, seconds=spent)
+        case Drop():
+            return Verdict(job, token, "cancel", seconds=spent)
+        case _:
+            msg = f"{settlement} is not settled by a verdict"
+            raise TypeError(msg)
+
+
+def _json(failure: Failure) -> str:
+    return _encode_json(failure.record()).decode()
+
+
+class Channel:
+    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in order."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
+        self._sock = sock
+        self._in = bytearray()
+        self._out: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something waits for the other side to read."""
+        return bool(self._out)
+
+    def send(self, message: Down | Up) -> None:
+        """Queue a message and send what the socket takes. Raises OSError when the other side is gone."""
+        body = encode_frame(message)
+        self._out.append(memoryview(_HEADER.pack(len(body)) + body))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes."""
+        while self._out:
+            try:
+                sent = self._sock.send(self._out[0])
+            except BlockingIOError:
+                return
+            if sent == len(self._out[0]):
+                self._out.popleft()
+            else:
+                self._out[0] = self._out[0][sent:]
+
+    def receive(self) -> list[bytes] | None:
+        """All whole frames that have arrived; None when the other side has closed and nothing is left."""
+        closed = False
+        while True:
+            try:
+                chunk = self._sock.recv(_READ_SIZE)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk:
+                closed = True
+                break
+            self._in += chunk
+            if len(chunk) < _READ_SIZE:
+                break
+        frames: list[bytes] = []
+        start, size = 0, len(self._in)
+        while size - start >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._in, start)
+            if size - start - _HEADER.size < length:
+                break
+            start += _HEADER.size
+            frames.append(bytes(self._in[start : start + length]))
+            start += length
+        del self._in[:start]
+        return None if closed and not frames else frames
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()

@@ -1,0 +1,69 @@
+"""Which lanes to look at, in what order, and from where: the floor.
+
+A worker remembers, for each lane, the last run_at it claimed, and starts its next scan there instead of walking again
+over the dead index entries behind it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms instead of
+80 ms. The floor is a hint. What lies below it (a transaction that committed late, a job that another claimer let go) is
+found by a sweep from the beginning, allowed whenever 20 times the cost of the last one has passed.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from redrive.worker.store import EPOCH, ClaimRequest, Lane, Row
+
+SWEEP_COST_FACTOR = 20.0
+REFRESH_SECONDS = 1.0
+
+
+class LaneBook:
+    """The lanes one worker knows."""
+
+    def __init__(self, queues: Sequence[str] | None) -> None:
+        self.queues = queues
+        self._lanes: list[Lane] = []
+        self._floors: dict[Lane, datetime] = {}
+        self._turn = 0
+        self._sweep_at = 0.0
+        self._sweeping = False
+        self._fresh_until = 0.0
+        self._notify_refresh_at = 0.0
+
+    def is_stale(self, now: float, *, was_notified: bool) -> bool:
+        """Whether it is time to ask the database again; a notification may mean a lane never seen."""
+        return now >= self._fresh_until or (was_notified and now >= self._notify_refresh_at)
+
+    def replace(self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float) -> float | None:
+        """Take what the database answered. Returns the seconds until the next job is due anywhere, or None."""
+        lanes = list(found)
+        self._lanes = [lane for lane, _ in lanes]
+        self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
+        cost = ended - began
+        self._fresh_until = ended + max(REFRESH_SECONDS, SWEEP_COST_FACTOR * cost)
+        self._notify_refresh_at = ended + SWEEP_COST_FACTOR * cost
+        waits = [due for _, due in lanes if due is not None]
+        return max(0.0, min(waits)) if waits else None
+
+    def request(self, worker: int, want: int, now: float) -> ClaimRequest | None:
+        """What to ask for: by priority, equal ones in turn. None when there is nowhere to look."""
+        if not self._lanes or want <= 0:
+            return None
+        self._turn += 1
+        self._sweeping = now >= self._sweep_at
+        turn = self._turn % len(self._lanes)
+        order = sorted(self._lanes[turn:] + self._lanes[:turn], key=lambda lane: lane.priority)
+        floors = [EPOCH if self._sweeping else self._floors[lane] for lane in order]
+        return ClaimRequest(worker, order, floors, want)
+
+    def learn(self, request: ClaimRequest, rows: Sequence[Row], cost: float) -> None:
+        """Raise the floors to what was claimed."""
+        if self._sweeping:
+            self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
+        reached: dict[int, datetime] = {}
+        for row in rows:
+            lane_no, run_at = row[6], row[7]
+            if lane_no not in reached or run_at > reached[lane_no]:
+                reached[lane_no] = run_at
+        for lane_no, run_at in reached.items():
+            lane = request.lanes[lane_no - 1]
+            self._floors[lane] = max(self._floors.get(lane, EPOCH), run_at)

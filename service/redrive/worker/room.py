@@ -1,0 +1,77 @@
+"""How many jobs to have in hand: enough that no slot waits for the database, not so many that jobs wait behind others.
+
+Each runner gets its slots' worth, and beyond that what it ends within a moment, by its measured speed. Handlers of a
+second are not fetched ahead at all; handlers of a microsecond are fetched by the thousand.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from redrive.worker.fleet import RunnerProcess
+from redrive.worker.store import Row
+
+AHEAD_SECONDS = 0.03
+MOST_AHEAD = 2_000
+MEASURE_SECONDS = 0.1
+
+
+class Room:
+    """The room of one worker's runners."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._rates: dict[int, float] = {}
+        self._measured_at = 0.0
+
+    def measure(self, runners: Sequence[RunnerProcess], now: float) -> None:
+        """Take the speed of each runner; a faster one is believed at once, a slower one by and by."""
+        elapsed = now - self._measured_at
+        self._measured_at = now
+        for runner in runners:
+            rate = runner.done_recently / elapsed
+            runner.done_recently = 0.0
+            before = self._rates.get(runner.pid, 0.0)
+            self._rates[runner.pid] = rate if rate > before else before * 0.7 + rate * 0.3
+        alive = {runner.pid for runner in runners}
+        self._rates = {pid: rate for pid, rate in self._rates.items() if pid in alive}
+
+    def capacity(self, runner: RunnerProcess) -> int:
+        """Jobs this runner should have in hand."""
+        return self._slots + min(MOST_AHEAD, int(self._rates.get(runner.pid, 0.0) * AHEAD_SECONDS))
+
+    def free(self, runners: Sequence[RunnerProcess]) -> int:
+        """Jobs that can be claimed now."""
+        return sum(max(0, self.capacity(r) - len(r.held)) for r in runners if _takes(r))
+
+    def is_worth_a_claim(self, runners: Sequence[RunnerProcess], *, backlog: bool) -> bool:
+        """Whether to ask now: at once for an idle slot; to fetch ahead, only for half of that at a time."""
+        free = self.free(runners)
+        if free == 0:
+            return False
+        takers = [r for r in runners if _takes(r)]
+        if any(len(r.held) < self._slots for r in takers):
+            return True
+        ahead = sum(self.capacity(r) - self._slots for r in takers)
+        return backlog and free * 2 >= ahead
+
+    def shares(
+        self, runners: Sequence[RunnerProcess], rows: list[Row]
+    ) -> Iterator[tuple[RunnerProcess | None, list[Row]]]:
+        """Deal rows out by room; the last taker gets what is left, None when there is nobody to take them."""
+        takers = sorted((r for r in runners if _takes(r)), key=lambda r: len(r.held))
+        if not takers:
+            yield None, rows
+        start = 0
+        for n, runner in enumerate(takers):
+            left = len(rows) - start
+            if left <= 0:
+                return
+            # Even shares while there are few: a handful of slow jobs should not queue up in one runner.
+            fair = -(-left // (len(takers) - n))
+            size = left if n == len(takers) - 1 else max(min(fair, self.capacity(runner) - len(runner.held)), 0)
+            if size:
+                yield runner, rows[start : start + size]
+                start += size
+
+
+def _takes(runner: RunnerProcess) -> bool:
+    return runner.ready and not runner.retiring and not runner.alone

@@ -1,0 +1,312 @@
+"""A runner: the process in which handlers run. It knows nothing of Postgres and owns no truth.
+
+Long-lived slots take jobs off one list in the order they came, so `Board.taken` tells the supervisor what has started.
+Async handlers run in the event loop, the others in a thread of their slot.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from redrive import sql_drivers
+from redrive.errors import SettingsError
+from redrive.failure import describe, made_up, safe_text
+from redrive.handlers import Handler, Handlers, load
+from redrive.job import Job
+from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
+from redrive.policy import Policy, decide, decide_signal, spent
+from redrive.signals import Signal, seconds
+from redrive.worker.board import Board
+from redrive.worker.frames import (
+    Channel,
+    Done,
+    Ended,
+    Hello,
+    Jobs,
+    Kind,
+    Rest,
+    Stop,
+    Unstarted,
+    Verdict,
+    Work,
+    decode_down,
+    verdict_of,
+)
+
+JOBS_BETWEEN_YIELDS = 64
+"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run this often."""
+
+UNKNOWN_KIND_DELAY = 15.0
+"""Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may have brought it."""
+
+DEADLINE_TICK = 0.05
+
+_decode_rest = msgspec.json.Decoder(Rest).decode
+_NO_REST = Rest()
+
+
+class Runner:
+    """Runs jobs from one channel until it is told to stop or the supervisor is gone."""
+
+    def __init__(self, channel: Channel, board: Board, handlers: Handlers) -> None:
+        self._channel = channel
+        self._board = board
+        self._handlers = handlers
+        self._list: deque[tuple[Jobs, Work]] = deque()
+        self._taken = 0
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._done: list[tuple[int, int, float]] = []
+        self._ended: list[Verdict] = []
+        self._flush_is_due = False
+        self._stopping = False
+        self._threads = ThreadPoolExecutor(board.slots, thread_name_prefix="slot")
+        # per slot: the task, and the monotonic instant at which its async attempt is over
+        self._tasks: list[asyncio.Task[None]] = []
+        self._over_at = [float("inf")] * board.slots
+        self._timed_out = [False] * board.slots
+
+    async def run(self) -> None:
+        """Say hello, then work until the end."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._channel.fileno(), self._read)
+        self._channel.send(Hello([_kind(handler) for handler in self._handlers]))
+        self._tasks = [asyncio.create_task(self._slot(n)) for n in range(self._board.slots)]
+        ticker = asyncio.create_task(self._tick())
+        await asyncio.gather(*self._tasks)
+        ticker.cancel()
+        self._flush()
+        while self._channel.is_blocked:
+            await asyncio.sleep(0.005)
+            self._channel.flush()
+
+    def _read(self) -> None:
+        frames = self._channel.receive()
+        if frames is None:
+            os._exit(0)  # the supervisor is gone; whatever runs here is no longer ours to run
+        for frame in frames:
+            match decode_down(frame):
+                case Jobs(rows=rows) as batch:
+                    self._list.extend((batch, row) for row in rows)
+                    for _ in range(min(len(rows), len(self._idle))):
+                        self._idle.popleft().set_result(None)
+                case Stop():
+                    self._stop()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._channel.send(Unstarted([work.id for _, work in self._list]))
+        self._list.clear()
+        while self._idle:
+            self._idle.popleft().set_result(None)
+
+    async def _slot(self, slot: int) -> None:
+        since_yield = 0
+        while True:
+            while not self._list:
+                if self._stopping:
+                    return
+                since_yield = 0
+                idle = self._loop.create_future()
+                self._idle.append(idle)
+                await idle
+            batch, work = self._list.popleft()
+            self._taken += 1
+            self._board.take(self._taken)
+            started = time.monotonic_ns()
+            self._board.start(slot, work.id, work.token, started)
+            verdict = await self._attempt(slot, batch, work, started)
+            if verdict is None:
+                self._board.complete(work.id, work.token)
+            self._board.clear(slot)
+            if verdict is None:
+                self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
+            else:
+                self._ended.append(verdict)
+            if not self._flush_is_due:
+                self._flush_is_due = True
+                self._loop.call_soon(self._flush)
+            since_yield += 1
+            if since_yield >= JOBS_BETWEEN_YIELDS:
+                since_yield = 0
+                await asyncio.sleep(0)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._done:
+            done, self._done = self._done, []
+            self._channel.send(Done(done))
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._channel.send(Ended(ended))
+        if self._channel.is_blocked:
+            self._loop.call_later(0.002, self._channel.flush)
+
+    async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
+        """Run one attempt; None means complete."""
+        handler = self._handlers.get(work.kind)
+        if handler is None:
+            wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)  # noqa: S311
+            return verdict_of(work.id, work.token, Release("unknown_kind", wait))
+        settlement: Settlement | None
+        job: Job | None = None
+        rest = _NO_REST
+        try:
+            if work.rest is not None:
+                rest = _decode_rest(work.rest)
+            if (work.rest is not None or work.attempt > handler.policy.max_attempts) and (
+                reason := spent(_claimed(work, rest), handler.policy)
+            ):
+                failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind)
+                return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
+            payload = self._payload(handler, work)
+            if isinstance(payload, Failure):
+                return verdict_of(work.id, work.token, Bury(Reason.INVALID_PAYLOAD, payload))
+            if handler.takes_job:
+                job = _job(handler.policy, batch, work, rest)
+            if handler.is_async:  # a thread cannot be cancelled: the supervisor ends the process
+                self._over_at[slot] = started / 1e9 + seconds(handler.policy.timeout)
+            await self._perform(handler, payload, job)
+            settlement = None
+        except BaseException as error:  # noqa: BLE001 # SystemExit and KeyboardInterrupt of a handler end its job, not us
+            settlement = self._failed(slot, handler, work, rest, error)
+        finally:
+            self._over_at[slot] = float("inf")
+            if self._timed_out[slot]:
+                self._timed_out[slot] = False
+                self._tasks[slot].uncancel()
+        taken = (time.monotonic_ns() - started) / 1e9
+        if settlement is None and job is not None and job.completed_on is not None:
+            return self._completed_by_handler(handler, work, rest, job, taken)
+        return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+
+    def _payload(self, handler: Handler, work: Work) -> Any:
+        """What the handler takes, or the Failure of reading it."""
+        try:
+            return handler.read(work.payload)
+        except BaseException as error:  # noqa: BLE001 # a validator is user code too
+            described = describe(error, work.kind, phase="payload")
+            return Failure(described.error_class, described.message, Category.INVALID, described.fingerprint,
+                           described.detail)  # fmt: skip
+
+    async def _perform(self, handler: Handler, payload: Any, job: Job | None) -> None:
+        arguments = (payload,) if job is None else (payload, job)
+        if handler.is_async:
+            await handler.function(*arguments)
+        else:
+            returned = await self._loop.run_in_executor(self._threads, _call, handler.function, arguments)
+            if asyncio.iscoroutine(returned):
+                await returned  # a plain function that returned what an async one would
+
+    def _failed(self, slot: int, handler: Handler, work: Work, rest: Rest, error: BaseException) -> Settlement:
+        claimed = _claimed(work, rest)
+        jitter = random.random()  # noqa: S311
+        if self._timed_out[slot]:
+            limit = seconds(handler.policy.timeout)
+            message = f"the attempt took longer than its timeout of {limit:g} s"
+            return decide(claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind), handler.policy, jitter)
+        if isinstance(error, Signal):
+            failure = made_up(type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind)
+            return decide_signal(claimed, error, failure, handler.policy, jitter)
+        return decide(claimed, describe(error, work.kind), handler.policy, jitter)
+
+    def _completed_by_handler(self, handler: Handler, work: Work, rest: Rest, job: Job, taken: float) -> Verdict:
+        open_still = sql_drivers.in_transaction(job.completed_on)
+        message = (
+            "the handler returned while the transaction of job.complete() was still open"
+            if open_still
+            else "the transaction of job.complete() was rolled back, but the handler returned as if it had succeeded"
+        )
+        failure = made_up("NotCommitted", message, Category.OTHER, work.kind)
+        again = decide(_claimed(work, rest), failure, handler.policy, random.random())  # noqa: S311
+        return msgspec.structs.replace(verdict_of(work.id, work.token, again, spent=taken), may_be_gone=True)
+
+    async def _tick(self) -> None:
+        """Cancel async attempts whose time is over: one clock for all slots instead of a timer for each job."""
+        while True:
+            await asyncio.sleep(DEADLINE_TICK)
+            now = time.monotonic()
+            for slot, over_at in enumerate(self._over_at):
+                if over_at < now and not self._timed_out[slot]:
+                    self._timed_out[slot] = True
+                    self._tasks[slot].cancel()
+
+
+def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except StopIteration as error:  # cannot be raised into a Future
+        msg = "the handler raised StopIteration"
+        raise RuntimeError(msg) from error
+
+
+def _claimed(work: Work, rest: Rest) -> Claimed:
+    return Claimed(work.kind, work.attempt, rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in)
+
+
+def _job(policy: Policy, batch: Jobs, work: Work, rest: Rest) -> Job:
+    return Job(
+        id=work.id,
+        kind=work.kind,
+        queue=batch.queues[work.lane - 1],
+        attempt=work.attempt,
+        deliveries=work.token,
+        key=rest.idempotency_key,
+        deadline=datetime.now(UTC) + timedelta(seconds=seconds(policy.timeout)),
+        redrives=rest.redrives,
+        tenant=rest.tenant,
+        headers=rest.headers,
+        worker=batch.worker,
+    )
+
+
+def _kind(handler: Handler) -> Kind:
+    policy = handler.policy
+    return Kind(handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Never outlive the supervisor, even while a handler blocks this interpreter."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m redrive.worker.runner FD BOARD_FD SLOTS PARENT HANDLERS`."""
+    fd, board_fd, slots, parent = map(int, arguments[:4])
+    _end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor drains; a terminal's Ctrl-C is for it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        handlers = load(arguments[4])
+    except SettingsError as error:
+        print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
+        return 64
+    channel = Channel(socket.socket(fileno=fd))
+    asyncio.run(Runner(channel, Board(slots, board_fd), handlers).run())
+    # Threads of handlers that never end must not keep the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,610 @@
+"""The supervisor: claims jobs, hands them to runners, settles what comes back. It never runs user code.
+
+One thread, one loop, one connection: every turn settles what has ended and claims what there is room for, in one round
+trip and one commit. While that is under way the runners work on what they have, so batches grow by themselves under
+load and are one job long when there is only one.
+"""
+
+import contextlib
+import logging
+import os
+import random
+import selectors
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import msgspec
+import psycopg
+
+from redrive.connect import Link, Trouble, Watchdog, trouble
+from redrive.failure import made_up
+from redrive.model import Category, Claimed, Release, Settlement
+from redrive.policy import Policy, decide, decide_loss
+from redrive.telemetry import Telemetry
+from redrive.worker import store
+from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
+from redrive.worker.frames import Done, Ended, Hello, Rest, Unstarted, Verdict, decode_up, verdict_of
+from redrive.worker.lanes import LaneBook
+from redrive.worker.listener import Listener
+from redrive.worker.pulse import Pulse
+from redrive.worker.room import Room
+
+logger = logging.getLogger("redrive.worker")
+
+LINGER_SECONDS = 0.002
+"""How long an ending may wait for company, while more is under way."""
+
+SETTLE_BATCH = 500
+SOON_SECONDS = 60.0
+"""`until_empty`: a job due within this time is waited for."""
+
+SUSPECTS_WAITING = 20
+ALONE_IDLE_SECONDS = 20.0
+
+decode_rest = msgspec.json.Decoder(Rest).decode
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker runs. Durations in seconds; `queues` None = all."""
+
+    url: str
+    handlers: str
+    name: str
+    version: str = ""
+    queues: tuple[str, ...] | None = None
+    slots: int = 16
+    runners: int = 1
+    ttl: float = 30.0
+    drain: float = 30.0
+    until_empty: bool = False
+    memory_limit: int = 0
+
+
+class Supervisor:
+    """One worker. `run` returns the exit status."""
+
+    def __init__(self, options: WorkerOptions, telemetry: Telemetry) -> None:
+        self.options = options
+        self.telemetry = telemetry
+        self.link = Link(options.url, "redrive worker")
+        self.fleet = Fleet(options.handlers, options.runners, options.slots, options.memory_limit)
+        self.lanes = LaneBook(options.queues)
+        self.room = Room(options.slots)
+        pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
+        listen_link = Link(options.url, "redrive listen")
+        self.pulse = Pulse(
+            pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held
+        )
+        self.listener = Listener(listen_link, self._notified)
+        self.watchdog = Watchdog(self.link, pulse_link, listen_link)
+
+        self.me: int | None = None
+        self.leaving: set[int] = set()  # identities left behind after a claim whose outcome we never learnt
+        self.completions: list[store.Completion] = []
+        self.verdicts: list[tuple[Verdict, int]] = []
+        self.kinds_of: dict[int, tuple[str, str]] = {}  # id -> queue, kind of what waits to be settled
+        self.may_be_gone: set[int] = set()
+        self.sent_before = False  # an earlier try to settle may have been carried out
+        self.first_ending_at = float("inf")
+        self.waiting: deque[Held] = deque()  # claimed, in no runner's hands
+        self.suspects: deque[Held] = deque()  # the same, to be run alone
+
+        self.selector = selectors.DefaultSelector()
+        self.wake_read, self.wake_write = os.pipe()
+        for fd in (self.wake_read, self.wake_write):
+            os.set_blocking(fd, False)
+        self.selector.register(self.wake_read, selectors.EVENT_READ)
+        self.signals = 0
+        self.was_notified = False
+        self.poll_at = 0.0
+        self.hold_off_until = 0.0
+        self.active_at = time.monotonic()
+        self.more_likely = True
+        self.drain_until: float | None = None
+        self.stopped = False
+        self.exit_status = 0
+        self.abandoned = 0
+        self.ticked_at = time.monotonic()
+        self.housekeeping_at = 0.0
+        self.empty_check_at = 0.0
+        self.lanes_due_at = float("inf")
+
+    # ------------------------------------------------------------------ life
+
+    def run(self) -> int:
+        """Work until stopped. Returns 0, or 1 when something had to be abandoned."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self.watchdog.start()
+        self.fleet.replenish(self._watch)
+        self.listener.start()
+        self.pulse.start()
+        try:
+            while not self.stopped:
+                self._turn()
+        finally:
+            self.fleet.kill()
+            self.pulse.stopping.set()
+            self.listener.stopping.set()
+        return self.exit_status
+
+    def _turn(self) -> None:
+        for key, _ in self.selector.select(self._wait()):
+            if key.fileobj == self.wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake_read, 4096)
+            else:
+                self._read(key.data)
+        now = self.ticked_at = time.monotonic()
+        if self.signals:
+            self._drain(now)
+        if now >= self.housekeeping_at:
+            self._housekeep(now)
+        if now >= max(self.hold_off_until, self.link.retry_at):
+            self._exchange(now)
+        if self.drain_until is not None:
+            self._finish(now)
+        elif self.options.until_empty:
+            self._stop_when_empty(now)
+
+    def _wait(self) -> float:
+        """Seconds until something is due by itself."""
+        now = time.monotonic()
+        due = [self.housekeeping_at]
+        if self.completions or self.verdicts:
+            due.append(max(self.first_ending_at + self._linger(), self.hold_off_until, self.link.retry_at))
+        if self._wants_to_claim(now) or (self.drain_until is None and self.room.free(self.fleet.runners)):
+            due.append(max(self.poll_at, self.hold_off_until, self.link.retry_at))
+        return max(0.0, min(due) - now)
+
+    def _linger(self) -> float:
+        return LINGER_SECONDS if self.fleet.held() else 0.0
+
+    # ------------------------------------------------------------------ runners
+
+    def _watch(self, runner: RunnerProcess) -> None:
+        self.selector.register(runner.channel.fileno(), selectors.EVENT_READ, runner)
+
+    def _read(self, runner: RunnerProcess) -> None:
+        frames = runner.channel.receive()
+        if frames is None:
+            self._runner_ended(runner)
+            return
+        for frame in frames:
+            match decode_up(frame):
+                case Done(rows=rows):
+                    self._completed(runner, rows)
+                case Ended(verdicts=verdicts):
+                    for verdict in verdicts:
+                        held = runner.held.pop(verdict.id, None)
+                        if held is not None and held.token == verdict.token:
+                            self._ended(held, verdict)
+                case Unstarted(ids=ids):
+                    for job in ids:
+                        if (held := runner.held.pop(job, None)) is not None:
+                            self._take_back(held)
+                case Hello(kinds=kinds):
+                    runner.ready = True
+                    self.fleet.kinds = {kind.kind: kind for kind in kinds}
+                    self.telemetry.ready(self.fleet.kinds)
+                    self.more_likely = True
+        runner.idle_since = time.monotonic()
+
+    def _completed(self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]]) -> None:
+        held_by = runner.held
+        completions, kinds_of = self.completions, self.kinds_of
+        finished: list[tuple[Held, float]] = []
+        for job, token, spent in rows:
+            held = held_by.pop(job, None)
+            if held is not None and held.row[1] == token:
+                completions.append((job, token, held.worker))
+                kinds_of[job] = (held.queue, held.row[3])
+                finished.append((held, spent))
+        runner.done_recently += len(finished)
+        self.telemetry.completed(finished)
+        self._note_ending()
+
+    def _ended(self, held: Held, verdict: Verdict) -> None:
+        self.verdicts.append((verdict, held.worker))
+        self.kinds_of[held.id] = (held.queue, held.kind)
+        if verdict.may_be_gone:
+            self.may_be_gone.add(held.id)
+        if verdict.outcome in {"retry", "release"} and verdict.run_at is None:
+            self.poll_at = min(self.poll_at, time.monotonic() + verdict.delay + 0.001)
+        self.telemetry.ended(held, verdict)
+        self._note_ending()
+
+    def _settle(self, held: Held, settlement: Settlement) -> None:
+        self._ended(held, verdict_of(held.id, held.token, settlement))
+
+    def _note_ending(self) -> None:
+        if self.first_ending_at == float("inf"):
+            self.first_ending_at = time.monotonic()
+
+    def _runner_ended(self, runner: RunnerProcess) -> None:
+        self.selector.unregister(runner.channel.fileno())
+        remains = self.fleet.sort_out(runner)
+        status = self.fleet.bury(runner)
+        if not self.fleet.kinds and not runner.alone:
+            self.exit_status = status if status > 0 else 1  # it could not even load the handlers, and has said why
+            self.stopped = True
+            return
+        self.telemetry.runner_ended(runner, status, len(remains.running))
+        self._completed(runner, [(held.id, held.token, 0.0) for held in remains.completed])
+        for held in remains.waiting:
+            self._take_back(held)
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        out_of_grace = self.drain_until is not None and time.monotonic() >= self.drain_until
+        for held in (*remains.running, *remains.failed):
+            if out_of_grace:
+                self._settle(held, Release("shutdown"))
+            else:
+                running = len(remains.running) if held in remains.running else 0
+                self._lost(held, runner, how, running)
+
+    def _take_back(self, held: Held) -> None:
+        """A job that never started is still ours: another runner gets it, unless we are stopping."""
+        if self.drain_until is not None:
+            self._settle(held, Release("shutdown"))
+        else:
+            self.waiting.append(held)
+
+    def _lost(self, held: Held, runner: RunnerProcess, how: str, running: int) -> None:
+        """Settle a job whose process died while `running` jobs ran in it, this one among them (0: it had just failed)."""
+        policy = self._policy(held.kind)
+        claimed = _claimed(held)
+        if held.id in runner.killed_for:
+            limit = self.fleet.kinds[held.kind].timeout
+            text = f"it outlived its timeout of {limit:g} s and was killed"
+            failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, exit=how, running=running)
+            self._settle(held, decide(claimed, failure, policy, random.random()))  # noqa: S311
+        elif (runner.killed_for or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
+            self._settle(held, Release("neighbour_killed"))
+        else:
+            failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, exit=how, running=running)
+            self._settle(held, decide_loss(claimed, failure, policy, alone=running == 1))
+
+    def _policy(self, kind: str) -> Policy:
+        known = self.fleet.kinds.get(kind)
+        return Policy() if known is None else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
+
+    # ------------------------------------------------------------------ the database
+
+    def _wants_to_claim(self, now: float) -> bool:
+        if self.drain_until is not None or not self.fleet.kinds or self.waiting or len(self.suspects) > SUSPECTS_WAITING:
+            return False
+        if not self.more_likely and not self.was_notified and now < self.poll_at:
+            return False
+        return self.room.is_worth_a_claim(self.fleet.runners, backlog=self.more_likely)
+
+    def _exchange(self, now: float) -> None:
+        """One round trip: settle what has ended, claim what there is room for."""
+        claims = self._wants_to_claim(now)
+        ended = len(self.completions) + len(self.verdicts)
+        settles = ended > 0 and (claims or ended >= SETTLE_BATCH or now >= self.first_ending_at + self._linger())
+        if not claims and not settles:
+            return
+        completions, self.completions = self.completions, []
+        verdicts, self.verdicts = self.verdicts, []
+        self.first_ending_at = float("inf")
+        request: store.ClaimRequest | None = None
+        asked = False
+        try:
+            with self.link.use() as conn:
+                if self.me is None:
+                    self._register(conn)
+                if claims:
+                    if self.lanes.is_stale(now, was_notified=self.was_notified):
+                        self._look_for_lanes(conn)
+                    request = self.lanes.request(self.me or 0, self.room.free(self.fleet.runners), now)
+                self.was_notified = False
+                if claims and request is None:
+                    self._nothing_due(now)
+                if request is None and not completions and not verdicts:
+                    return
+                asked = request is not None
+                began = time.monotonic()
+                completed, settled, rows = store.exchange(conn, completions, verdicts, request)
+                cost = time.monotonic() - began
+        except psycopg.Error as error:
+            self.telemetry.database_error("exchange", error)
+            match trouble(error):
+                case Trouble.DATA if verdicts:
+                    self.completions = completions + self.completions
+                    self._settle_singly(verdicts)
+                case Trouble.LOST | Trouble.AGAIN as kind:
+                    self._undo(completions, verdicts, kind, claim_was_sent=asked)
+                case _:
+                    raise
+            return
+        self._check_settled(completions, verdicts, completed, settled)
+        if request is not None:
+            self.lanes.learn(request, rows, cost)
+            self._claimed_rows(request, rows, cost)
+            self.more_likely = len(rows) == request.want
+            if not rows:
+                self._nothing_due(time.monotonic())
+
+    def _register(self, conn: store.Connection) -> None:
+        sent = time.monotonic()
+        self.me = store.register(conn, self.options.name, self.options.version)
+        self.pulse.heard(self.me, sent)
+        logger.info("registered", extra={"worker": self.me})
+
+    def _look_for_lanes(self, conn: store.Connection) -> None:
+        began = time.monotonic()
+        found = store.lanes(conn, self.options.queues)
+        due_in = self.lanes.replace(found, began, time.monotonic())
+        self.lanes_due_at = float("inf") if due_in is None else began + due_in
+
+    def _nothing_due(self, now: float) -> None:
+        """Poll soon after activity and rarely when idle: about a fifth of the time since something happened."""
+        self.more_likely = False
+        interval = min(1.0, max(0.01, (now - self.active_at) * 0.2))
+        self.poll_at = now + interval * (0.8 + 0.4 * random.random())
+        if self.lanes_due_at > now:
+            self.poll_at = min(self.poll_at, self.lanes_due_at + 0.001)
+
+    def _claimed_rows(self, request: store.ClaimRequest, rows: list[store.Row], cost: float) -> None:
+        self.telemetry.claimed(request, rows, cost)
+        if not rows:
+            return
+        self.active_at = time.monotonic()
+        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
+        suspects = {row[0] for row in rows if row[5] is not None and self._is_on_its_last_chance(row)}
+        if suspects:
+            self.suspects.extend(Held(row, batch) for row in rows if row[0] in suspects)
+            rows = [row for row in rows if row[0] not in suspects]
+            self._hand_to_alone()
+        self._hand_out(batch, rows)
+
+    def _hand_out(self, batch: Batch, rows: list[store.Row]) -> None:
+        for runner, share in self.room.shares(self.fleet.runners, rows):
+            if runner is None:
+                self.waiting.extend(Held(row, batch) for row in share)
+            else:
+                runner.hand(batch, share)
+
+    def _hand_out_waiting(self) -> None:
+        waiting, self.waiting = self.waiting, deque()
+        for held in waiting:
+            self._hand_out(held.batch, [held.row])
+
+    def _is_on_its_last_chance(self, row: store.Row) -> bool:
+        losses = decode_rest(row[5]).losses
+        return losses > 0 and losses >= self._policy(row[3]).max_losses - 1
+
+    def _hand_to_alone(self) -> None:
+        """A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose doing
+        it was, and its neighbours are spared."""
+        if not self.suspects:
+            return
+        alone = next((r for r in self.fleet.runners if r.alone and not r.retiring), None)
+        if alone is None:
+            self._watch(self.fleet.spawn(alone=True))
+        elif alone.ready and not alone.held:
+            held = self.suspects.popleft()
+            alone.hand(held.batch, [held.row])
+
+    def _check_settled(
+        self,
+        completions: list[store.Completion],
+        verdicts: list[tuple[Verdict, int]],
+        completed: set[int] | None,
+        settled: set[int],
+    ) -> None:
+        """Count what had been fenced off. After an unknown outcome a missing row may be our own earlier success."""
+        stale: list[int] = []
+        if completed is not None:
+            stale += [c[0] for c in completions if c[0] not in completed]
+        if len(settled) < len(verdicts):
+            stale += [v.id for v, _ in verdicts if v.id not in settled and v.id not in self.may_be_gone]
+        if stale and not self.sent_before:
+            self.telemetry.stale([(job, *self.kinds_of.get(job, ("", ""))) for job in stale])
+        self.sent_before = False
+        for job, _, _ in completions:
+            self.kinds_of.pop(job, None)
+        for verdict, _ in verdicts:
+            self.kinds_of.pop(verdict.id, None)
+            self.may_be_gone.discard(verdict.id)
+
+    def _undo(
+        self,
+        completions: list[store.Completion],
+        verdicts: list[tuple[Verdict, int]],
+        kind: Trouble,
+        *,
+        claim_was_sent: bool,
+    ) -> None:
+        """Keep the endings for the next try; leave the identity behind if jobs may have been claimed for it unseen."""
+        self.completions = completions + self.completions
+        self.verdicts = verdicts + self.verdicts
+        if self.completions or self.verdicts:
+            self._note_ending()
+        if kind is Trouble.AGAIN:
+            self.hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
+        else:
+            self.sent_before = True
+            if claim_was_sent and self.me is not None:
+                self.leaving.add(self.me)
+                self.me = None
+        self.poll_at = 0.0
+
+    def _settle_singly(self, verdicts: list[tuple[Verdict, int]]) -> None:
+        """A record in the batch is not acceptable to the database: find it, and say a constant in its place."""
+        for verdict, worker in verdicts:
+            kind = self.kinds_of.get(verdict.id, ("", ""))[1]
+            constant = made_up("UnstorableError", "the failure could not be stored", Category.OTHER, kind)
+            bare = msgspec.structs.replace(
+                verdict, failure=None if verdict.failure is None else msgspec.json.encode(constant.record()).decode()
+            )
+            for version in (verdict, bare):
+                try:
+                    with self.link.use() as conn:
+                        store.exchange(conn, [], [(version, worker)], None)
+                    break
+                except psycopg.Error as error:
+                    self.telemetry.database_error("settle", error)
+                    if trouble(error) is not Trouble.DATA:
+                        self.verdicts.append((bare, worker))
+                        self.sent_before = True
+                        break
+        self._note_ending()
+
+    # ------------------------------------------------------------------ housekeeping
+
+    def _housekeep(self, now: float) -> None:
+        self.housekeeping_at = now + 0.1
+        self.fleet.enforce_deadlines()
+        self.fleet.enforce_memory()
+        if self.drain_until is None:
+            self.fleet.replenish(self._watch)
+        for runner in self.fleet.runners:
+            if runner.channel.is_blocked:
+                with contextlib.suppress(OSError):
+                    runner.channel.flush()
+            if runner.alone and not runner.held and not self.suspects and now - runner.started_at > ALONE_IDLE_SECONDS:
+                runner.stop()
+        if self.waiting:
+            self._hand_out_waiting()
+        self._hand_to_alone()
+        self.room.measure(self.fleet.runners, now)
+        if self.pulse.lost:
+            self._declared_lost()
+        self._retire_left(now)
+        self.telemetry.gauges(self)
+
+    def _declared_lost(self) -> None:
+        """Others may have our jobs already: end ours, keep nothing of them, come back as somebody new."""
+        lost = set(self.pulse.lost)
+        logger.warning("declared lost", extra={"workers": sorted(lost)})
+        self.telemetry.declared_lost(self.fleet.held())
+        for runner in self.fleet.runners:
+            for job in [h.id for h in runner.held.values() if h.worker in lost]:
+                del runner.held[job]
+            runner.kill()
+        self.suspects = deque(held for held in self.suspects if held.worker not in lost)
+        self.waiting = deque(held for held in self.waiting if held.worker not in lost)
+        self.completions = [c for c in self.completions if c[2] not in lost]
+        self.verdicts = [v for v in self.verdicts if v[1] not in lost]
+        if self.me in lost:
+            self.me = None
+        self.leaving |= lost
+        self.pulse.lost.clear()
+        for worker in lost:
+            self.pulse.forget(worker)
+
+    def _retire_left(self, now: float) -> None:
+        """Give back what an identity was claimed for without our knowing, once what we know of it is settled."""
+        if not self.leaving or now < max(self.hold_off_until, self.link.retry_at):
+            return
+        known = {h.worker for r in self.fleet.runners for h in r.held.values()}
+        known |= {c[2] for c in self.completions} | {v[1] for v in self.verdicts}
+        known |= {held.worker for held in (*self.suspects, *self.waiting)}
+        for worker in self.leaving - known:
+            try:
+                with self.link.use() as conn:
+                    released = store.retire(conn, worker)
+            except psycopg.Error as error:
+                self.telemetry.database_error("retire", error)
+                return
+            self.leaving.discard(worker)
+            self.pulse.forget(worker)
+            if released:
+                logger.info("released jobs of an identity left behind", extra={"worker": worker, "jobs": released})
+
+    # ------------------------------------------------------------------ stopping
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.signals += 1
+        self._wake()
+
+    def _notified(self) -> None:
+        self.was_notified = True
+        self.active_at = time.monotonic()
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.wake_write, b"w")
+
+    def _silenced(self) -> None:
+        """Called by the pulse. The loop may be stuck in a call itself, so the handlers are ended from here."""
+        self.fleet.kill()
+        self._wake()
+
+    def _drain(self, now: float) -> None:
+        if self.drain_until is None:
+            self.drain_until = now + self.options.drain
+            logger.info("draining", extra={"jobs": self.fleet.held(), "seconds": self.options.drain})
+            for held in (*self.waiting, *self.suspects):
+                self._settle(held, Release("shutdown"))
+            self.waiting.clear()
+            self.suspects.clear()
+            self.fleet.stop()
+            _exit_at_last(self.options.drain + 1.5, self.fleet)
+        if self.signals > 1 and self.drain_until > now:
+            self.drain_until = now
+            _exit_at_last(1.5, self.fleet)
+
+    def _finish(self, now: float) -> None:
+        """While draining: end when everything is settled; at the end of the grace, give the rest back."""
+        if self.fleet.held() and now >= (self.drain_until or 0.0):
+            self.fleet.kill()
+            for runner in list(self.fleet.runners):
+                self._read_out(runner)
+            return
+        if self.fleet.held() or self.completions or self.verdicts:
+            return
+        if self.me is not None:
+            self.leaving.add(self.me)
+            self.me = None
+        self._retire_left(now)
+        if not self.leaving:
+            self.stopped = True
+            logger.info("stopped")
+
+    def _read_out(self, runner: RunnerProcess) -> None:
+        """Take the last reports of a killed runner, then give back what it still held."""
+        runner.process.wait()
+        while runner in self.fleet.runners:
+            self._read(runner)
+
+    def _stop_when_empty(self, now: float) -> None:
+        idle = not (self.fleet.held() or self.completions or self.verdicts or self.waiting or self.suspects)
+        idle = idle and not self.more_likely
+        if not idle or now < self.empty_check_at or not self.fleet.kinds or self.me is None:
+            return
+        self.empty_check_at = now + 0.2
+        try:
+            with self.link.use() as conn:
+                pending = store.is_pending(conn, self.options.queues, list(self.fleet.kinds), SOON_SECONDS)
+        except psycopg.Error as error:
+            self.telemetry.database_error("pending", error)
+            return
+        if not pending:
+            self.signals += 1
+
+
+def _claimed(held: Held) -> Claimed:
+    rest = Rest() if held.row[5] is None else decode_rest(held.row[5])
+    return Claimed(held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in)
+
+
+def _exit_at_last(after: float, fleet: Fleet) -> None:
+    """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
+    def end() -> None:
+        fleet.kill()
+        os._exit(1)
+
+    timer = threading.Timer(after, end)
+    timer.daemon = True
+    timer.start()
+
+
