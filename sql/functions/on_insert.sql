@@ -1,13 +1,39 @@
 -- on_insert: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
--- Counts what came, and wakes workers at most every 50 ms per session: NOTIFY takes a lock of the whole
--- database until after commit, and polling is the truth anyway.
-create or replace function redrive.count_enqueued() returns trigger
+-- Refuses what a job cannot hold (RD001 'field: rule', never the value), counts what came, and wakes workers at most
+-- every 50 ms per session: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
+create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    fault text;
     notified constant text := current_setting('redrive.notified_at', true);
 begin
+    select f.fault into fault
+    from (
+        select case
+            when kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$' then 'kind: must match ^[a-z][a-z0-9_.-]{0,62}$'
+            when queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$' then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
+            when run_at not between '2000-01-01 00:00:00+00' and '9999-12-31 00:00:00+00'
+                 and not (run_at = 'infinity' and ordering_key is not null)
+                then 'run_at: must lie between the years 2000 and 9999'
+            when expires_at not between '2000-01-01 00:00:00+00' and '9999-12-31 00:00:00+00'
+                then 'expires_in: must end between the years 2000 and 9999'
+            when priority not between -1000 and 1000 then 'priority: must lie between -1000 and 1000'
+            when max_attempts not between 1 and 100000 then 'max_attempts: must lie between 1 and 100000'
+            when length(idempotency_key) not between 1 and 255 then 'idempotency_key: must have 1 to 255 characters'
+            when length(ordering_key) not between 1 and 255 then 'ordering_key: must have 1 to 255 characters'
+            when length(tenant) not between 1 and 255 then 'tenant: must have 1 to 255 characters'
+            when jsonb_typeof(headers) <> 'object' then 'headers: must be an object'
+            when pg_column_size(headers) > 8192 then 'headers: at most 8192 bytes'
+            when jsonb_typeof(payload) = 'object' and octet_length(payload::text) < 130 then null
+            else redrive.payload_fault(payload) end as fault
+        from fresh) f
+    where f.fault is not null
+    limit 1;
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
     insert into redrive.deltas (queue, kind, event, n)
     select queue, kind, 'enqueued', count(*) from fresh where redrives = 0 group by queue, kind;
     if coalesce(notified, '') = '' or clock_timestamp() > notified::timestamptz + interval '50 ms' then
@@ -34,7 +60,7 @@ begin
 end
 $$;
 
-create or replace trigger jobs_counted after insert on redrive.jobs
-    referencing new table as fresh for each statement execute function redrive.count_enqueued();
+create or replace trigger jobs_admitted after insert on redrive.jobs
+    referencing new table as fresh for each statement execute function redrive.admit();
 create or replace trigger jobs_parked before insert on redrive.jobs
     for each row when (new.ordering_key is not null) execute function redrive.park_behind_key();

@@ -1,7 +1,7 @@
 -- payload_fault: what is wrong with a payload, as 'path: rule', or null.
 -- in:    payload jsonb
 -- out:   text
--- The table's CHECK and enqueue ask the same function, so that COPY, SQL and Python refuse the same payloads.
+-- Asked at every insert (on_insert.sql) and at every edit; Python says the same before it sends anything.
 create or replace function redrive.payload_fault(payload jsonb) returns text
 language plpgsql immutable parallel safe
 as $$
@@ -43,8 +43,3 @@ begin
     return null;
 end
 $$;
-do $$ begin
-    if not exists (select from pg_constraint where conname = 'jobs_payload_is_sound') then
-        alter table redrive.jobs add constraint jobs_payload_is_sound check (redrive.payload_fault(payload) is null);
-    end if;
-end $$;
