@@ -25,9 +25,11 @@ grant execute on function
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
+grant execute on function redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
+grant execute on function redrive.done_chore_v1(text) to redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
-grant execute on function redrive.depths_v1() to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1() to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns
     to redrive_viewer, redrive_worker, redrive_operator;
 

@@ -34,6 +34,61 @@ create or replace view redrive.totals as
           select queue, kind, event, reason, n from redrive.deltas) both_tables
     group by queue, kind, event, reason;
 
+-- sample: remember the counters at the start of this minute, once, and forget what is older than an hour.
+create or replace function redrive.sample_v1() returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this_minute constant timestamptz := date_trunc('minute', clock_timestamp());
+begin
+    if exists (select from redrive.samples s where s.minute = this_minute) then
+        return;
+    end if;
+    insert into redrive.samples (minute, queue, dead)
+    select this_minute, t.queue, sum(t.n) filter (where t.event = 'dead') from redrive.totals t
+    group by t.queue having sum(t.n) filter (where t.event = 'dead') is not null
+    on conflict do nothing;
+    delete from redrive.samples s where s.minute < this_minute - interval '1 hour';
+end
+$$;
+
+-- added_per_minute: dead letters added in the last full minute.
+create or replace function redrive.added_per_minute_v1() returns table (queue text, added float8)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with minutes as (select distinct s.minute from redrive.samples s order by s.minute desc limit 2),
+    span as (select max(minute) as until, min(minute) as since from minutes)
+    select n.queue,
+           (n.dead - coalesce(o.dead, 0)) / greatest(extract(epoch from p.until - p.since) / 60, 1)::float8
+    from span p
+    join redrive.samples n on n.minute = p.until
+    left join redrive.samples o on o.minute = p.since and o.queue = n.queue
+    where p.until > p.since and p.until > clock_timestamp() - interval '2 minutes'
+$$;
+
+-- done_chore: a CronJob's run leaves its mark, so that its absence can be seen without looking at Kubernetes.
+create or replace function redrive.done_chore_v1(chore text) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.chores (name, ran_at) values (chore, clock_timestamp())
+    on conflict (name) do update set ran_at = excluded.ran_at
+$$;
+
+-- oldest_dead: when each queue's oldest open dead letter died.
+create or replace function redrive.oldest_dead_v1() returns table (queue text, age_seconds float8)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select q.queue, extract(epoch from clock_timestamp() - d.died_at)::float8
+    from (select distinct t.queue from redrive.totals t where t.event = 'dead') q,
+    lateral (select o.died_at from redrive.dead_letters o
+             where o.state = 'open' and o.queue = q.queue order by o.died_at limit 1) d
+$$;
+
 -- depths: what each queue holds, by arithmetic over the counters.
 -- Telling ready from scheduled needs a look at the jobs. Both looks stop at 10,000 rows a lane; the smaller side is
 -- counted and the other one is what is left, so both are exact unless both sides of one queue are larger than that.

@@ -63,29 +63,29 @@ begin
 end
 $$;
 
--- open_campaign / close_campaign: the record around the chunks.
+-- open_campaign / close_campaign: the record around the chunks. The audit is written before the first job moves.
 create or replace function redrive.open_campaign_v1(actor text, why text, filter jsonb, rate float8, matched int)
 returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.campaigns (actor, why, filter, rate, matched)
-    values (actor, why, filter, rate, matched) returning id
+    with opened as (
+        insert into redrive.campaigns (actor, why, filter, rate, matched)
+        values (actor, why, filter, rate, matched) returning id),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'redrive', why, matched, jsonb_build_object('campaign', id, 'filter', filter, 'rate', rate)
+        from opened)
+    select id from opened
 $$;
 
 create or replace function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    with done as (
-        update redrive.campaigns c
-        set redriven = close_campaign_v1.redriven, blocked = close_campaign_v1.blocked, state = 'done'
-        where c.id = campaign
-        returning c.actor, c.why, c.filter)
-    insert into redrive.audit (actor, action, why, n, detail)
-    select actor, 'redrive', why, close_campaign_v1.redriven,
-           jsonb_build_object('campaign', campaign, 'filter', filter, 'blocked', close_campaign_v1.blocked)
-    from done
+    update redrive.campaigns c
+    set redriven = close_campaign_v1.redriven, blocked = close_campaign_v1.blocked, state = 'done'
+    where c.id = campaign
 $$;
 
 -- dismiss: these will not be fixed. note: what somebody found out. Both are audited.

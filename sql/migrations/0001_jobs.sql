@@ -102,8 +102,16 @@ create table redrive.tallies (
     primary key (queue, kind, event, reason)
 ) with (fillfactor = 50);
 
+-- The dead letters ever counted per queue at the start of each minute: what a rate over the last full minute needs.
+create table redrive.samples (
+    minute timestamptz not null,
+    queue  text not null,
+    dead   bigint not null,
+    primary key (minute, queue)
+);
+
 create table redrive.chores (
     name   text primary key,
     ran_at timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
-insert into redrive.chores (name) values ('rescue'), ('fold'), ('unpark'), ('purge');
+insert into redrive.chores (name) values ('rescue'), ('fold'), ('unpark'), ('sample'), ('purge'), ('redrive');

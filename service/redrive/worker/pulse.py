@@ -112,5 +112,7 @@ class Pulse:
                     self.on_rescue(lost, rescued, buried)
             if store.take_chore(conn, "fold", FOLD_SECONDS):
                 store.fold(conn)
+            if store.take_chore(conn, "sample", FOLD_SECONDS):
+                store.sample(conn)
             if store.take_chore(conn, "unpark", UNPARK_SECONDS):
                 store.unpark(conn)

@@ -154,6 +154,11 @@ def fold(conn: Connection) -> int:
     return int(row[0]) if row else 0
 
 
+def sample(conn: Connection) -> None:
+    """Remember the counters at the start of this minute."""
+    conn.execute("select redrive.sample_v1()")
+
+
 def unpark(conn: Connection) -> int:
     """Wake ordering keys whose first job waits for nobody. Returns how many."""
     row = conn.execute("select redrive.unpark_v1()").fetchone()

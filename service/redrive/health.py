@@ -1,0 +1,65 @@
+"""The HTTP side of a process: /metrics, /livez, /readyz and nothing else."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from redrive.errors import SettingsError
+
+logger = logging.getLogger("redrive.http")
+
+Checks = Callable[[], dict[str, str | None]]
+"""Name of each check -> what is wrong, or None."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # its name in the base class
+        """Probes and scrapes are not worth a line each."""
+
+
+def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
+    """Answer on `port` in a thread of its own, on all addresses. Returns the port.
+
+    Raises:
+        SettingsError: the port is taken.
+    """
+    metrics = make_wsgi_app(registry)
+
+    def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO")
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _answer(start_response, "405 Method Not Allowed", "only GET\n")
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        checks = {"/livez": live, "/readyz": ready}.get(path or "")
+        if checks is None:
+            return _answer(start_response, "404 Not Found", "/metrics /livez /readyz\n")
+        found = checks()
+        body = "".join(f"{name}: {wrong or 'ok'}\n" for name, wrong in found.items())
+        status = "503 Service Unavailable" if any(found.values()) else "200 OK"
+        return _answer(start_response, status, body)
+
+    try:
+        server = make_server("", port, application, _Server, _Quiet)
+    except OSError as error:
+        msg = f"REDRIVE_HTTP_PORT is {port}; it cannot be served: {error.strerror}"
+        raise SettingsError(msg) from None
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return int(server.server_port)
+
+
+def _answer(start_response: Any, status: str, body: str) -> list[bytes]:
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+    return [body.encode()]

@@ -1,0 +1,54 @@
+"""The log: JSON lines for machines, short lines for people. No payload, no message of a failure."""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {k: v for k, v in vars(record).items() if k not in _STANDARD and v is not None}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, event, and the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As one line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= _fields(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Time, level, event, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As one line; an exception follows it."""
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]  # noqa: DTZ006 # the reader's own clock
+        fields = " ".join(f"{k}={v}" for k, v in _fields(record).items())
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip().translate(_CONTROL)
+        return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+def set_up(log_format: str | None, level: str) -> None:
+    """Log to stderr from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    chosen = log_format or ("console" if sys.stderr.isatty() else "json")
+    handler.setFormatter(ConsoleFormatter() if chosen == "console" else JsonFormatter())
+    root = logging.getLogger("redrive")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False

@@ -1,0 +1,110 @@
+"""Every setting, its unit, default and range. Read once, by the command line; the rest gets plain values.
+
+Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrides it. Secrets can be read from a file
+instead: REDRIVE_DATABASE_URL_FILE.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from redrive.connect import check_conninfo
+from redrive.errors import SettingsError
+
+PREFIX = "REDRIVE_"
+NESTED_PREFIXES = ("REDRIVE_REDRIVE_", "REDRIVE_PURGE_", "REDRIVE_TEST_", "REDRIVE_DEMO_")
+
+
+class Settings(BaseSettings):
+    """The settings of every command."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
+    database_url_file: Path | None = Field(None, description="A file that holds it instead.")
+    handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
+    queues: str | None = Field(None, description="Queues to work on, comma-separated; all when not set.")
+    slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
+    runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
+    runner_memory_mib: int = Field(0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never.")
+    http_port: int = Field(9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none.")
+    heartbeat_ttl: float = Field(30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
+    drain_timeout: float = Field(30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM.")
+    actor: str | None = Field(None, min_length=1, max_length=255, description="Who acts, for the audit log.")
+    log_format: Literal["json", "console"] | None = Field(
+        None, description="json, or console for people; by default console on a terminal."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+
+    def url(self) -> str:
+        """Where the database is.
+
+        Raises:
+            SettingsError: neither variable is set, the file cannot be read, or its text is no Postgres URL.
+        """
+        if self.database_url_file is not None and self.database_url is None:
+            try:
+                return check_conninfo(self.database_url_file.read_text().strip())
+            except OSError as error:
+                msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {error.strerror}"
+                raise SettingsError(msg) from None
+        if self.database_url is None:
+            msg = "REDRIVE_DATABASE_URL is not set; it must be a Postgres URL, e.g. postgresql://user@host/database"
+            raise SettingsError(msg)
+        return check_conninfo(self.database_url)
+
+    def queue_names(self) -> tuple[str, ...] | None:
+        """The queues to work on; None = all. Raises SettingsError for one that is no name."""
+        from redrive.limits import NAME  # noqa: PLC0415
+
+        if self.queues is None:
+            return None
+        names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
+        for name in names:
+            if not NAME.match(name):
+                msg = f"REDRIVE_QUEUES holds {name!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+                raise SettingsError(msg)
+        return names or None
+
+    def who(self) -> str:
+        """The actor: as set, else the user of this machine and its name."""
+        return self.actor or f"{os.environ.get('USER') or 'uid ' + str(os.getuid())}@{socket.gethostname()}"
+
+
+def load(**overrides: Any) -> Settings:
+    """Read the settings; `overrides` are flags, None = not given.
+
+    Raises:
+        SettingsError: one line for the first value that is not allowed.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
+
+
+def unknown() -> list[str]:
+    """Variables that look like ours and are not: most likely misspelt."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(
+        name for name in os.environ
+        if name.startswith(PREFIX) and name not in known and not name.startswith(NESTED_PREFIXES)
+    )  # fmt: skip
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    value = first.get("input")
+    field = Settings.model_fields[name]
+    held = "" if "url" in name else f" is {value!r};"
+    return f"{PREFIX}{name.upper()}{held} {_lower_first(first['msg'])}. {field.description}"
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
