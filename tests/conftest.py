@@ -1,0 +1,85 @@
+"""Real Postgres for every test that asks for `database`; nothing is mocked.
+
+REDRIVE_TEST_POSTGRES says which:
+  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on each of them, others on the newest
+  embedded:18       only that version (or several: embedded:16,18)
+  testcontainers    a container of REDRIVE_TEST_POSTGRES_IMAGE (postgres:18)
+  <url>             a server that runs already, as a user who may create databases and roles
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import VERSIONS, Database, Server, container, embedded, external
+
+CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
+IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
+SQL_TESTS = Path(__file__).parent / "sql"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare our markers."""
+    config.addinivalue_line("markers", "every_version: runs on each Postgres version there is, not only on the newest")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that needs a server on each of the servers it is for."""
+    if "server_name" not in metafunc.fixturenames:
+        return
+    names = _server_names()
+    is_for_all = SQL_TESTS in metafunc.definition.path.parents or metafunc.definition.get_closest_marker("every_version")
+    metafunc.parametrize("server_name", names if is_for_all else names[-1:], scope="session")
+
+
+def _server_names() -> list[str]:
+    kind, _, versions = CHOICE.partition(":")
+    if kind != "embedded":
+        return ["testcontainers" if CHOICE == "testcontainers" else "external"]
+    return [f"pg{version}" for version in (versions.split(",") if versions else VERSIONS)]
+
+
+class _Servers:
+    """The servers in use; each is started when the first test asks for it."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._running: dict[str, Server] = {}
+
+    def get(self, name: str) -> Server:
+        if name not in self._running:
+            start = {"external": partial(external, CHOICE), "testcontainers": partial(container, IMAGE)}.get(name)
+            self._running[name] = self._stack.enter_context(start() if start else embedded(int(name.removeprefix("pg"))))
+        return self._running[name]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[_Servers]:
+    with contextlib.ExitStack() as stack:
+        yield _Servers(stack)
+
+
+@pytest.fixture(scope="session")
+def server(servers: _Servers, server_name: str) -> Server:
+    """A running Postgres."""
+    return servers.get(server_name)
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[Database]:
+    """A migrated database of the test's own."""
+    with server.database() as database:
+        yield database
+
+
+@pytest.fixture
+def fresh_server(server_name: str) -> Iterator[Server]:
+    """A server that has never seen a role of ours."""
+    if not server_name.startswith("pg"):
+        pytest.skip("needs a server that can be thrown away")
+    with embedded(int(server_name.removeprefix("pg"))) as server:
+        yield server

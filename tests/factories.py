@@ -1,0 +1,181 @@
+"""Plain functions that bring jobs where a test wants them, by the same statements the worker sends."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from redrive.enqueue import enqueue
+from redrive.worker import store
+from redrive.worker.frames import Verdict
+from redrive.worker.store import EPOCH, Lane
+from tests.postgres import Connection
+
+
+class Claimed(NamedTuple):
+    """A row of claim_v1."""
+
+    id: int
+    deliveries: int
+    attempt: int
+    kind: str
+    payload: str
+    rest: str | None
+    lane_no: int
+    run_at: datetime
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """`rest`, parsed."""
+        return json.loads(self.rest or "{}")
+
+
+def make_job(conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any) -> int:
+    """Enqueue one job. Returns its id."""
+    return enqueue(conn, kind, payload, **options)
+
+
+def make_jobs(conn: Connection, count: int, kind: str = "invoice.charge", **columns: Any) -> list[int]:
+    """Insert many plain jobs in one statement. Returns their ids, ascending."""
+    given = {"kind": kind} | columns
+    rows = conn.execute(
+        "with made as (insert into redrive.jobs (kind, queue, priority, lane, tenant)"
+        " select j ->> 'kind', coalesce(j ->> 'queue', 'default'), coalesce((j ->> 'priority')::smallint, 0),"
+        " coalesce((j ->> 'lane')::smallint, 0), j ->> 'tenant'"
+        " from (select %s::jsonb as j) g, generate_series(1, %s) returning id)"
+        " select id from made order by id",
+        (json.dumps(given), count),
+    )
+    return [row[0] for row in rows]
+
+
+def make_worker(conn: Connection, name: str = "worker-1") -> int:
+    """Register a worker. Returns its id."""
+    return store.register(conn, name, "test")
+
+
+def lanes_of(conn: Connection) -> list[Lane]:
+    """Every lane that holds a job."""
+    return [lane for lane, _ in store.lanes(conn, None)]
+
+
+def claim(
+    conn: Connection,
+    worker: int,
+    want: int = 100,
+    *,
+    lanes: Sequence[Lane] | None = None,
+    floors: Sequence[datetime] | None = None,
+) -> list[Claimed]:
+    """Claim from all lanes that hold jobs, or from those given, in the order of the statement's rows."""
+    chosen = lanes_of(conn) if lanes is None else lanes
+    request = store.ClaimRequest(worker, chosen, floors or [EPOCH] * len(chosen), want)
+    _, _, rows = store.exchange(conn, [], [], request)
+    return [Claimed(*row) for row in rows]
+
+
+def claim_one(conn: Connection, worker: int) -> Claimed:
+    """Claim the one job that is due."""
+    (job,) = claim(conn, worker, 1)
+    return job
+
+
+def complete(conn: Connection, worker: int, *jobs: Claimed) -> set[int]:
+    """Complete jobs. Returns the ids that were."""
+    completed, _, _ = store.exchange(conn, [(job.id, job.deliveries, worker) for job in jobs], [], None)
+    return {job.id for job in jobs} if completed is None else completed
+
+
+def failure(**overrides: Any) -> str:
+    """What is recorded of an attempt that went wrong."""
+    return json.dumps(
+        {
+            "error_class": "ValueError",
+            "message": "no such invoice",
+            "category": "bug",
+            "fingerprint": "f1",
+            "detail": {"stack": ["charge:3"]},
+        }
+        | overrides
+    )
+
+
+def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **verdict: Any) -> bool:
+    """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to end."""
+    _, settled, _ = store.exchange(conn, [], [(Verdict(job.id, job.deliveries, outcome, **verdict), worker)], None)
+    return settled == {job.id}
+
+
+def bury(conn: Connection, worker: int, job: Claimed, **verdict: Any) -> int:
+    """Dead-letter a claimed job. Returns its id."""
+    if not settle(conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | verdict)):
+        msg = f"job {job.id} was not this worker's"
+        raise AssertionError(msg)
+    return job.id
+
+
+def make_dead_letter(conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any) -> int:
+    """Enqueue a job and let it die. Returns its id."""
+    job_id, worker = make_job(conn, kind, payload, **options), make_worker(conn, "undertaker")
+    (job,) = (job for job in claim(conn, worker, 1000) if job.id == job_id)
+    bury(conn, worker, job)
+    store.retire(conn, worker)
+    return job_id
+
+
+def make_dead_letters(conn: Connection, count: int, **columns: Any) -> list[int]:
+    """Many plain jobs, all dead. Returns their ids, ascending."""
+    ids, worker = make_jobs(conn, count, **columns), make_worker(conn, "undertaker")
+    jobs = claim(conn, worker, count)
+    verdicts = [
+        (Verdict(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker) for job in jobs
+    ]
+    store.exchange(conn, [], verdicts, None)
+    store.retire(conn, worker)
+    return ids
+
+
+def redrive(
+    conn: Connection,
+    ids: Sequence[int],
+    *,
+    rate: float | None = None,
+    first: int = 0,
+    max_redrives: int = 10,
+    campaign: int | None = None,
+) -> dict[int, str | None]:
+    """Redrive dead letters. Returns why each was left where it is, or None."""
+    rows = conn.execute(
+        "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, %s, %s, %s)",
+        (list(ids), campaign or make_campaign(conn), rate, first, max_redrives),
+    )
+    return dict(rows.fetchall())
+
+
+def make_campaign(conn: Connection, matched: int = 1) -> int:
+    """Open a campaign. Returns its id."""
+    row = conn.execute("select redrive.open_campaign_v1('ada', 'the fix is out', '{}', null, %s)", (matched,)).fetchone()
+    return row[0] if row else 0
+
+
+def totals(conn: Connection) -> dict[str, int]:
+    """Every counter, added up over queues, kinds and reasons."""
+    rows = conn.execute("select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0")
+    return dict(rows.fetchall())
+
+
+class Depth(NamedTuple):
+    """A row of depths_v1, without its age."""
+
+    ready: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    running: int = 0
+    dead: int = 0
+    paused: bool = False
+
+
+def depths(conn: Connection) -> dict[str, Depth]:
+    """What each queue holds, by name."""
+    rows = conn.execute("select queue, ready, scheduled, retrying, running, dead, paused from redrive.depths_v1()")
+    return {queue: Depth(*figures) for queue, *figures in rows}

@@ -1,0 +1,213 @@
+"""The Postgres of the tests: a server per process and version, and databases cloned from a migrated template."""
+
+import contextlib
+import itertools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, LiteralString, cast
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from redrive.connect import connect
+from redrive.embedded import EmbeddedPostgres
+from redrive.migrate import migrate
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+VERSIONS = (16, 18)
+"""What the embedded binaries bring: the oldest of them and the newest."""
+
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",  # so that WAL can be counted
+    "autovacuum": "off",  # so that tuples and buffers can be counted
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "shared_buffers": "256MB",
+    "max_connections": "200",
+}
+
+# It waits for the end of its standard input, which comes when this process ends, however it ends.
+GUARD = """
+cat > /dev/null
+pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid"
+n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+rm -rf "$0"
+"""
+
+
+class Session:
+    """One connection, and a thread of its own for statements that block."""
+
+    def __init__(self, conn: Connection) -> None:
+        self.conn = conn
+        self.pid = conn.info.backend_pid
+        self._thread = ThreadPoolExecutor(1)
+
+    def rows(self, query: LiteralString, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows; none for one that returns nothing."""
+        cursor = self.conn.execute(query, parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def row(self, query: LiteralString, *parameters: Any) -> tuple[Any, ...]:
+        """Run a statement and return its only row."""
+        (row,) = self.rows(query, *parameters)
+        return row
+
+    def value(self, query: LiteralString, *parameters: Any) -> Any:
+        """Run a statement and return its only value."""
+        (value,) = self.row(query, *parameters)
+        return value
+
+    def column(self, query: LiteralString, *parameters: Any) -> list[Any]:
+        """Run a statement and return its only column."""
+        return [value for (value,) in self.rows(query, *parameters)]
+
+    def start(self, act: Callable[[], Any]) -> Future[Any]:
+        """Do something on this session's thread, for what is expected to block."""
+        return self._thread.submit(act)
+
+    def close(self) -> None:
+        """End the session, also under a statement that hangs."""
+        with contextlib.suppress(psycopg.Error):
+            self.conn.cancel_safe(timeout=2)
+        self._thread.shutdown()
+        self.conn.close()
+
+
+class Database(Session):
+    """A migrated database of one's own. It is a session itself, and gives more of them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(connect(url, name="test"))
+        self._sessions: list[Session] = []
+
+    def session(self, role: str | None = None, **settings: str) -> Session:
+        """Another session, with the settings of our own processes."""
+        opened = Session(connect(self.url, name="test", **settings))
+        self._sessions.append(opened)
+        if role is not None:
+            opened.conn.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
+        return opened
+
+    def connect(self, role: str | None = None, **settings: str) -> Connection:
+        """The connection of another session."""
+        return self.session(role, **settings).conn
+
+    def wait_until_blocked(self, session: Session, seconds: float = 10) -> list[int]:
+        """Watch until the server says that `session` waits for a lock. Returns the pids it waits for."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            # Never on the session's own connection, which is busy.
+            found = self.column(
+                "select pg_blocking_pids(pid) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                session.pid,
+            )
+            if found and found[0]:
+                return list(found[0])
+        msg = f"session {session.pid} never blocked"
+        raise AssertionError(msg)
+
+    def close(self) -> None:
+        """End all sessions."""
+        for session in self._sessions:
+            session.close()
+        super().close()
+
+
+class Server:
+    """A running Postgres where databases may be made and dropped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with psycopg.connect(url, autocommit=True) as conn:
+            self.version = conn.info.server_version // 10_000
+        self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
+        self._template: str | None = None
+
+    def url_of(self, database: str) -> str:
+        """Where to connect for one of its databases."""
+        return make_conninfo(self.url, dbname=database)
+
+    def admin(self, statement: LiteralString, *names: str) -> None:
+        """Run a statement about databases or roles, `{}` standing for each name."""
+        with psycopg.connect(self.url, autocommit=True) as conn:
+            conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    @contextlib.contextmanager
+    def empty(self, options: LiteralString = "") -> Iterator[str]:
+        """The URL of a new database without a schema."""
+        name = next(self._names)
+        self.admin(cast("LiteralString", "create database {} " + options), name)
+        try:
+            yield self.url_of(name)
+        finally:
+            self.admin("drop database {} with (force)", name)
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[Database]:
+        """A fresh clone of the migrated template."""
+        template, name = self.template(), next(self._names)
+        self.admin("create database {} template {}", name, template)
+        try:
+            with contextlib.closing(Database(self.url_of(name))) as database:
+                yield database
+        finally:
+            self.admin("drop database {} with (force)", name)
+
+    def template(self) -> str:
+        """The name of a database that holds what `redrive migrate` makes; made on first use."""
+        if self._template is None:
+            name = next(self._names)
+            self.admin("create database {}", name)
+            with psycopg.connect(self.url_of(name), autocommit=True) as conn:
+                migrate(conn)
+            self._template = name
+        return self._template
+
+    def close(self) -> None:
+        """Drop the template."""
+        if self._template is not None:
+            self.admin("drop database {} with (force)", self._template)
+
+
+@contextlib.contextmanager
+def embedded(version: int, **settings: str) -> Iterator[Server]:
+    """A server of the embedded binaries in a directory that goes with it, on a free port of loopback."""
+    home = Path(tempfile.mkdtemp(prefix="redrive-tests-"))
+    postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", GUARD, str(home), str(postgres.data / "postmaster.pid")],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us, not for it
+    )
+    try:
+        postgres.start()
+        yield Server(postgres.url())
+    finally:
+        guard.communicate()
+
+
+@contextlib.contextmanager
+def external(url: str) -> Iterator[Server]:
+    """A server that somebody else runs."""
+    with contextlib.closing(Server(url)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def container(image: str) -> Iterator[Server]:
+    """A server in a container."""
+    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415 # wants Docker
+
+    options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+    with PostgresContainer(image, driver=None).with_command(f"postgres {options}") as running:
+        yield Server(running.get_connection_url())
