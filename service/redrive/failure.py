@@ -114,8 +114,8 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
-        if module.partition(".")[0] == "redrive" and not module.startswith("redrive.demo"):
-            continue
+        if module.startswith("redrive.worker.") or (not found and module.startswith(("asyncio.", "concurrent."))):
+            continue  # what led to the handler is the same for all of them
         path = frame.f_code.co_filename
         found.append({
             "file": clean(path, 200),

@@ -7,9 +7,10 @@ instead: REDRIVE_DATABASE_URL_FILE.
 import os
 import socket
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from redrive.connect import check_conninfo
@@ -103,8 +104,15 @@ def _explain(error: ValidationError) -> str:
     value = first.get("input")
     field = Settings.model_fields[name]
     held = "" if "url" in name else f" is {value!r};"
-    return f"{PREFIX}{name.upper()}{held} {_lower_first(first['msg'])}. {field.description}"
+    return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
 
 
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def _allowed(field: FieldInfo) -> str:
+    """What a field takes, in words."""
+    bounds = {type(m).__name__: m for m in field.metadata}
+    kinds = {int: "a whole number", float: "a number of seconds"}
+    if field.annotation in kinds:
+        low, high = bounds.get("Ge"), bounds.get("Le")
+        return f"{kinds[field.annotation]}, {low.ge if low else 0} or more" + (f", {high.le} at most" if high else "")
+    choices = [c for part in get_args(field.annotation) or () for c in (get_args(part) or (part,)) if isinstance(c, str)]
+    return " or ".join(choices) if choices else "text of 1 to 255 characters"

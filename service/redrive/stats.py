@@ -8,6 +8,8 @@ every few seconds, however often it is scraped. When the database does not answe
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -37,6 +39,12 @@ class DatabaseStats:
                 self._families = self._read()
                 self._read_at = time.monotonic()
             yield from self._families
+
+    @contextmanager
+    def exclusive(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """The connection, while no scrape uses it."""
+        with self._lock, self.link.use(bound=6.0) as conn:
+            yield conn
 
     def _read(self) -> list[Metric]:
         up = GaugeMetricFamily("redrive_stats_up", "1 when the database block below could be read.")

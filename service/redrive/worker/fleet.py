@@ -18,6 +18,8 @@ from redrive.worker.board import Board
 from redrive.worker.frames import Channel, Jobs, Kind, Stop
 from redrive.worker.store import Row
 
+RUNNER = "import sys; from redrive.worker.runner import main; sys.exit(main(sys.argv[1:]))"
+
 KILL_GRACE = 1.0
 """Seconds past its timeout that an attempt may take to react to being cancelled, before its process is killed."""
 
@@ -153,7 +155,7 @@ class Fleet:
         ours, theirs = socket.socketpair()
         slots = 1 if alone else self._slots
         board = Board(slots)
-        command = [sys.executable, "-m", "redrive.worker.runner", str(theirs.fileno()), str(board.fd), str(slots),
+        command = [sys.executable, "-c", RUNNER, str(theirs.fileno()), str(board.fd), str(slots),
                    str(os.getpid()), self._handlers]  # fmt: skip
         process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)  # noqa: S603
         theirs.close()

@@ -292,7 +292,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m redrive.worker.runner FD BOARD_FD SLOTS PARENT HANDLERS`."""
+    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS. Returns the exit status."""
     fd, board_fd, slots, parent = map(int, arguments[:4])
     _end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor drains; a terminal's Ctrl-C is for it
@@ -307,6 +307,3 @@ def main(arguments: list[str]) -> int:
     # Threads of handlers that never end must not keep the process.
     os._exit(0)
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,204 @@
+"""What commands share: options that are settings, connections, tables for people and lines for machines."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+import msgspec
+import psycopg
+
+from redrive import connect, migrate
+from redrive.dead_letters import STATES, Filter
+from redrive.settings import Settings, load
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+
+
+class Duration(click.ParamType):
+    """A length of time as 30d, 12h, 5m, 10s; seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        found = _DURATION.match(str(value).strip())
+        if not found:
+            self.fail(f"{value!r} is no duration; write 30d, 12h, 5m or 10s", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class Instant(click.ParamType):
+    """A point in time: ISO 8601, or a duration ago (2h)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read it; without a zone it is UTC."""
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        found = _DURATION.match(text)
+        if found:
+            return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+        try:
+            read = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 2026-03-01T12:00Z, or 2h for two hours ago", param, ctx)
+        return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def database_option(command: Command) -> Command:
+    """Add --database-url."""
+    return click.option("--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]")(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="For machines: one JSON object per line.")(command)
+
+
+def acting_options(command: Command) -> Command:
+    """Add --why and --actor."""
+    why = click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.")
+    actor = click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR; default: you, on this machine]")
+    return why(actor(command))
+
+
+def filter_options(prefix: str | None = None) -> Callable[[Command], Command]:
+    """Add the filters on dead letters; with a prefix each is also an environment variable, for Jobs and CronJobs."""
+
+    def env(name: str) -> str | None:
+        return None if prefix is None else f"{prefix}_{name.upper()}"
+
+    def several(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
+        flag = f"--{name.replace('_', '-')}"
+        return click.option(flag, name, multiple=True, metavar=name.upper(), help=text, envvar=env(name), **more)
+
+    options = [
+        click.option("--id", "ids", multiple=True, type=click.INT, metavar="ID", help="Job id.", envvar=env("id")),
+        several("kind", "Kind of job."),
+        several("queue", "Queue."),
+        several("reason", "Why it died: attempts_exhausted, not_retryable, ..."),
+        several("category", "Category of its last failure: transient, bug, ..."),
+        several("error_class", "Class of its last failure."),
+        click.option("--group", metavar="FINGERPRINT", help="Group; its beginning is enough.", envvar=env("group")),
+        click.option("--state", multiple=True, type=click.Choice([*STATES, "any"]), help="State.", envvar=env("state")),
+        several("tenant", "Tenant."),
+        click.option("--since", type=Instant(), metavar="TIME", help="Died since: 2h, or an instant.", envvar=env("since")),
+        click.option("--until", type=Instant(), metavar="TIME", help="Died before.", envvar=env("until")),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.", envvar=env("limit")),
+    ]
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def filter_from(options: Mapping[str, Any], *, states: Sequence[str] = ()) -> Filter:
+    """The filter that the options describe; `states` when none is given."""
+    chosen = tuple(options.get("state") or ())
+    return Filter(
+        ids=tuple(options.get("ids") or ()),
+        kind=options.get("kind") or (),
+        queue=options.get("queue") or (),
+        reason=options.get("reason") or (),
+        category=options.get("category") or (),
+        error_class=options.get("error_class") or (),
+        group=options.get("group"),
+        state=() if "any" in chosen else chosen or tuple(states),
+        tenant=options.get("tenant") or (),
+        since=options.get("since"),
+        until=options.get("until"),
+        limit=options.get("limit"),
+    )
+
+
+@contextmanager
+def database(settings: Settings, *, any_schema: bool = False) -> Iterator[psycopg.Connection[Any]]:
+    """An autocommit connection to a schema this program knows."""
+    with connect.connect(settings.url(), name="redrive cli", statement_timeout="0") as conn:
+        if not any_schema:
+            migrate.require(conn)
+        yield conn
+
+
+def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
+    """The settings with the flags of this command."""
+    return load(database_url=database_url, **flags)
+
+
+def require_why(why: str | None) -> str:
+    """The why, or a usage error: what changes something says why."""
+    if why is None or not why.strip():
+        msg = "--why is missing: say why, the audit log keeps it"
+        raise click.UsageError(msg)
+    return why.strip()
+
+
+def emit(value: Any) -> None:
+    """One JSON line."""
+    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+
+
+def printable(value: Any) -> str:
+    """Text from a job as a terminal may see it: control characters must not reach it."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return str(value).translate(_CONTROL)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none") -> None:
+    """A table for people; on a pipe it is not cut to any width."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=column != "message")
+    for row in rows:
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
+    if drawn.row_count:
+        Console(width=None if sys.stdout.isatty() else 200).print(drawn)
+    else:
+        click.echo(empty)
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr while somebody watches."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def confirm(question: str, word: str, *, yes: bool) -> bool:
+    """Whether to go on: --yes, or the word typed at a terminal. Without either, no."""
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False) == word

@@ -1,0 +1,216 @@
+"""redrive dlq."""
+
+from typing import Any
+
+import click
+
+from redrive import dead_letters
+from redrive.cli.common import (
+    acting_options,
+    confirm,
+    database,
+    database_option,
+    emit,
+    filter_from,
+    filter_options,
+    json_option,
+    printable,
+    progress,
+    require_why,
+    settings_for,
+    table,
+)
+
+ENV = "REDRIVE_REDRIVE"
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: look, put back to work, dismiss."""
+
+
+@dlq.command("ls")
+@filter_options()
+@database_option
+@json_option
+def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: FBT001
+    """List dead letters, the latest first; open ones unless --state says otherwise."""
+    chosen = filter_from(options, states=("open",))
+    with database(settings_for(database_url)) as conn:
+        found = dead_letters.find(conn, chosen)
+        if as_json:
+            for row in found:
+                emit(row)
+            return
+        columns = ("id", "kind", "queue", "reason", "error_class", "message", "attempts", "died_at", "group")
+        table(columns, ([row[c] for c in columns] for row in found), right=("id", "attempts"), empty="no dead letters")
+
+
+@dlq.command()
+@click.argument("job", metavar="ID", type=click.INT)
+@database_option
+@json_option
+@click.pass_context
+def show(ctx: click.Context, job: int, database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+    """Show one dead letter with its whole history; secret values of its payload are left out."""
+    with database(settings_for(database_url)) as conn:
+        found = dead_letters.show(conn, job)
+    if found is None:
+        click.echo(f"redrive: job {job} has no dead letter", err=True)
+        ctx.exit(2)
+    if as_json:
+        emit(found)
+    else:
+        _print_one(found)
+
+
+def _print_one(found: dict[str, Any]) -> None:
+    import json  # noqa: PLC0415
+
+    bold = lambda text: click.style(text, bold=True)  # noqa: E731
+    click.echo(f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}")
+    click.echo(f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}")
+    click.echo(f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives; created {printable(found['created_at'])}")
+    click.echo(f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}")
+    click.echo(f"\n{bold('failures')}, oldest first")
+    for failure in found["failures"]:
+        click.echo(f"  attempt {failure['attempt']}  {printable(failure['at'])}  {failure['category']}  on {printable(failure['worker'])}")
+        click.echo(f"    {printable(failure['error_class'])}: {printable(failure['message'])}")
+        for frame in failure["detail"].get("stack", [])[-3:]:
+            click.echo(f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}")
+        for cause in failure["detail"].get("causes", []):
+            click.echo(f"    because {printable(cause['error_class'])}: {printable(cause['message'])}")
+    if found["blocked"]:
+        click.echo(f"\nits last redrive was refused: {found['blocked']}")
+    if len(found["lineage"]) > 1:
+        click.echo(f"\n{bold('lineage')}")
+        for death in found["lineage"]:
+            click.echo(f"  {printable(death['died_at'])}  {death['reason']}  {death['state']}  {death['outcome'] or ''}")
+    for note in found["notes"]:
+        click.echo(f"\n{bold('note')} of {printable(note['actor'])}, {note['at']}\n  {printable(note['text'])}")
+
+
+@dlq.command("redrive")
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@filter_options(ENV)
+@click.option("--all", "everything", is_flag=True, help="Every open dead letter, when no filter is given.", envvar=f"{ENV}_ALL")
+@click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.", envvar=f"{ENV}_WHY")
+@click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="PER_SECOND", help="Spread them out: jobs per second.", envvar=f"{ENV}_RATE")
+@click.option("--max-redrives", type=click.IntRange(1), default=dead_letters.MAX_REDRIVES, show_default=True, help="Leave out what was redriven this often already.", envvar=f"{ENV}_MAX_REDRIVES")
+@click.option("--dry-run", is_flag=True, help="Only show.", envvar=f"{ENV}_DRY_RUN")
+@click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
+@database_option
+@json_option
+def redrive_dead_letters(  # noqa: PLR0913
+    jobs: tuple[int, ...], everything: bool, why: str | None, actor: str | None, rate: float | None, max_redrives: int,  # noqa: FBT001
+    dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
+) -> int:  # fmt: skip
+    """Put dead letters back to work: these ids, or what the filters select.
+
+    \b
+    redrive dlq redrive 17 18 --why 'customer fixed the address'
+    redrive dlq redrive --kind invoice.charge --since 2h --rate 5 --why 'provider is back'
+
+    Shows what it would do first; then asks, unless --yes. Without a terminal and without --yes it only shows. What has
+    succeeded since, or was redriven too often, stays where it is and says so. Every option is also an environment
+    variable for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
+    """
+    chosen = filter_from(options | {"ids": (*jobs, *options["ids"])}, states=("open",))
+    by_id = bool(chosen.ids)
+    if not chosen.narrows() and not everything:
+        msg = "name ids or a filter; for every open dead letter, say --all"
+        raise click.UsageError(msg)
+    settings = settings_for(database_url, actor=actor)
+    acts = not dry_run
+    with database(settings) as conn:
+        planned = dead_letters.plan(conn, chosen, max_redrives=max_redrives)
+        report = dead_letters.Redriven(planned.matched, blocked=planned.blocked)
+        if not as_json:
+            _print_plan(planned, rate)
+        if acts and planned.matched:
+            if yes:
+                why = require_why(why)
+            acts = confirm(f"Redrive {planned.matched} dead letters?", str(planned.matched), yes=yes)
+            if acts:
+                why = require_why(why or click.prompt("Why"))
+                report = _redrive(settings, conn, planned, chosen, why, rate, max_redrives, locked=not by_id)
+    did = acts and planned.matched
+    if as_json:
+        emit({"matched": report.matched, "redriven": report.redriven, "blocked": report.blocked, "campaign": report.campaign})
+    elif did:
+        click.echo(f"{report.redriven} redriven" + _because(report.blocked) + f", campaign {report.campaign}")
+    elif planned.matched:
+        click.echo("nothing was changed" + ("" if dry_run else "; add --yes to do it"))
+    missing = by_id and not planned.matched
+    return 2 if missing else 0
+
+
+def _redrive(  # noqa: PLR0913
+    settings: Any, conn: Any, planned: Any, chosen: Any, why: str, rate: float | None, max_redrives: int, *, locked: bool
+) -> dead_letters.Redriven:
+    with database(settings) as holder, holder.transaction():
+        if locked:
+            dead_letters.hold_lock(holder, "redrive")
+        with progress("redriven", planned.matched) as advance:
+            return dead_letters.redrive(
+                conn, planned, chosen, why=why, actor=settings.who(), rate=rate, max_redrives=max_redrives, progress=advance
+            )
+
+
+def _because(blocked: dict[str, int]) -> str:
+    return "".join(f", {n} {cause}" for cause, n in sorted(blocked.items()))
+
+
+def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
+    if not planned.matched:
+        click.echo("nothing matched")
+        return
+    click.echo(f"{planned.matched} open dead letters in {len(planned.groups)} groups")
+    columns = ("count", "group", "kind", "error_class", "message")
+    table(columns, ([group[c] for c in columns] for group in planned.groups[:10]), right=("count",))
+    click.echo("for example: " + ", ".join(str(row["id"]) for row in planned.sample))
+    for cause, count in sorted(planned.blocked.items()):
+        click.echo(f"{count} will stay: {cause}")
+    if rate:
+        click.echo(f"at {rate:g} per second this takes {planned.matched / rate:.0f} s")
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@acting_options
+@database_option
+@json_option
+@click.pass_context
+def dismiss(ctx: click.Context, jobs: tuple[int, ...], why: str | None, actor: str | None, database_url: str | None, as_json: bool) -> None:  # noqa: FBT001, PLR0913
+    """Close dead letters that will not be fixed."""
+    reason = require_why(why)
+    settings = settings_for(database_url, actor=actor)
+    with database(settings) as conn:
+        gone = dead_letters.dismiss(conn, jobs, why=reason, actor=settings.who())
+    if as_json:
+        emit({"dismissed": gone})
+    else:
+        click.echo(f"{len(gone)} dismissed")
+    for job in sorted(set(jobs) - set(gone)):
+        click.echo(f"redrive: job {job} has no open dead letter", err=True)
+    ctx.exit(0 if gone else 2)
+
+
+@dlq.command()
+@click.argument("job", metavar="ID", type=click.INT)
+@click.argument("text")
+@click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
+@database_option
+@click.pass_context
+def note(ctx: click.Context, job: int, text: str, actor: str | None, database_url: str | None) -> None:
+    """Write down what you found out, for the next one who looks."""
+    if not text.strip():
+        msg = "the note is empty"
+        raise click.UsageError(msg)
+    settings = settings_for(database_url, actor=actor)
+    with database(settings) as conn:
+        if not dead_letters.note(conn, job, text.strip()[:2000], actor=settings.who()):
+            click.echo(f"redrive: job {job} has no dead letter", err=True)
+            ctx.exit(2)
+    click.echo("noted")

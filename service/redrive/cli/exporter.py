@@ -1,0 +1,50 @@
+"""redrive exporter."""
+
+import signal
+import threading
+import time
+
+import click
+import psycopg
+
+from redrive.cli.common import database, database_option, settings_for
+from redrive.health import serve
+from redrive.logs import set_up
+from redrive.metrics import Exposition
+from redrive.stats import DatabaseStats
+from redrive.worker import store
+
+SAMPLE_SECONDS = 2.0
+
+
+@click.command()
+@database_option
+@click.option("--http-port", type=click.INT, help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]")
+def exporter(database_url: str | None, http_port: int | None) -> None:
+    """Serve the figures of the database, whether or not any worker is up."""
+    settings = settings_for(database_url, http_port=http_port)
+    set_up(settings.log_format, settings.log_level)
+    with database(settings):
+        pass
+    stats = DatabaseStats(settings.url())
+    exposition = Exposition(None, stats.collect)
+
+    def ready() -> dict[str, str | None]:
+        failures = stats.link.failures
+        return {"database": f"{failures} calls failed in a row" if failures else None}
+
+    port = serve(settings.http_port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+    click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.wait(SAMPLE_SECONDS):
+        # With no worker up nobody else samples the counters at the start of each minute.
+        if time.monotonic() < stats.link.retry_at:
+            continue
+        try:
+            with stats.exclusive() as conn:
+                if store.take_chore(conn, "sample", SAMPLE_SECONDS):
+                    store.sample(conn)
+        except psycopg.Error:
+            continue

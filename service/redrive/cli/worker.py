@@ -1,0 +1,112 @@
+"""redrive worker."""
+
+import logging
+import os
+import socket
+import sys
+import time
+from importlib.metadata import version
+
+import click
+
+from redrive import connect, migrate
+from redrive.cli.common import database_option, settings_for
+from redrive.errors import SettingsError
+from redrive.health import serve
+from redrive.logs import set_up
+from redrive.metrics import Exposition, Metrics
+from redrive.settings import Settings, unknown
+from redrive.stats import DatabaseStats
+from redrive.telemetry import Telemetry
+from redrive.worker.supervisor import Supervisor, WorkerOptions
+
+logger = logging.getLogger("redrive.worker")
+
+LOOP_STALE_SECONDS = 30.0
+WAIT_FOR_DATABASE_SECONDS = 60.0
+
+
+@click.command()
+@database_option
+@click.option("--handlers", metavar="MODULE:ATTRIBUTE", help="The registry of handlers. [env: REDRIVE_HANDLERS]")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable.")
+@click.option("--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]")
+@click.option("--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]")
+@click.option("--http-port", type=click.INT, help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]")
+@click.option("--until-empty", is_flag=True, help="Stop when nothing is ready, due within a minute, or running.")
+def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object) -> int:  # noqa: FBT001
+    """Claim jobs and run their handlers, until SIGTERM.
+
+    \b
+    redrive worker --handlers app.jobs:jobs --queue mail --slots 32
+
+    SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give the rest back without
+    charging an attempt. A second one gives them back at once.
+    """
+    settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
+    set_up(settings.log_format, settings.log_level)
+    for name in unknown():
+        logger.warning("%s is no setting of redrive; is it misspelt?", name)
+    if settings.handlers is None:
+        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+        raise SettingsError(msg)
+    _wait_for_schema(settings.url())
+    metrics = Metrics()
+    supervisor = Supervisor(_options(settings, until_empty=until_empty), Telemetry(metrics, version("redrive"), settings.queue_names()))
+    if settings.http_port:
+        stats = DatabaseStats(settings.url())
+        exposition = Exposition(metrics, stats.collect)
+        serve(settings.http_port, exposition.registry, live=lambda: _live(supervisor), ready=lambda: _ready(supervisor))
+    status = supervisor.run()
+    sys.stdout.flush()
+    return status
+
+
+def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
+    return WorkerOptions(
+        url=settings.url(),
+        handlers=settings.handlers or "",
+        name=f"{socket.gethostname()}/{os.getpid()}",
+        version=version("redrive"),
+        queues=settings.queue_names(),
+        slots=settings.slots,
+        runners=settings.runners,
+        ttl=settings.heartbeat_ttl,
+        drain=settings.drain_timeout,
+        until_empty=until_empty,
+        memory_limit=settings.runner_memory_mib << 20,
+    )
+
+
+def _wait_for_schema(url: str) -> None:
+    """A worker may start before its database does; for a while that is no error."""
+    give_up_at = time.monotonic() + WAIT_FOR_DATABASE_SECONDS
+    while True:
+        try:
+            with connect.connect(url, name="redrive worker") as conn:
+                migrate.require(conn)
+                return
+        except connect.psycopg.OperationalError:
+            if time.monotonic() > give_up_at:
+                raise
+            logger.warning("the database is out of reach; trying again")
+            time.sleep(1.0)
+
+
+def _live(supervisor: Supervisor) -> dict[str, str | None]:
+    """Only what a restart would mend: never the database."""
+    stuck = time.monotonic() - supervisor.ticked_at
+    return {"loop": f"stood still for {stuck:.0f} s" if stuck > LOOP_STALE_SECONDS else None}
+
+
+def _ready(supervisor: Supervisor) -> dict[str, str | None]:
+    """What keeps this worker from working, by loop."""
+    now = time.monotonic()
+    silent = now - max(supervisor.pulse.identities.values(), default=0.0)
+    return _live(supervisor) | {
+        "database": f"{supervisor.link.failures} calls failed in a row" if supervisor.link.failures else None,
+        "runners": None if any(r.ready for r in supervisor.fleet.runners) else "none is ready",
+        "heartbeat": None if silent < supervisor.options.ttl else "no beat was confirmed within its ttl",
+        "pulse": None if now - supervisor.pulse.ticked_at < LOOP_STALE_SECONDS else "stood still",
+        "draining": "it is stopping" if supervisor.drain_until is not None else None,
+    }

@@ -1,0 +1,313 @@
+"""Find, show, redrive, dismiss and purge dead letters. Every change says who and why, and that is kept."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.errors import RedriveError
+from redrive.redact import redact
+
+Connection = psycopg.Connection[Any]
+Progress = Callable[[int], None]
+
+CHUNK = 500
+SAMPLE = 5
+MAX_REDRIVES = 5
+STATES = ("open", "redriven", "resolved", "dismissed")
+
+_COLUMNS: LiteralString = (
+    "d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts, d.deliveries,"
+    ' d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner'
+)
+
+
+class Busy(RedriveError):
+    """Another one is at it: the lock is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters; an empty field does not narrow. `group` may be the beginning of a fingerprint."""
+
+    ids: Sequence[int] = ()
+    kind: Sequence[str] = ()
+    queue: Sequence[str] = ()
+    reason: Sequence[str] = ()
+    category: Sequence[str] = ()
+    error_class: Sequence[str] = ()
+    group: str | None = None
+    state: Sequence[str] = ()
+    tenant: Sequence[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int | None = None
+
+    def narrows(self) -> bool:
+        """Whether anything but state and limit is asked for."""
+        return any(value for name, value in asdict(self).items() if name not in {"state", "limit"})
+
+    def described(self) -> dict[str, Any]:
+        """What is set, as JSON, for the audit log."""
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+            if value
+        }
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in it."""
+
+    ids: list[int]
+    blocked: dict[str, int]
+    groups: list[dict[str, Any]]
+    sample: list[dict[str, Any]]
+
+    @property
+    def matched(self) -> int:
+        """Open dead letters the filter selects."""
+        return len(self.ids)
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What a redrive did."""
+
+    matched: int
+    redriven: int = 0
+    blocked: dict[str, int] = field(default_factory=dict[str, int])
+    campaign: int | None = None
+
+
+def where(chosen: Filter) -> tuple[LiteralString, list[Any]]:
+    """The filter as SQL over `dead_letters d`: literal conditions, and their parameters."""
+    conditions: list[LiteralString] = ["true"]
+    parameters: list[Any] = []
+    lists: list[tuple[LiteralString, Sequence[Any]]] = [
+        ("d.id = any (%s::bigint[])", chosen.ids),
+        ("d.kind = any (%s::text[])", chosen.kind),
+        ("d.queue = any (%s::text[])", chosen.queue),
+        ("d.reason = any (%s::text[])", chosen.reason),
+        ("d.category = any (%s::text[])", chosen.category),
+        ("d.error_class = any (%s::text[])", chosen.error_class),
+        ("d.state = any (%s::text[])", chosen.state),
+        ("d.tenant = any (%s::text[])", chosen.tenant),
+    ]
+    for condition, values in lists:
+        if values:
+            conditions.append(condition)
+            parameters.append(list(values))
+    if chosen.group is not None:
+        conditions.append("starts_with(d.fingerprint, %s)")
+        parameters.append(chosen.group)
+    if chosen.since is not None:
+        conditions.append("d.died_at >= %s")
+        parameters.append(chosen.since)
+    if chosen.until is not None:
+        conditions.append("d.died_at < %s")
+        parameters.append(chosen.until)
+    return " and ".join(conditions), parameters
+
+
+def find(conn: Connection, chosen: Filter) -> Iterator[dict[str, Any]]:
+    """Dead letters, the latest first, with the fields of `dlq ls --json`."""
+    conditions, parameters = where(chosen)
+    with conn.cursor(row_factory=dict_row) as cursor:
+        yield from cursor.execute(
+            "select " + _COLUMNS + " from redrive.dead_letters d where " + conditions
+            + " order by d.died_at desc, d.id desc limit %s",
+            (*parameters, chosen.limit),
+        )  # fmt: skip
+
+
+def show(conn: Connection, job: int) -> dict[str, Any] | None:
+    """Everything about a job that has died, its latest death first; the payload redacted. None when it never died."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        generations = cursor.execute(
+            "select " + _COLUMNS + ", d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,"
+            " d.idempotency_key, d.ordering_key, d.headers, d.max_attempts, d.losses, d.first_failed_at"
+            " from redrive.dead_letters d where d.id = %s order by d.redrives desc",
+            (job,),
+        ).fetchall()
+        if not generations:
+            return None
+        failures = cursor.execute(
+            "select deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail"
+            " from redrive.failures where job = %s order by deliveries",
+            (job,),
+        ).fetchall()
+    latest = generations[0]
+    lineage = [
+        {name: g[name] for name in ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")}
+        for g in reversed(generations)
+    ]
+    hidden = {"payload": redact(latest["payload"]), "headers": redact(latest["headers"])}
+    return latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": []}
+
+
+def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) -> Plan:
+    """Select the open dead letters of a filter, oldest first, and see what stands in their way."""
+    conditions, parameters = where(chosen)
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(
+            "select d.id, d.fingerprint, d.kind, d.error_class, d.message, d.redrives, d.reason, d.died_at,"
+            " case when d.idempotency_key is null then null"
+            "      when exists (select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)"
+            "      then 'succeeded'"
+            "      when exists (select from redrive.jobs j where j.kind = d.kind and j.idempotency_key = d.idempotency_key)"
+            "      then 'conflict' end as obstacle"
+            " from redrive.dead_letters d where d.state = 'open' and " + conditions
+            + " order by d.died_at, d.id limit %s",
+            (*parameters, chosen.limit),
+        ).fetchall()  # fmt: skip
+    blocked: dict[str, int] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        cause = row["obstacle"] or ("max_redrives" if row["redrives"] >= max_redrives else None)
+        if cause:
+            blocked[cause] = blocked.get(cause, 0) + 1
+        group = groups.setdefault(
+            row["fingerprint"],
+            {name: row[name] for name in ("kind", "error_class", "message")} | {"group": row["fingerprint"], "count": 0},
+        )
+        group["count"] += 1
+    largest = sorted(groups.values(), key=lambda g: -g["count"])
+    sample = [{name: row[name] for name in ("id", "kind", "reason", "died_at")} for row in rows[:SAMPLE]]
+    return Plan([row["id"] for row in rows], blocked, largest, sample)
+
+
+def redrive(  # noqa: PLR0913 # what a redrive needs
+    conn: Connection,
+    planned: Plan,
+    chosen: Filter,
+    *,
+    why: str,
+    actor: str,
+    rate: float | None = None,
+    max_redrives: int = MAX_REDRIVES,
+    progress: Progress = lambda _: None,
+) -> Redriven:
+    """Put planned dead letters back to work, a chunk at a time; each chunk is one transaction.
+
+    Args:
+        rate: jobs per second, as a schedule from now on; None = all at once.
+        progress: told how many were handled by each chunk.
+    """
+    row = conn.execute(
+        "select redrive.open_campaign_v1(%s, %s, %s::jsonb, %s::float8, %s)",
+        (actor, why, _json(chosen.described()), rate, planned.matched),
+    ).fetchone()
+    report = Redriven(planned.matched, campaign=int(row[0]) if row else None)
+    for start in range(0, planned.matched, CHUNK):
+        chunk = planned.ids[start : start + CHUNK]
+        rows = conn.execute(
+            "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, %s::float8, %s, %s)",
+            (chunk, report.campaign, rate, start, max_redrives),
+        ).fetchall()
+        for _, cause in rows:
+            if cause is None:
+                report.redriven += 1
+            else:
+                report.blocked[cause] = report.blocked.get(cause, 0) + 1
+        progress(len(chunk))
+    conn.execute(
+        "select redrive.close_campaign_v1(%s, %s, %s::jsonb)",
+        (report.campaign, report.redriven, _json(report.blocked)),
+    )
+    return report
+
+
+def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
+    """Close open dead letters that will not be fixed. Returns the ids that were open."""
+    rows = conn.execute("select redrive.dismiss_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)).fetchall()
+    return sorted(row[0] for row in rows)
+
+
+def note(conn: Connection, job: int, text: str, *, actor: str) -> bool:
+    """Attach a note to a dead letter. Returns whether there is one."""
+    row = conn.execute("select redrive.note_v1(%s, %s, %s)", (job, actor, text)).fetchone()
+    return bool(row and row[0])
+
+
+def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[tuple[int, int]]:
+    """(id, generation) of the dead letters that ended, or for open ones died, more than `older_than` seconds ago.
+
+    Without a state in the filter: resolved, dismissed, and redriven ones whose outcome is known.
+    """
+    conditions, parameters = where(chosen)
+    states: LiteralString = (
+        "" if chosen.state else " and (d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
+    )
+    return conn.execute(
+        "select d.id, d.redrives from redrive.dead_letters d where " + conditions + states
+        + " and coalesce(d.settled_at, d.died_at) <= clock_timestamp() - %s * interval '1 second'"
+        " order by d.died_at, d.id limit %s",
+        (*parameters, older_than, chosen.limit),
+    ).fetchall()  # fmt: skip
+
+
+def purge(  # noqa: PLR0913 # what a purge needs
+    conn: Connection,
+    chosen: Filter,
+    selected: Sequence[tuple[int, int]],
+    *,
+    why: str,
+    actor: str,
+    progress: Progress = lambda _: None,
+) -> int:
+    """Delete selected dead letters for good, with their failures. Returns how many went."""
+    states = list(chosen.state or ("resolved", "dismissed", "redriven"))
+    purged = 0
+    for start in range(0, len(selected), CHUNK):
+        chunk = selected[start : start + CHUNK]
+        with conn.transaction():
+            row = conn.execute(
+                "select redrive.purge_v1(%s::bigint[], %s::int[], %s::text[])",
+                ([c[0] for c in chunk], [c[1] for c in chunk], states),
+            ).fetchone()
+            gone = int(row[0]) if row else 0
+            conn.execute(
+                "select redrive.record_audit_v1(%s, 'purge', %s, %s, %s::jsonb)",
+                (actor, why, gone, _json({"filter": chosen.described(), "states": states})),
+            )
+        purged += gone
+        progress(len(chunk))
+    conn.execute("select redrive.done_chore_v1('purge')")
+    return purged
+
+
+def forget_completions(conn: Connection, older_than: float) -> int:
+    """Forget idempotency keys that succeeded more than `older_than` seconds ago. Returns how many."""
+    forgotten = 0
+    while True:
+        row = conn.execute(
+            "select redrive.forget_completions_v1(%s * interval '1 second', 10000)", (older_than,)
+        ).fetchone()
+        count = int(row[0]) if row else 0
+        forgotten += count
+        if count == 0:
+            return forgotten
+
+
+def hold_lock(conn: Connection, name: str) -> None:
+    """Take a lock for as long as the transaction open on `conn` lasts; works through PgBouncer.
+
+    Raises:
+        Busy: somebody has it.
+    """
+    conn.execute("set local idle_in_transaction_session_timeout = 0")
+    row = conn.execute("select pg_try_advisory_xact_lock(hashtext('redrive'), hashtext(%s))", (name,)).fetchone()
+    if not (row and row[0]):
+        msg = f"another {name} is at it"
+        raise Busy(msg)
+
+
+def _json(value: Any) -> str:
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.json.encode(value).decode()
