@@ -26,11 +26,11 @@ grant execute on function
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
-grant execute on function redrive.done_chore_v1(text) to redrive_operator;
+grant execute on function redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text) to redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
-grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1() to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns
+grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(), redrive.stats_v1(interval) to redrive_viewer, redrive_worker, redrive_operator;
+grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.audit, redrive.completions

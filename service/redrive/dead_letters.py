@@ -277,7 +277,6 @@ def purge(  # noqa: PLR0913 # what a purge needs
             )
         purged += gone
         progress(len(chunk))
-    conn.execute("select redrive.done_chore_v1('purge')")
     return purged
 
 
@@ -292,6 +291,11 @@ def forget_completions(conn: Connection, older_than: float) -> int:
         forgotten += count
         if count == 0:
             return forgotten
+
+
+def done_chore(conn: Connection, name: str, every: float | None) -> None:
+    """Leave a mark that a scheduled task ran; `every` seconds it should, None = not known."""
+    conn.execute("select redrive.done_chore_v1(%s, %s::float8 * interval '1 second')", (name, every))
 
 
 def hold_lock(conn: Connection, name: str) -> None:

@@ -5,6 +5,7 @@ pods find their own; their files are applied whenever their text changed. A sche
 before anything is written.
 """
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -189,6 +190,8 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
         if not is_member:
             conn.execute(sql.SQL("grant redrive_owner to {}").format(sql.Identifier(user)))
         conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(sql.Identifier(database)))
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # without it long transactions are not seen
+            conn.execute("grant pg_read_all_stats to redrive_owner")
     except psycopg.errors.InsufficientPrivilege as error:
         return f"this user may not act as redrive_owner: {error.diag.message_primary}"
     except psycopg.errors.InternalError:  # "tuple concurrently updated": another migrate granted the same

@@ -1,13 +1,14 @@
 """What the database knows of all queues, as metric families: the same from whichever process serves them.
 
-Counters live in the database and are read from its tallies, never by counting a big table. One process asks at most
-every few seconds, however often it is scraped. When the database does not answer, the block is left out and
+The figures come as one object from `redrive.stats_v1`, which is made new at most every few seconds by whoever asks
+first, in one snapshot. When the database does not answer, or what it answers is old, the block is left out and
 `redrive_stats_up` says 0: an old figure would look like a calm one.
 """
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,27 +17,35 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from redrive.connect import Link
+from redrive.model import Reason
 
-FRESH_SECONDS = 2.0
+MAX_AGE_SECONDS = 2.0
+STALE_SECONDS = 30.0
+MAX_KINDS = 500
+OTHER = "other"
 STATES = ("ready", "scheduled", "retrying", "running")
-REMOVALS = {"redriven": "redriven", "dismissed": "dismissed", "purged": "purged", "resolved": "resolved"}
+OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
+REMOVALS = OPEN_ENDS | {"resolved"}
+OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
+
+Labels = tuple[str, ...]
 
 
 class DatabaseStats:
-    """Reads one snapshot at a time; scrapes in between get the last one."""
+    """Reads the figures for one process; scrapes within two seconds share one reading."""
 
     def __init__(self, url: str) -> None:
         self.link = Link(url, "redrive stats", statement_timeout="5s")
         self._lock = threading.Lock()
         self._families: list[Metric] = []
-        self._read_at = 0.0
-        self._highest: dict[tuple[str, ...], float] = {}
+        self._read_at = float("-inf")
+        self._highest: dict[Labels, float] = {}
 
     def collect(self) -> Iterator[Metric]:
         """The families; only `redrive_stats_up` when the database cannot be read."""
         with self._lock:
-            if time.monotonic() - self._read_at > FRESH_SECONDS:
-                self._families = self._read()
+            if time.monotonic() - self._read_at > MAX_AGE_SECONDS:
+                self._families = list(self._read())
                 self._read_at = time.monotonic()
             yield from self._families
 
@@ -46,87 +55,124 @@ class DatabaseStats:
         with self._lock, self.link.use(bound=6.0) as conn:
             yield conn
 
-    def _read(self) -> list[Metric]:
-        up = GaugeMetricFamily("redrive_stats_up", "1 when the database block below could be read.")
+    def _read(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("redrive_stats_up", "1 when the figures of the database could be read.")
         began = time.monotonic()
         try:
-            with self.link.use(bound=6.0) as conn, conn.transaction():
-                conn.execute("set transaction isolation level repeatable read, read only")
-                families = [*self._depths(conn), *self._counters(conn), *self._dead_letters(conn)]
-                row = conn.execute("select extract(epoch from clock_timestamp())::float8").fetchone()
+            with self.link.use(bound=6.0) as conn:
+                row = conn.execute(
+                    "select body, extract(epoch from clock_timestamp())::float8 - (body ->> 'taken_at')::float8"
+                    " from redrive.stats_v1(%s * interval '1 second') as s(body)",
+                    (MAX_AGE_SECONDS,),
+                ).fetchone()
         except psycopg.Error:
-            up.add_metric((), 0)
-            return [up]
-        up.add_metric((), 1)
-        stamp = GaugeMetricFamily("redrive_stats_timestamp_seconds", "When this block was read, by the database's clock.")
-        stamp.add_metric((), row[0] if row else 0)
-        cost = GaugeMetricFamily("redrive_stats_duration_seconds", "How long reading it took.")
-        cost.add_metric((), time.monotonic() - began)
-        return [up, stamp, cost, *families]
+            row = None
+        usable = row is not None and row[1] is not None and row[1] < STALE_SECONDS
+        up.add_metric((), float(usable))
+        yield up
+        if row is not None and usable:
+            yield _one("redrive_stats_duration_seconds", "How long reading them took.", time.monotonic() - began)
+            yield from self._translate(row[0])
 
-    def _depths(self, conn: psycopg.Connection[tuple[object, ...]]) -> Iterator[Metric]:
-        depth = GaugeMetricFamily("redrive_queue_depth", "Jobs by state.", labels=("queue", "state"))
-        oldest = GaugeMetricFamily(
-            "redrive_queue_oldest_ready_age_seconds", "How long the oldest ready job has been due.", labels=("queue",)
-        )
-        paused = GaugeMetricFamily("redrive_queue_paused", "1 while the queue is paused.", labels=("queue",))
-        for queue, *counts, is_paused, age in conn.execute(
-            "select queue, ready, scheduled, retrying, running, paused, oldest_ready_seconds from redrive.depths_v1()"
-        ):
-            for state, count in zip(STATES, counts, strict=True):
-                depth.add_metric((str(queue), state), float(count))  # pyright: ignore[reportArgumentType]
-            oldest.add_metric((str(queue),), float(age))  # pyright: ignore[reportArgumentType]
-            paused.add_metric((str(queue),), float(bool(is_paused)))
-        yield from (depth, oldest, paused)
+    def _translate(self, body: Mapping[str, Any]) -> Iterator[Metric]:
+        yield _one("redrive_stats_timestamp_seconds", "When they were read, by the database's clock.", body["taken_at"])
+        yield from self._counters(body["totals"])
+        yield from _depths(body["depths"])
+        yield _gauge("redrive_dlq_added_per_minute", "Dead letters added in the last full minute.", ("queue",),
+                     {(queue,): n for queue, n in body["added_per_minute"].items()})  # fmt: skip
+        yield _gauge("redrive_dlq_oldest_age_seconds", "Age of the oldest open dead letter.", ("queue",),
+                     {(queue,): age for queue, age in body["oldest_dead"].items()})  # fmt: skip
+        yield _objectives(body["objectives"], [depth["queue"] for depth in body["depths"]])
+        yield _gauge("redrive_maintenance_last_success_timestamp_seconds", "When the task last succeeded.", ("task",),
+                     {(name,): ran_at for name, ran_at, _ in body["chores"]})  # fmt: skip
+        yield _gauge("redrive_maintenance_interval_seconds", "How often it should.", ("task",),
+                     {(name,): every for name, _, every in body["chores"] if every})  # fmt: skip
+        yield _one("redrive_workers", "Workers whose heartbeat is heard.", body["workers"])
+        yield _one("redrive_workers_lost", "Silent workers whose jobs are not taken back yet.", body["workers_lost"])
+        yield _one("redrive_pg_oldest_transaction_age_seconds", "Age of the oldest transaction that holds vacuum back.",
+                   body["oldest_transaction"])  # fmt: skip
+        yield _gauge("redrive_pg_table_dead_tuples", "Dead rows by table.", ("table",), {(t,): n for t, n, _ in body["tables"]})
+        yield _gauge("redrive_pg_table_size_bytes", "Size with indexes.", ("table",), {(t,): n for t, _, n in body["tables"]})
 
-    def _counters(self, conn: psycopg.Connection[tuple[object, ...]]) -> Iterator[Metric]:
-        added = CounterMetricFamily(
-            "redrive_dlq_added_total", "Dead letters ever added.", labels=("queue", "kind", "reason")
-        )
-        removed = CounterMetricFamily(
-            "redrive_dlq_removed_total", "Dead letters that left the state open, or were resolved.",
-            labels=("queue", "action"))  # fmt: skip
-        enqueued = CounterMetricFamily("redrive_jobs_enqueued_total", "Jobs enqueued.", labels=("queue", "kind"))
-        completed = CounterMetricFamily("redrive_jobs_completed_total", "Jobs completed.", labels=("queue", "kind"))
-        depth: dict[tuple[str, str], float] = {}
-        gone: dict[tuple[str, str], float] = {}
-        for queue, kind, event, reason, n in conn.execute("select queue, kind, event, reason, n from redrive.totals"):
-            labels = (str(queue), str(kind))
-            count = self._never_lower((str(event), *labels, str(reason)), float(n))  # pyright: ignore[reportArgumentType]
+    def _counters(self, totals: Sequence[tuple[str, str, str, str, int]]) -> Iterator[Metric]:
+        added: dict[Labels, float] = defaultdict(float)
+        ended: dict[str, dict[Labels, float]] = {"enqueued": defaultdict(float), "completed": defaultdict(float)}
+        removed: dict[Labels, float] = defaultdict(float)
+        outcomes: dict[Labels, float] = defaultdict(float)
+        depth: dict[Labels, float] = defaultdict(float)
+        kinds: set[str] = set()
+        for queue, kind_as_stored, event, reason, n in totals:
+            kind = _bounded(kind_as_stored, kinds)
             if event == "dead":
-                added.add_metric((*labels, str(reason)), count)
-                depth[labels[0], str(reason)] = depth.get((labels[0], str(reason)), 0.0) + float(n)  # pyright: ignore[reportArgumentType]
-            elif event == "enqueued":
-                enqueued.add_metric(labels, count)
-                for reason_at_zero in ("attempts_exhausted",):
-                    depth.setdefault((labels[0], reason_at_zero), 0.0)
-            elif event == "completed":
-                completed.add_metric(labels, count)
-            if event in {"redriven", "dismissed", "purged"}:
-                depth[labels[0], str(reason)] = depth.get((labels[0], str(reason)), 0.0) - float(n)  # pyright: ignore[reportArgumentType]
+                added[queue, kind, reason] += n
+                depth[queue, reason] += n
+            elif event in ended:
+                ended[event][queue, kind] += n
+                for known in Reason:  # at 0 from the start: a first appearance at n is invisible to increase()
+                    added[queue, kind, known] += 0
+            elif event == "outcome":
+                outcomes[queue, reason] += n
+            if event in OPEN_ENDS:
+                depth[queue, reason] -= n
             if event in REMOVALS:
-                action = (labels[0], REMOVALS[str(event)])
-                gone[action] = gone.get(action, 0.0) + count
-        for action, count in gone.items():
-            removed.add_metric(action, count)
-        open_now = GaugeMetricFamily("redrive_dlq_depth", "Open dead letters.", labels=("queue", "reason"))
-        for labels, count in depth.items():
-            open_now.add_metric(labels, max(0.0, count))
-        yield from (added, removed, enqueued, completed, open_now)
+                removed[queue, event] += n
+        for queue in {labels[0] for labels in added}:
+            for outcome in OUTCOMES:
+                outcomes[queue, outcome] += 0
+            for action in REMOVALS:
+                removed[queue, action] += 0
+            for known in Reason:
+                depth[queue, known] += 0
+        yield self._counter("redrive_dlq_added", "Dead letters ever added.", ("queue", "kind", "reason"), added)
+        yield self._counter("redrive_dlq_removed", "Dead letters redriven, dismissed or purged while open, or resolved.",
+                            ("queue", "action"), removed)  # fmt: skip
+        yield self._counter("redrive_redrive_outcomes", "What became of redriven jobs.", ("queue", "outcome"), outcomes)
+        yield self._counter("redrive_jobs_enqueued", "Jobs enqueued.", ("queue", "kind"), ended["enqueued"])
+        yield self._counter("redrive_jobs_completed", "Jobs completed.", ("queue", "kind"), ended["completed"])
+        yield _gauge("redrive_dlq_depth", "Open dead letters.", ("queue", "reason"),
+                     {labels: max(0.0, n) for labels, n in depth.items()})  # fmt: skip
 
-    def _dead_letters(self, conn: psycopg.Connection[tuple[object, ...]]) -> Iterator[Metric]:
-        rate = GaugeMetricFamily(
-            "redrive_dlq_added_per_minute", "Dead letters added in the last full minute.", labels=("queue",)
-        )
-        for queue, added in conn.execute("select queue, added from redrive.added_per_minute_v1()"):
-            rate.add_metric((str(queue),), float(added))  # pyright: ignore[reportArgumentType]
-        oldest = GaugeMetricFamily("redrive_dlq_oldest_age_seconds", "Age of the oldest open dead letter.", labels=("queue",))
-        for queue, age in conn.execute("select queue, age_seconds from redrive.oldest_dead_v1()"):
-            oldest.add_metric((str(queue),), float(age))  # pyright: ignore[reportArgumentType]
-        yield from (rate, oldest)
+    def _counter(self, name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+        """A counter that never steps back: a database that was restored or failed over may have forgotten some, and
+        the step would be read as a reset, and the whole total as an increase."""
+        family = CounterMetricFamily(name, text, labels=labels)
+        for key, value in values.items():
+            highest = self._highest[name, *key] = max(self._highest.get((name, *key), 0.0), value)
+            family.add_metric(key, highest)
+        return family
 
-    def _never_lower(self, key: tuple[str, ...], value: float) -> float:
-        """A database restored or failed over may have forgotten some: a counter that steps back would be read as a
-        reset, and the whole total as an increase."""
-        self._highest[key] = max(self._highest.get(key, 0.0), value)
-        return self._highest[key]
+
+def _bounded(kind: str, kinds: set[str]) -> str:
+    """The kind as a label; `other` once there are too many."""
+    if kind in kinds or len(kinds) < MAX_KINDS:
+        kinds.add(kind)
+        return kind
+    return OTHER
+
+
+def _depths(depths: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    yield _gauge("redrive_queue_depth", "Jobs by state.", ("queue", "state"),
+                 {(d["queue"], state): d[state] for d in depths for state in STATES})  # fmt: skip
+    yield _gauge("redrive_queue_oldest_ready_age_seconds", "How long the oldest ready job has been due.", ("queue",),
+                 {(d["queue"],): d["oldest_ready_seconds"] for d in depths})  # fmt: skip
+    yield _gauge("redrive_queue_paused", "1 while the queue is paused.", ("queue",),
+                 {(d["queue"],): float(d["paused"]) for d in depths})  # fmt: skip
+
+
+def _objectives(rows: Sequence[tuple[str, str, float]], queues: Sequence[str]) -> Metric:
+    """Each queue's thresholds: its own, else those for all others."""
+    defaults = {objective: value for queue, objective, value in rows if queue == "*"}
+    values: dict[Labels, float] = {(queue, name): value for queue in queues for name, value in defaults.items()}
+    values |= {(queue, objective): value for queue, objective, value in rows if queue != "*"}
+    return _gauge("redrive_queue_objective", "Thresholds of the alerts.", ("queue", "objective"), values)
+
+
+def _gauge(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, float(value))
+    return family
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return _gauge(name, text, (), {(): value})

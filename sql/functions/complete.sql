@@ -48,7 +48,10 @@ begin
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'completed', count(*) from gone group by queue, kind
         union all
-        select queue, kind, 'resolved', count(*) from resolved group by queue, kind)
+        select queue, kind, 'resolved', count(*) from resolved group by queue, kind),
+    judged as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, 'outcome', 'succeeded', count(*) from gone where redrives > 0 group by queue, kind)
     select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end into settled from gone g;
     return settled;
 end

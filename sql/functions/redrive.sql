@@ -57,7 +57,10 @@ begin
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select v.queue, v.kind, 'redriven', v.reason, count(*) from verdict v where v.cause is null
-        group by v.queue, v.kind, v.reason)
+        group by v.queue, v.kind, v.reason
+        union all
+        select v.queue, v.kind, 'outcome', 'blocked', count(*) from verdict v where v.cause is not null
+        group by v.queue, v.kind)
     select a.id, case when v.id is null then 'not_open' else v.cause end
     from asked a left join verdict v on v.id = a.id;
 end

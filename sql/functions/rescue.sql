@@ -66,6 +66,8 @@ begin
         select queue, kind, event, reason, count(*)
         from (select queue, kind, 'dead' as event, 'killed_worker' as reason from gone
               union all
+              select queue, kind, 'outcome', 'dead_again' from gone where redrives > 0
+              union all
               select queue, kind, 'rescued', 'worker_lost' from back) s
         group by queue, kind, event, reason)
     select (select count(*) from back), (select count(*) from gone) into rescued, buried;

@@ -88,10 +88,13 @@ begin
                coalesce(reason, '') as reason from gone
         union all
         select id, queue, kind, case outcome when 'retry' then 'retried' else 'released' end,
-               coalesce(reason, '') from back),
+               coalesce(reason, '') from back
+        union all
+        select id, queue, kind, 'outcome', case outcome when 'dead' then 'dead_again' else 'cancelled' end
+        from gone where redrives > 0),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason)
-    select s.id from settled s;
+    select s.id from settled s where s.event <> 'outcome';
 end
 $$;

@@ -6,6 +6,7 @@ import click
 
 from redrive import dead_letters
 from redrive.cli.common import (
+    Duration,
     acting_options,
     confirm,
     database,
@@ -98,13 +99,14 @@ def _print_one(found: dict[str, Any]) -> None:
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="PER_SECOND", help="Spread them out: jobs per second.", envvar=f"{ENV}_RATE")
 @click.option("--max-redrives", type=click.IntRange(1), default=dead_letters.MAX_REDRIVES, show_default=True, help="Leave out what was redriven this often already.", envvar=f"{ENV}_MAX_REDRIVES")
+@click.option("--every", type=Duration(), metavar="DURATION", help="How often this is scheduled: an alert speaks up when it stops.", envvar=f"{ENV}_EVERY")
 @click.option("--dry-run", is_flag=True, help="Only show.", envvar=f"{ENV}_DRY_RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
 @database_option
 @json_option
 def redrive_dead_letters(  # noqa: PLR0913
     jobs: tuple[int, ...], everything: bool, why: str | None, actor: str | None, rate: float | None, max_redrives: int,  # noqa: FBT001
-    dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
+    every: float | None, dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
 ) -> int:  # fmt: skip
     """Put dead letters back to work: these ids, or what the filters select.
 
@@ -135,6 +137,8 @@ def redrive_dead_letters(  # noqa: PLR0913
             if acts:
                 why = require_why(why or click.prompt("Why"))
                 report = _redrive(settings, conn, planned, chosen, why, rate, max_redrives, locked=not by_id)
+        if every is not None and acts:
+            dead_letters.done_chore(conn, "redrive", every)
     did = acts and planned.matched
     if as_json:
         emit({"matched": report.matched, "redriven": report.redriven, "blocked": report.blocked, "campaign": report.campaign})

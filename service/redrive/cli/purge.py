@@ -16,12 +16,13 @@ ENV = "REDRIVE_PURGE"
 @click.option("--keys-older-than", type=Duration(), default="30d", show_default=True, help="Also forget idempotency keys that succeeded longer ago than this.", envvar=f"{ENV}_KEYS_OLDER_THAN")
 @click.option("--why", metavar="TEXT", default="retention", show_default=True, help="Why; the audit log keeps it.", envvar=f"{ENV}_WHY")
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
+@click.option("--every", type=Duration(), metavar="DURATION", help="How often this is scheduled: an alert speaks up when it stops.", envvar=f"{ENV}_EVERY")
 @click.option("--dry-run", is_flag=True, help="Only count.", envvar=f"{ENV}_DRY_RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
 @database_option
 @json_option
 def purge(  # noqa: PLR0913
-    older_than: float, keys_older_than: float, why: str, actor: str | None, dry_run: bool, yes: bool,  # noqa: FBT001
+    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool, yes: bool,  # noqa: FBT001
     database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Delete dead letters past their retention for good, with their history.
@@ -43,6 +44,7 @@ def purge(  # noqa: PLR0913
             with database(settings) as holder, holder.transaction(), progress("purged", len(selected)) as advance:
                 dead_letters.hold_lock(holder, "purge")
                 purged = dead_letters.purge(conn, chosen, selected, why=why, actor=settings.who(), progress=advance)
+                dead_letters.done_chore(conn, "purge", every)
                 forgotten = dead_letters.forget_completions(conn, keys_older_than)
             if not as_json:
                 click.echo(f"{purged} purged, {forgotten} idempotency keys forgotten")

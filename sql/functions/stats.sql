@@ -1,0 +1,68 @@
+-- stats: every figure of the database that is exported, as one JSON object, at most `max_age` old.
+-- One caller at a time makes it new; the others get the one before at once. A hundred replicas cost what one does.
+-- Nothing here counts a big table: counters are summed from the tallies, ages are index probes.
+create or replace function redrive.stats_v1(max_age interval) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = on
+as $$
+declare
+    found_body jsonb;
+    found_at timestamptz;
+begin
+    select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
+    if found_at > clock_timestamp() - max_age then
+        return found_body;
+    end if;
+    perform from redrive.snapshots s where s.taken_at = found_at for update skip locked;
+    if not found then
+        return found_body;
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+    update redrive.snapshots s set taken_at = clock_timestamp(), body = jsonb_build_object(
+        'taken_at', extract(epoch from clock_timestamp())::float8,
+        'totals', (select coalesce(jsonb_agg(jsonb_build_array(t.queue, t.kind, t.event, t.reason, t.n)), '[]')
+                   from redrive.totals t),
+        'depths', (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from redrive.depths_v1() d),
+        'added_per_minute', (select coalesce(jsonb_object_agg(a.queue, a.added), '{}')
+                             from redrive.added_per_minute_v1() a),
+        'oldest_dead', (select coalesce(jsonb_object_agg(o.queue, o.age_seconds), '{}') from redrive.oldest_dead_v1() o),
+        'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)), '[]')
+                       from redrive.objectives o),
+        'chores', (select coalesce(jsonb_agg(jsonb_build_array(
+                       c.name, extract(epoch from c.ran_at)::float8, extract(epoch from c.every)::float8)), '[]')
+                   from redrive.chores c where c.ran_at > '-infinity'),
+        'workers', (select count(*) from redrive.workers w
+                    where w.lost_at is null and w.seen_at > clock_timestamp() - interval '2 minutes'),
+        'workers_lost', (select count(*) from redrive.workers w
+                         where w.lost_at is not null or w.seen_at <= clock_timestamp() - interval '2 minutes'),
+        'oldest_transaction', (select coalesce(max(extract(epoch from clock_timestamp() - a.xact_start)), 0)::float8
+                               from pg_stat_activity a
+                               where a.datname = current_database() and a.pid <> pg_backend_pid()
+                                 and a.backend_xmin is not null),
+        'tables', (select jsonb_agg(jsonb_build_array(c.relname, pg_stat_get_dead_tuples(c.oid),
+                                                      pg_total_relation_size(c.oid)))
+                   from pg_class c
+                   where c.relkind = 'r' and c.relnamespace = 'redrive'::regnamespace
+                     and c.relname in ('jobs', 'dead_letters', 'failures', 'completions', 'deltas')))
+    returning s.body into found_body;
+    return found_body;
+end
+$$;
+
+-- set_objective: a threshold for one queue, or for all others ('*'). Null takes the queue's own away.
+create or replace function redrive.set_objective_v1(queue text, objective text, value float8, actor text, why text)
+returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from redrive.objectives o
+    where o.queue = set_objective_v1.queue and o.objective = set_objective_v1.objective and set_objective_v1.value is null;
+    insert into redrive.objectives as o (queue, objective, value)
+    select set_objective_v1.queue, set_objective_v1.objective, set_objective_v1.value
+    where set_objective_v1.value is not null
+    on conflict (queue, objective) do update set value = excluded.value;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (actor, 'objective', why, 1, jsonb_build_object(
+        'queue', set_objective_v1.queue, 'objective', set_objective_v1.objective, 'value', set_objective_v1.value))
+$$;
