@@ -1,0 +1,507 @@
+"""enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.enqueue import enqueue_many, enqueue_reporting
+from redrive.errors import InvalidJob
+from tests.factories import bury, claim_one, complete, make_dead_letter, make_job, make_worker, totals
+from tests.postgres import Database
+
+NAME_RULE = "must match ^[a-z][a-z0-9_.-]{0,62}$"
+KEY_RULE = "must have 1 to 255 characters"
+YEARS_RULE = "must lie between the years 2000 and 9999"
+PRIORITY_RULE = "must lie between -1000 and 1000"
+ATTEMPTS_RULE = "must lie between 1 and 100000"
+
+DEEP = "[" * 64 + "]" * 64  # 65 levels with the object around it
+BIG = json.dumps({"text": "x" * 262_144})
+
+REFUSED: list[tuple[str, Any, str]] = [
+    *(
+        (field, name, f"{field}: {NAME_RULE}")
+        for field in ("kind", "queue")
+        for name in ("", "Upper", "1st", "a b", "a\nb", "a;drop", "é", "a" * 64, "a\n", None)
+    ),
+    ("payload", None, "payload: must be an object, not null"),
+    ("payload", "null", "payload: must be an object, not null"),
+    ("payload", "[]", "payload: must be an object, not array"),
+    ("payload", '"text"', "payload: must be an object, not string"),
+    ("payload", "1", "payload: must be an object, not number"),
+    ("payload", "true", "payload: must be an object, not boolean"),
+    ("payload", BIG, f"payload: {len(BIG)} bytes, at most 262144"),
+    ("payload", f'{{"a": {DEEP}}}', "payload: nested deeper than 64 levels"),
+    ("payload", '{"a": [1, {"b": 1e400}]}', "payload.a[1].b: number outside the range of a double"),
+    ("payload", '{"a": -1e400}', "payload.a: number outside the range of a double"),
+    ("run_at", "infinity", f"run_at: {YEARS_RULE}"),
+    ("run_at", "20000-01-01 00:00:00+00", f"run_at: {YEARS_RULE}"),
+    ("priority", 1001, f"priority: {PRIORITY_RULE}"),
+    ("priority", -1001, f"priority: {PRIORITY_RULE}"),
+    ("priority", 2**31 - 1, f"priority: {PRIORITY_RULE}"),
+    ("priority", None, f"priority: {PRIORITY_RULE}"),
+    ("max_attempts", 0, f"max_attempts: {ATTEMPTS_RULE}"),
+    ("max_attempts", 100_001, f"max_attempts: {ATTEMPTS_RULE}"),
+    *(
+        (field, key, f"{field}: {KEY_RULE}")
+        for field in ("idempotency_key", "ordering_key", "tenant")
+        for key in ("", "k" * 256, "k" * 100_000)
+    ),
+    ("expires_in", "0", "expires_in: must lie between 1 ms and 100 years"),
+    ("expires_in", "-1 second", "expires_in: must lie between 1 ms and 100 years"),
+    ("expires_in", "101 years", "expires_in: must lie between 1 ms and 100 years"),
+    ("headers", None, "headers: must be an object"),
+    ("headers", "[]", "headers: must be an object"),
+    ("headers", json.dumps({str(n): "x" * 50 + str(n * n) for n in range(500)}), "headers: at most 8192 bytes"),
+]
+
+ENQUEUE = (
+    "select redrive.enqueue(kind => %(kind)s, payload => %(payload)s::jsonb, queue => %(queue)s,"
+    " run_at => %(run_at)s::timestamptz, priority => %(priority)s, max_attempts => %(max_attempts)s,"
+    " idempotency_key => %(idempotency_key)s, ordering_key => %(ordering_key)s, tenant => %(tenant)s,"
+    " expires_in => %(expires_in)s::interval, headers => %(headers)s::jsonb)"
+)
+DEFAULTS: dict[str, Any] = {
+    "kind": "invoice.charge",
+    "payload": "{}",
+    "queue": "default",
+    "run_at": None,
+    "priority": 0,
+    "max_attempts": None,
+    "idempotency_key": None,
+    "ordering_key": None,
+    "tenant": None,
+    "expires_in": None,
+    "headers": "{}",
+}
+
+
+def nothing_was_written(database: Database) -> bool:
+    return not database.value(
+        "select exists (select from redrive.jobs) or exists (select from redrive.deltas)"
+    )
+
+
+def test_a_job_gets_its_defaults(database: Database) -> None:
+    job_id = database.value("select redrive.enqueue('invoice.charge')")
+
+    expected = {
+        "id": job_id,
+        "worker": None,
+        "deliveries": 0,
+        "attempt": 0,
+        "losses": 0,
+        "streak": 0,
+        "max_attempts": None,
+        "redrives": 0,
+        "priority": 0,
+        "lane": 0,
+        "expires_at": None,
+        "failed_at": None,
+        "queue": "default",
+        "kind": "invoice.charge",
+        "fingerprint": None,
+        "tenant": None,
+        "ordering_key": None,
+        "idempotency_key": None,
+        "headers": {},
+        "payload": {},
+    }
+    stored = database.value("select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j")
+    assert stored == expected
+    assert database.value("select run_at <= clock_timestamp() and created_at <= clock_timestamp() from redrive.jobs")
+    assert database.rows("select queue, kind, event, reason, n from redrive.deltas") == [
+        ("default", "invoice.charge", "enqueued", "", 1)
+    ]
+
+
+def test_every_parameter_is_stored(database: Database) -> None:
+    job_id = database.value(
+        "select redrive.enqueue('a.b', '{\"n\": 1}', 'mails', '2999-01-01 00:00:00+00', -5, 7, 'ik', 'ok',"
+        " 'acme', '1 hour', '{\"traceparent\": \"00-1\"}')"
+    )
+
+    assert database.rows(
+        "select id, kind, payload, queue, run_at = '2999-01-01 00:00:00+00', priority, max_attempts,"
+        " idempotency_key, ordering_key, tenant, expires_at - created_at between '00:59:59' and '01:00:01', headers"
+        " from redrive.jobs"
+    ) == [(job_id, "a.b", {"n": 1}, "mails", True, -5, 7, "ik", "ok", "acme", True, {"traceparent": "00-1"})]
+
+
+def test_a_run_at_in_the_past_is_now(database: Database) -> None:
+    (before,) = database.row("select clock_timestamp()")
+
+    database.rows("select redrive.enqueue('a', run_at => '2001-01-01')")
+
+    assert database.value("select run_at >= %s from redrive.jobs", before), "in front of every floor"
+
+
+def test_an_enqueue_that_rolls_back_leaves_nothing(database: Database) -> None:
+    session = database.session()
+    session.rows("begin")
+    make_job(session.conn, idempotency_key="k")
+    session.rows("rollback")
+
+    assert nothing_was_written(database)
+
+
+def test_a_tenant_always_gets_the_same_lane_of_the_queue(database: Database) -> None:
+    database.rows("insert into redrive.queues (queue, lanes) values ('default', 8)")
+    for n in range(100):
+        make_job(database.conn, tenant=f"tenant-{n % 50}")
+    make_job(database.conn)
+
+    lanes = database.rows("select tenant, count(distinct lane), min(lane), max(lane) from redrive.jobs group by tenant")
+    assert {count for _, count, _, _ in lanes} == {1}
+    assert {lane for tenant, _, lane, _ in lanes if tenant is None} == {0}
+    assert len({lane for _, _, lane, _ in lanes}) == 8
+    assert all(0 <= lane < 8 for _, _, lane, _ in lanes)
+
+
+# Idempotency
+
+
+def test_a_key_that_is_live_gives_the_job_that_has_it(database: Database) -> None:
+    first = make_job(database.conn, idempotency_key="k", payload={"n": 1})
+    again = enqueue_reporting(database.conn, "invoice.charge", {"n": 2}, idempotency_key="k")
+
+    assert (again.id, again.created, again.outcome) == (first, False, "live")
+    assert database.rows("select payload from redrive.jobs") == [({"n": 1},)]
+    assert totals(database.conn) == {"enqueued": 1}
+
+
+def test_a_key_belongs_to_its_kind(database: Database) -> None:
+    first = make_job(database.conn, "a", idempotency_key="k")
+    second = enqueue_reporting(database.conn, "b", idempotency_key="k")
+
+    assert second.created
+    assert second.id != first
+
+
+def test_a_key_that_has_succeeded_creates_nothing(database: Database) -> None:
+    first = make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    again = enqueue_reporting(database.conn, "invoice.charge", idempotency_key="k")
+
+    assert (again.id, again.created, again.outcome) == (first, False, "succeeded")
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert totals(database.conn)["enqueued"] == 1
+
+
+def test_a_key_whose_job_is_dead_may_be_enqueued_again(database: Database) -> None:
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    again = enqueue_reporting(database.conn, "invoice.charge", idempotency_key="k")
+
+    assert again.created
+    assert again.id != dead
+
+
+@pytest.mark.parametrize(("ending", "outcome"), [("commit", "live"), ("rollback", "enqueued")])
+def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
+    database: Database, ending: str, outcome: str
+) -> None:
+    first, second = database.session(), database.session()
+    first.rows("begin")
+    held = make_job(first.conn, idempotency_key="k")
+
+    waiting = second.start(lambda: enqueue_reporting(second.conn, "invoice.charge", idempotency_key="k"))
+    assert database.wait_until_blocked(second) == [first.pid]
+    first.conn.execute(ending)
+    found = waiting.result(10)
+
+    assert found.outcome == outcome
+    assert found.created == (outcome == "enqueued")
+    assert (found.id == held) == (outcome == "live")
+    assert database.column("select id from redrive.jobs") == [found.id]
+    assert totals(database.conn) == {"enqueued": 1}
+
+
+def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(database: Database) -> None:
+    """The insert waits for the completion to commit, finds the key free, and must look for what the completion wrote."""
+    job_id = make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settling, enqueuing = database.session(), database.session()
+    settling.rows("begin")
+    complete(settling.conn, worker, job)
+
+    waiting = enqueuing.start(lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k"))
+    assert database.wait_until_blocked(enqueuing) == [settling.pid]
+    settling.rows("commit")
+    found = waiting.result(10)
+
+    assert (found.id, found.created, found.outcome) == (job_id, False, "succeeded")
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "completed": 1}
+
+
+def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database: Database) -> None:
+    make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settling, enqueuing = database.session(), database.session()
+    settling.rows("begin")
+    bury(settling.conn, worker, job)
+
+    waiting = enqueuing.start(lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k"))
+    database.wait_until_blocked(enqueuing)
+    settling.rows("commit")
+
+    assert waiting.result(10).outcome == "enqueued"
+    assert totals(database.conn) == {"enqueued": 2, "claimed": 1, "dead": 1}
+
+
+def test_eight_sessions_with_one_key_create_one_job(database: Database) -> None:
+    sessions = [database.session() for _ in range(8)]
+    done = [s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k")) for s in sessions]
+    found = [d.result(10) for d in done]
+
+    assert sum(f.created for f in found) == 1
+    assert {f.id for f in found} == set(database.column("select id from redrive.jobs"))
+    assert totals(database.conn) == {"enqueued": 1}
+
+
+# What a job cannot hold
+
+
+@pytest.mark.parametrize(("field", "value", "message"), REFUSED)
+def test_what_a_job_cannot_hold_is_refused_by_field_and_rule(
+    refusing: Database, field: str, value: Any, message: str
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        refusing.conn.execute(ENQUEUE, DEFAULTS | {field: value})
+
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == ("RD001", message)
+    assert nothing_was_written(refusing)
+
+
+@pytest.fixture(scope="module")
+def refusing(server: Any) -> Any:
+    """One database for all that is refused: each test proves that it left nothing."""
+    with server.database() as database:
+        yield database
+
+
+def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        refusing.conn.execute(ENQUEUE, DEFAULTS | {"kind": "SECRET", "payload": '{"password": "SECRET"}'})
+
+    diagnostics = caught.value.diag
+    assert "SECRET" not in f"{diagnostics.message_primary}{diagnostics.message_detail}{diagnostics.message_hint}"
+
+
+@pytest.mark.parametrize(
+    ("payload", "sqlstate"),
+    [('{"a": "\\u0000"}', "22P05"), ('{"\\u0000": 1}', "22P05"), ('{"a": "\\ud800"}', "22P02"), ('{"a": NaN}', "22P02")],
+    ids=["NUL", "NUL in a key", "lone surrogate", "NaN"],
+)
+def test_what_jsonb_cannot_hold_is_refused_by_postgres(refusing: Database, payload: str, sqlstate: str) -> None:
+    with pytest.raises(psycopg.DataError) as caught:
+        refusing.conn.execute(ENQUEUE, DEFAULTS | {"payload": payload})
+
+    assert caught.value.sqlstate == sqlstate
+    assert nothing_was_written(refusing)
+
+
+@pytest.mark.parametrize(
+    ("payload", "path"),
+    [
+        ({"a": ["x", "\0"]}, "payload.a[1]"),
+        ({"a\0": 1}, "payload.(key)"),
+        ({"a": "\ud800"}, "payload.a"),
+        ({"a": float("nan")}, "payload.a"),
+        ({"a": 10**400}, "payload.a"),
+    ],
+)
+def test_python_refuses_the_same_before_anything_is_sent(refusing: Database, payload: Any, path: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        make_job(refusing.conn, payload=payload)
+
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        f'{{"a": {DEEP[1:-1]}}}',
+        json.dumps({"text": "x" * (262_144 - 12)}),
+        '{"a": 1.7976931348623157e308}',
+        '{"a": "' + "\\u00e9" * 200 + '"}',
+        '{"n": ' + "9" * 308 + "}",
+    ],
+    ids=["64 levels", "262144 bytes", "the largest double", "not ASCII", "308 digits"],
+)
+def test_what_lies_just_inside_the_limits_is_taken(database: Database, payload: str) -> None:
+    database.conn.execute(ENQUEUE, DEFAULTS | {"payload": payload})
+
+    assert database.value("select payload = %s::jsonb from redrive.jobs", payload)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "a" * 63),
+        ("kind", "a0_.-"),
+        ("priority", -1000),
+        ("priority", 1000),
+        ("max_attempts", 100_000),
+        ("idempotency_key", "é" * 255),
+        ("ordering_key", "k" * 255),
+        ("tenant", "t" * 255),
+        ("run_at", "9999-12-31 00:00:00+00"),
+        ("expires_in", "1 ms"),
+        ("expires_in", "100 years"),
+    ],
+)
+def test_limits_are_inclusive(database: Database, field: str, value: Any) -> None:
+    database.conn.execute(ENQUEUE, DEFAULTS | {field: value})
+
+    assert database.value("select count(*) from redrive.jobs") == 1
+
+
+# Many at once
+
+
+def test_many_jobs_are_added_in_order_with_their_ids(database: Database) -> None:
+    jobs = [{"kind": "a", "payload": {"n": n}, "expires_in": 60} for n in range(5)]
+    rows = database.rows("select n, id, created from redrive.enqueue_many_v1(%s)", json.dumps(jobs))
+
+    assert [n for n, _, _ in rows] == [0, 1, 2, 3, 4]
+    assert all(created for _, _, created in rows)
+    assert database.rows("select id, payload from redrive.jobs order by id") == [
+        (job_id, {"n": n}) for n, job_id, _ in rows
+    ]
+    assert database.value("select bool_and(expires_at - created_at between '59 s' and '61 s') from redrive.jobs")
+
+
+def test_many_jobs_have_the_defaults_of_one(database: Database) -> None:
+    database.rows("select redrive.enqueue('a'), n from redrive.enqueue_many_v1('[{\"kind\": \"a\"}]')")
+    stored = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j")
+
+    assert len(stored) == 2
+    assert stored[0] == stored[1]
+
+
+def test_one_bad_job_of_many_refuses_all(refusing: Database) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        refusing.rows("select redrive.enqueue_many_v1('[{\"kind\": \"a\"}, {\"kind\": \"B\"}]')")
+
+    assert caught.value.diag.message_primary == f"kind: {NAME_RULE}"
+    assert nothing_was_written(refusing)
+
+
+def test_a_key_twice_in_one_call_is_one_job(database: Database) -> None:
+    jobs = [{"kind": "a", "idempotency_key": "k"}, {"kind": "a", "idempotency_key": "k"}]
+
+    assert enqueue_many(database.conn, jobs) == 1
+    assert database.value("select count(*) from redrive.jobs") == 1
+
+
+# COPY
+
+COPY_RULES: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "Upper"}, f"kind: {NAME_RULE}"),
+    ({"queue": "a b"}, f"queue: {NAME_RULE}"),
+    ({"payload": "[]"}, "payload: must be an object, not array"),
+    ({"payload": BIG}, f"payload: {len(BIG)} bytes, at most 262144"),
+    ({"payload": f'{{"a": {DEEP}}}'}, "payload: nested deeper than 64 levels"),
+    ({"payload": '{"a": 1e400}'}, "payload.a: number outside the range of a double"),
+    ({"run_at": "infinity"}, f"run_at: {YEARS_RULE}"),
+    ({"run_at": "-infinity"}, f"run_at: {YEARS_RULE}"),
+    ({"run_at": "1999-12-31 23:59:59+00"}, f"run_at: {YEARS_RULE}"),
+    ({"priority": 1001}, f"priority: {PRIORITY_RULE}"),
+    ({"max_attempts": 0}, f"max_attempts: {ATTEMPTS_RULE}"),
+    ({"headers": "1"}, "headers: must be an object"),
+]
+
+
+def copy_in(database: Database, rows: list[dict[str, Any]], role: str = "redrive_producer") -> None:
+    conn = database.connect(role)
+    columns = ", ".join(rows[0])
+    with conn.cursor() as cursor, cursor.copy(f"copy redrive.jobs ({columns}) from stdin") as copy:  # type: ignore[arg-type]
+        for row in rows:
+            copy.write_row(tuple(row.values()))
+
+
+@pytest.mark.parametrize(("fields", "message"), COPY_RULES)
+def test_copy_obeys_the_same_rules(refusing: Database, fields: dict[str, Any], message: str) -> None:
+    good = {"kind": "a"} | {"queue": "q", "payload": "{}", "run_at": "2030-01-01", "priority": 0, "max_attempts": 1}
+    good |= {"headers": "{}"}
+    with pytest.raises(psycopg.Error) as caught:
+        copy_in(refusing, [good, good | fields])
+
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == ("RD001", message)
+    assert nothing_was_written(refusing)
+
+
+def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> None:
+    copy_in(database, [{"kind": "a", "payload": "{}"}] * 3 + [{"kind": "b", "payload": "{}"}])
+
+    assert database.rows("select kind, n from redrive.deltas where event = 'enqueued' order by kind") == [
+        ("a", 3),
+        ("b", 1),
+    ]
+    make_job(database.conn, "a")
+    stored = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j where kind = 'a'")
+    assert all(job == stored[0] for job in stored)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("id", 1), ("worker", 1), ("deliveries", 5), ("attempt", 5), ("losses", 1), ("streak", 1), ("redrives", 1),
+     ("lane", 3), ("created_at", "2020-01-01"), ("expires_at", "2020-01-01"), ("failed_at", "2020-01-01"),
+     ("fingerprint", "f"), ("tenant", "t"), ("ordering_key", "o"), ("idempotency_key", "k")],
+)  # fmt: skip
+def test_a_producer_can_copy_no_other_column(refusing: Database, column: str, value: Any) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        copy_in(refusing, [{"kind": "a", column: value}])
+
+    assert nothing_was_written(refusing)
+
+
+def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Database) -> None:
+    job = {"kind": "a", "payload": {"n": [1, "é\n\t\\"]}, "queue": "q", "priority": 3, "max_attempts": 4, "headers": {"a": "b"}}
+    producer = database.connect("redrive_producer")
+
+    assert enqueue_many(producer, [job]) == 1
+    make_job(producer, **job)
+
+    first, second = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j")
+    assert first == second
+    assert first["payload"] == job["payload"]
+
+
+# Waking workers
+
+
+def test_an_enqueue_wakes_a_listener_when_it_commits(database: Database) -> None:
+    listener, producer = database.connect(), database.connect()
+    listener.execute("listen redrive")
+    with producer.transaction():
+        make_job(producer)
+        assert list(listener.notifies(timeout=0)) == []
+
+    assert [n.channel for n in listener.notifies(timeout=5, stop_after=1)] == ["redrive"]
+
+
+def test_a_session_notifies_at_most_every_50_ms(database: Database) -> None:
+    listener, producer = database.connect(), database.session()
+    listener.execute("listen redrive")
+    producer.rows("set redrive.notified_at = '2999-01-01'")
+    make_job(producer.conn)
+    assert list(listener.notifies(timeout=0)) == []
+
+    producer.rows("select set_config('redrive.notified_at', (clock_timestamp() - interval '51 ms')::text, false)")
+    make_job(producer.conn)
+    assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+
+    count, (before,) = 0, producer.row("select clock_timestamp()")
+    while producer.value("select clock_timestamp() - %s < interval '20 ms'", before):
+        make_job(producer.conn)
+        count += 1
+    assert count > 3
+    assert len(list(listener.notifies(timeout=0))) == 0
