@@ -1,0 +1,73 @@
+# `make` lists the targets. Each does its own set-up; a fresh machine needs Python 3.11 or newer, and make.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock"
+
+# More for pytest, for example: make test ARGS="-k redrive -n 4"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## make .venv with everything, from the lock
+
+# The lock names the build backend too, so the package itself is built from what is there.
+$(STAMP): requirements/dev.txt pyproject.toml .ci/venv
+	@.ci/venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: test
+test: install tools ## run the tests, on a Postgres of their own
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: check
+check: lint types contracts copies ## lint, types, import contracts, copies
+
+.PHONY: lint
+lint: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/codespell
+
+.PHONY: types
+types: install
+	$(BIN)/basedpyright
+
+.PHONY: contracts
+contracts: install
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: copies
+copies:
+	.ci/sync --check
+
+.PHONY: fmt
+fmt: install ## format, and fix what can be fixed
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: sync
+sync: ## copy alerts and dashboards into the chart
+	.ci/sync
+
+.PHONY: tools
+tools: ## what the tests need besides Python: prometheus, alertmanager, pgbouncer
+	@.ci/tools
+
+.PHONY: lock
+lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
+	$(UV_COMPILE) --extra embedded --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
+	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/runtime.txt $(ARGS) pyproject.toml
+	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
+
+.PHONY: clean
+clean: ## remove .venv and what tools left behind
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
