@@ -137,7 +137,7 @@ class Link:
             if trouble(error) is Trouble.LOST:
                 self._failures += 1
                 # Full jitter: a fleet that lost its database together must not come back together.
-                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0**self._failures))  # noqa: S311
+                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0**self._failures))
                 self.close()
             raise
         else:

@@ -173,7 +173,8 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
             blocked[cause] = blocked.get(cause, 0) + 1
         group = groups.setdefault(
             row["fingerprint"],
-            {name: row[name] for name in ("kind", "error_class", "message")} | {"group": row["fingerprint"], "count": 0},
+            {name: row[name] for name in ("kind", "error_class", "message")}
+            | {"group": row["fingerprint"], "count": 0},
         )
         group["count"] += 1
     largest = sorted(groups.values(), key=lambda g: -g["count"])
@@ -241,7 +242,9 @@ def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[tuple
     """
     conditions, parameters = where(chosen)
     states: LiteralString = (
-        "" if chosen.state else " and (d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
+        ""
+        if chosen.state
+        else " and (d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
     )
     return conn.execute(
         "select d.id, d.redrives from redrive.dead_letters d where " + conditions + states

@@ -31,6 +31,7 @@ ENQUEUE = (
 ENQUEUE_MANY = "select coalesce(sum(created::int), 0) from redrive.enqueue_many_v1(cast(cast(%s as text) as jsonb))"
 COPY_COLUMNS = ("kind", "payload", "queue", "priority", "max_attempts", "headers")
 CHUNK = 5_000
+MIN_EXPIRES = 0.001
 MAX_EXPIRES = 100 * 366 * 86_400.0
 
 
@@ -108,7 +109,7 @@ def check(  # noqa: PLR0913 # the fields of a job
 ) -> NewJob:
     """Check what `enqueue` takes. Raises InvalidJob with the path of what is wrong and the rule."""
     window = None if expires_in is None else seconds(expires_in)
-    if window is not None and not 0.001 <= window <= MAX_EXPIRES:
+    if window is not None and not MIN_EXPIRES <= window <= MAX_EXPIRES:
         path, rule = "expires_in", "must lie between 1 ms and 100 years"
         raise InvalidJob(path, rule)
     return NewJob(
@@ -186,12 +187,14 @@ def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _check_nth(n: int, job: Mapping[str, Any]) -> NewJob:
+    path = f"jobs[{n}]"
     try:
         return check(**job)
     except InvalidJob as error:
-        raise InvalidJob(f"jobs[{n}].{error.path}", error.rule) from None
+        path += f".{error.path}"
+        raise InvalidJob(path, error.rule) from None
     except TypeError as error:
-        raise InvalidJob(f"jobs[{n}]", str(error).replace("check() ", "")) from None
+        raise InvalidJob(path, str(error).replace("check() ", "")) from None
 
 
 def _through_function(conn: Any, jobs: list[NewJob]) -> int:
@@ -208,7 +211,7 @@ def _copy_row(job: NewJob) -> tuple[Any, ...]:
     return (job.kind, job.payload, job.queue, job.priority, job.max_attempts, job.headers)
 
 
-_COPY = f"copy redrive.jobs ({', '.join(COPY_COLUMNS)}) from stdin"
+_COPY = "copy redrive.jobs (kind, payload, queue, priority, max_attempts, headers) from stdin"
 
 
 def _copy(conn: Any, jobs: list[NewJob]) -> None:

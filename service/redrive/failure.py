@@ -117,13 +117,15 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
         if module.startswith("redrive.worker.") or (not found and module.startswith(("asyncio.", "concurrent."))):
             continue  # what led to the handler is the same for all of them
         path = frame.f_code.co_filename
-        found.append({
-            "file": clean(path, 200),
-            "line": line,
-            "function": clean(frame.f_code.co_name, 100),
-            "module": clean(module, 100),
-            "own": not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<"),
-        })
+        found.append(
+            {
+                "file": clean(path, 200),
+                "line": line,
+                "function": clean(frame.f_code.co_name, 100),
+                "module": clean(module, 100),
+                "own": not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<"),
+            }
+        )
         if len(found) > 4 * MAX_FRAMES:
             del found[MAX_FRAMES : 2 * MAX_FRAMES]
     return found[-MAX_FRAMES:]

@@ -33,10 +33,10 @@ class Handler:
 class Handlers:
     """Handlers by kind.
 
-        jobs = Handlers()
+    jobs = Handlers()
 
-        @jobs.handle("invoice.charge", policy=Policy(max_attempts=8, timeout=30))
-        async def charge(payload: Invoice, job: Job) -> None: ...
+    @jobs.handle("invoice.charge", policy=Policy(max_attempts=8, timeout=30))
+    async def charge(payload: Invoice, job: Job) -> None: ...
     """
 
     def __init__(self) -> None:

@@ -77,5 +77,3 @@ class Job:
     def completed_on(self) -> Any:
         """The connection `complete` was called with, or None."""
         return self._completed_on
-
-

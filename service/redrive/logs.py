@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -114,21 +114,23 @@ class Metrics:
         self.attempts = Counter(
             "redrive_job_attempts_total", "Attempts that ended, each once.", ("queue", "kind", "outcome"))  # fmt: skip
         self.duration = Histogram(
-            "redrive_job_duration_seconds", "Time in the handler.", ("queue", "kind", "outcome"), DURATION_BUCKETS)
+            "redrive_job_duration_seconds", "Time in the handler.", ("queue", "kind", "outcome"), DURATION_BUCKETS
+        )
         self.wait = Histogram("redrive_job_wait_seconds", "From due to claimed.", ("queue",), WAIT_BUCKETS)
         self.claims = Counter("redrive_claims_total", "Claims by result: hit, empty, error.", ("result",))
         self.exchange = Histogram(
-            "redrive_exchange_duration_seconds", "One round trip of settling and claiming.", (), CALL_BUCKETS)
+            "redrive_exchange_duration_seconds", "One round trip of settling and claiming.", (), CALL_BUCKETS
+        )
         self.stale = Counter(
             "redrive_stale_settlements_total", "Settlements refused because the job was no longer ours.",
             ("queue", "kind"))  # fmt: skip
         self.released = Counter(
-            "redrive_jobs_released_total", "Jobs given back with their attempt.", ("queue", "reason"))
+            "redrive_jobs_released_total", "Jobs given back with their attempt.", ("queue", "reason")
+        )
         self.lost = Counter("redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ())
         self.rescued = Counter("redrive_jobs_rescued_total", "Jobs this worker took back from lost ones.", ())
         self.runner_deaths = Counter("redrive_runner_deaths_total", "Runner processes that died.", ("cause",))
-        self.database_errors = Counter(
-            "redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate"))
+        self.database_errors = Counter("redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate"))
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
         self.busy = Gauge("redrive_worker_slots_busy", "Jobs it holds, at most its slots.")
         self.up = Gauge("redrive_worker_up", "1 for each queue this worker serves ('*' = all).", ("queue",))

@@ -61,7 +61,9 @@ def migrations() -> list[Migration]:
 @cache
 def functions() -> dict[str, str]:
     """The function files by name, in the order they are applied."""
-    texts = {f.name.removesuffix(".sql"): f.read_text() for f in (_root() / "functions").iterdir() if f.name.endswith(".sql")}
+    texts = {
+        f.name.removesuffix(".sql"): f.read_text() for f in (_root() / "functions").iterdir() if f.name.endswith(".sql")
+    }
     rest = sorted(texts.keys() - set(FUNCTION_ORDER))
     return {name: texts[name] for name in (*FUNCTION_ORDER, *rest)}
 
@@ -154,7 +156,9 @@ def _refuse_unfit(conn: psycopg.Connection[Any]) -> None:
     if found > latest():
         msg = f"the schema has version {found} and this program knows only {latest()}; run a newer redrive migrate"
         raise SchemaError(msg)
-    row = conn.execute("select current_setting('server_encoding'), current_setting('server_version_num')::int").fetchone()
+    row = conn.execute(
+        "select current_setting('server_encoding'), current_setting('server_version_num')::int"
+    ).fetchone()
     encoding, version = row or ("", 0)
     if encoding != "UTF8":
         msg = f"the database is encoded in {encoding}; payloads need UTF8"

@@ -114,5 +114,7 @@ def _allowed(field: FieldInfo) -> str:
     if field.annotation in kinds:
         low, high = bounds.get("Ge"), bounds.get("Le")
         return f"{kinds[field.annotation]}, {low.ge if low else 0} or more" + (f", {high.le} at most" if high else "")
-    choices = [c for part in get_args(field.annotation) or () for c in (get_args(part) or (part,)) if isinstance(c, str)]
+    choices = [
+        c for part in get_args(field.annotation) or () for c in (get_args(part) or (part,)) if isinstance(c, str)
+    ]
     return " or ".join(choices) if choices else "text of 1 to 255 characters"

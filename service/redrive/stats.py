@@ -91,8 +91,12 @@ class DatabaseStats:
         yield _one("redrive_workers_lost", "Silent workers whose jobs are not taken back yet.", body["workers_lost"])
         yield _one("redrive_pg_oldest_transaction_age_seconds", "Age of the oldest transaction that holds vacuum back.",
                    body["oldest_transaction"])  # fmt: skip
-        yield _gauge("redrive_pg_table_dead_tuples", "Dead rows by table.", ("table",), {(t,): n for t, n, _ in body["tables"]})
-        yield _gauge("redrive_pg_table_size_bytes", "Size with indexes.", ("table",), {(t,): n for t, _, n in body["tables"]})
+        yield _gauge(
+            "redrive_pg_table_dead_tuples", "Dead rows by table.", ("table",), {(t,): n for t, n, _ in body["tables"]}
+        )
+        yield _gauge(
+            "redrive_pg_table_size_bytes", "Size with indexes.", ("table",), {(t,): n for t, _, n in body["tables"]}
+        )
 
     def _counters(self, totals: Sequence[tuple[str, str, str, str, int]]) -> Iterator[Metric]:
         added: dict[Labels, float] = defaultdict(float)
@@ -134,7 +138,8 @@ class DatabaseStats:
 
     def _counter(self, name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
         """A counter that never steps back: a database that was restored or failed over may have forgotten some, and
-        the step would be read as a reset, and the whole total as an increase."""
+        the step would be read as a reset, and the whole total as an increase.
+        """
         family = CounterMetricFamily(name, text, labels=labels)
         for key, value in values.items():
             highest = self._highest[name, *key] = max(self._highest.get((name, *key), 0.0), value)

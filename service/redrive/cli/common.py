@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
 
 
 class Duration(click.ParamType):
@@ -59,7 +59,9 @@ class Instant(click.ParamType):
 
 def database_option(command: Command) -> Command:
     """Add --database-url."""
-    return click.option("--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]")(command)
+    return click.option("--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]")(
+        command
+    )
 
 
 def json_option(command: Command) -> Command:
@@ -94,7 +96,9 @@ def filter_options(prefix: str | None = None) -> Callable[[Command], Command]:
         click.option("--group", metavar="FINGERPRINT", help="Group; its beginning is enough.", envvar=env("group")),
         click.option("--state", multiple=True, type=click.Choice([*STATES, "any"]), help="State.", envvar=env("state")),
         several("tenant", "Tenant."),
-        click.option("--since", type=Instant(), metavar="TIME", help="Died since: 2h, or an instant.", envvar=env("since")),
+        click.option(
+            "--since", type=Instant(), metavar="TIME", help="Died since: 2h, or an instant.", envvar=env("since")
+        ),
         click.option("--until", type=Instant(), metavar="TIME", help="Died before.", envvar=env("until")),
         click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.", envvar=env("limit")),
     ]
@@ -162,7 +166,9 @@ def printable(value: Any) -> str:
     return str(value).translate(_CONTROL)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none") -> None:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none"
+) -> None:
     """A table for people; on a pipe it is not cut to any width."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
     from rich.console import Console  # noqa: PLC0415
@@ -171,7 +177,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=column != "message")
+        drawn.add_column(
+            column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=column != "message"
+        )
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     if drawn.row_count:

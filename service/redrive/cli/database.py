@@ -17,7 +17,7 @@ LONG_TRANSACTION_SECONDS = 1800.0
 @click.command()
 @database_option
 @json_option
-def migrate(database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+def migrate(database_url: str | None, as_json: bool) -> None:
     """Bring the schema up to date. Safe to repeat, to run twice at once, and to kill."""
     with database(settings_for(database_url), any_schema=True) as conn:
         report = migrations.migrate(conn)
@@ -37,7 +37,7 @@ def migrate(database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--handlers", metavar="MODULE:ATTRIBUTE", help="Also import this registry. [env: REDRIVE_HANDLERS]")
 @json_option
 @click.pass_context
-def check(ctx: click.Context, database_url: str | None, handlers: str | None, as_json: bool) -> None:  # noqa: FBT001
+def check(ctx: click.Context, database_url: str | None, handlers: str | None, as_json: bool) -> None:
     """Look at settings, handlers, database, schema, roles, clock and bloat. Exit 1 when something is wrong."""
     settings = settings_for(database_url, handlers=handlers)
     findings: list[tuple[str, str | None, str]] = [
@@ -84,7 +84,9 @@ def _database(conn: Any) -> list[tuple[str, str | None, str]]:
         "select array_agg(r) from unnest(%s::text[]) r where not exists (select from pg_roles p where p.rolname = r)",
         (list(migrations.ROLES),),
     ).fetchone()[0]
-    lost = conn.execute("select count(*) from redrive.workers where seen_at < clock_timestamp() - interval '5 min'").fetchone()[0]
+    lost = conn.execute(
+        "select count(*) from redrive.workers where seen_at < clock_timestamp() - interval '5 min'"
+    ).fetchone()[0]
     return [
         ("database", "read-only: is this a standby?" if readonly else None, f"Postgres {version}"),
         ("durability", "fsync is off, or the jobs table is unlogged: a crash loses jobs"

@@ -34,7 +34,7 @@ def dlq() -> None:
 @filter_options()
 @database_option
 @json_option
-def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: FBT001
+def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -> None:
     """List dead letters, the latest first; open ones unless --state says otherwise."""
     chosen = filter_from(options, states=("open",))
     with database(settings_for(database_url)) as conn:
@@ -52,7 +52,7 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
 @database_option
 @json_option
 @click.pass_context
-def show(ctx: click.Context, job: int, database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+def show(ctx: click.Context, job: int, database_url: str | None, as_json: bool) -> None:
     """Show one dead letter with its whole history; secret values of its payload are left out."""
     with database(settings_for(database_url)) as conn:
         found = dead_letters.show(conn, job)
@@ -71,11 +71,15 @@ def _print_one(found: dict[str, Any]) -> None:
     bold = lambda text: click.style(text, bold=True)  # noqa: E731
     click.echo(f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}")
     click.echo(f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}")
-    click.echo(f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives; created {printable(found['created_at'])}")
+    click.echo(
+        f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives; created {printable(found['created_at'])}"
+    )
     click.echo(f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}")
     click.echo(f"\n{bold('failures')}, oldest first")
     for failure in found["failures"]:
-        click.echo(f"  attempt {failure['attempt']}  {printable(failure['at'])}  {failure['category']}  on {printable(failure['worker'])}")
+        click.echo(
+            f"  attempt {failure['attempt']}  {printable(failure['at'])}  {failure['category']}  on {printable(failure['worker'])}"
+        )
         click.echo(f"    {printable(failure['error_class'])}: {printable(failure['message'])}")
         for frame in failure["detail"].get("stack", [])[-3:]:
             click.echo(f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}")
@@ -86,7 +90,9 @@ def _print_one(found: dict[str, Any]) -> None:
     if len(found["lineage"]) > 1:
         click.echo(f"\n{bold('lineage')}")
         for death in found["lineage"]:
-            click.echo(f"  {printable(death['died_at'])}  {death['reason']}  {death['state']}  {death['outcome'] or ''}")
+            click.echo(
+                f"  {printable(death['died_at'])}  {death['reason']}  {death['state']}  {death['outcome'] or ''}"
+            )
     for note in found["notes"]:
         click.echo(f"\n{bold('note')} of {printable(note['actor'])}, {note['at']}\n  {printable(note['text'])}")
 
@@ -94,19 +100,40 @@ def _print_one(found: dict[str, Any]) -> None:
 @dlq.command("redrive")
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
 @filter_options(ENV)
-@click.option("--all", "everything", is_flag=True, help="Every open dead letter, when no filter is given.", envvar=f"{ENV}_ALL")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every open dead letter, when no filter is given.", envvar=f"{ENV}_ALL"
+)
 @click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.", envvar=f"{ENV}_WHY")
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="PER_SECOND", help="Spread them out: jobs per second.", envvar=f"{ENV}_RATE")
-@click.option("--max-redrives", type=click.IntRange(1), default=dead_letters.MAX_REDRIVES, show_default=True, help="Leave out what was redriven this often already.", envvar=f"{ENV}_MAX_REDRIVES")
-@click.option("--every", type=Duration(), metavar="DURATION", help="How often this is scheduled: an alert speaks up when it stops.", envvar=f"{ENV}_EVERY")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PER_SECOND",
+    help="Spread them out: jobs per second.",
+    envvar=f"{ENV}_RATE",
+)
+@click.option(
+    "--max-redrives",
+    type=click.IntRange(1),
+    default=dead_letters.MAX_REDRIVES,
+    show_default=True,
+    help="Leave out what was redriven this often already.",
+    envvar=f"{ENV}_MAX_REDRIVES",
+)
+@click.option(
+    "--every",
+    type=Duration(),
+    metavar="DURATION",
+    help="How often this is scheduled: an alert speaks up when it stops.",
+    envvar=f"{ENV}_EVERY",
+)
 @click.option("--dry-run", is_flag=True, help="Only show.", envvar=f"{ENV}_DRY_RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
 @database_option
 @json_option
-def redrive_dead_letters(  # noqa: PLR0913
-    jobs: tuple[int, ...], everything: bool, why: str | None, actor: str | None, rate: float | None, max_redrives: int,  # noqa: FBT001
-    every: float | None, dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
+def redrive_dead_letters(
+    jobs: tuple[int, ...], everything: bool, why: str | None, actor: str | None, rate: float | None, max_redrives: int,
+    every: float | None, dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Put dead letters back to work: these ids, or what the filters select.
 
@@ -141,7 +168,14 @@ def redrive_dead_letters(  # noqa: PLR0913
             dead_letters.done_chore(conn, "redrive", every)
     did = acts and planned.matched
     if as_json:
-        emit({"matched": report.matched, "redriven": report.redriven, "blocked": report.blocked, "campaign": report.campaign})
+        emit(
+            {
+                "matched": report.matched,
+                "redriven": report.redriven,
+                "blocked": report.blocked,
+                "campaign": report.campaign,
+            }
+        )
     elif did:
         click.echo(f"{report.redriven} redriven" + _because(report.blocked) + f", campaign {report.campaign}")
     elif planned.matched:
@@ -150,15 +184,30 @@ def redrive_dead_letters(  # noqa: PLR0913
     return 2 if missing else 0
 
 
-def _redrive(  # noqa: PLR0913
-    settings: Any, conn: Any, planned: Any, chosen: Any, why: str, rate: float | None, max_redrives: int, *, locked: bool
+def _redrive(
+    settings: Any,
+    conn: Any,
+    planned: Any,
+    chosen: Any,
+    why: str,
+    rate: float | None,
+    max_redrives: int,
+    *,
+    locked: bool,
 ) -> dead_letters.Redriven:
     with database(settings) as holder, holder.transaction():
         if locked:
             dead_letters.hold_lock(holder, "redrive")
         with progress("redriven", planned.matched) as advance:
             return dead_letters.redrive(
-                conn, planned, chosen, why=why, actor=settings.who(), rate=rate, max_redrives=max_redrives, progress=advance
+                conn,
+                planned,
+                chosen,
+                why=why,
+                actor=settings.who(),
+                rate=rate,
+                max_redrives=max_redrives,
+                progress=advance,
             )
 
 
@@ -186,7 +235,14 @@ def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
 @database_option
 @json_option
 @click.pass_context
-def dismiss(ctx: click.Context, jobs: tuple[int, ...], why: str | None, actor: str | None, database_url: str | None, as_json: bool) -> None:  # noqa: FBT001, PLR0913
+def dismiss(
+    ctx: click.Context,
+    jobs: tuple[int, ...],
+    why: str | None,
+    actor: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> None:
     """Close dead letters that will not be fixed."""
     reason = require_why(why)
     settings = settings_for(database_url, actor=actor)

@@ -34,8 +34,8 @@ LINE_FIELDS = frozenset({
 @click.option("--tenant", help="Whose it is.")
 @click.option("--expires-in", type=Duration(), help="Window for the whole job: 1h.")
 @json_option
-def enqueue(  # noqa: PLR0913
-    kind: str, payload: str | None, database_url: str | None, run_in: float | None, as_json: bool, **options: Any  # noqa: FBT001
+def enqueue(
+    kind: str, payload: str | None, database_url: str | None, run_in: float | None, as_json: bool, **options: Any
 ) -> None:
     """Enqueue one job, or many from standard input.
 

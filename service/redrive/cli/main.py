@@ -67,7 +67,9 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
     try:
-        result = cli.main(args=None if arguments is None else list(arguments), prog_name="redrive", standalone_mode=False)
+        result = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="redrive", standalone_mode=False
+        )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return USAGE

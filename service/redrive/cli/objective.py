@@ -2,7 +2,16 @@
 
 import click
 
-from redrive.cli.common import acting_options, database, database_option, emit, json_option, require_why, settings_for, table
+from redrive.cli.common import (
+    acting_options,
+    database,
+    database_option,
+    emit,
+    json_option,
+    require_why,
+    settings_for,
+    table,
+)
 
 NAMES = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",
@@ -22,10 +31,12 @@ def objective() -> None:
 @objective.command("ls")
 @database_option
 @json_option
-def list_objectives(database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+def list_objectives(database_url: str | None, as_json: bool) -> None:
     """Show them."""
     with database(settings_for(database_url)) as conn:
-        rows = conn.execute("select queue, objective, value from redrive.objectives order by queue, objective").fetchall()
+        rows = conn.execute(
+            "select queue, objective, value from redrive.objectives order by queue, objective"
+        ).fetchall()
     if as_json:
         for queue, name, value in rows:
             emit({"queue": queue, "objective": name, "value": value})
@@ -40,8 +51,8 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:  # noqa: F
 @click.option("--default", "to_default", is_flag=True, help="Take the queue's own value away.")
 @acting_options
 @database_option
-def set_objective(  # noqa: PLR0913
-    queue: str, name: str, value: float | None, to_default: bool, why: str | None, actor: str | None,  # noqa: FBT001
+def set_objective(
+    queue: str, name: str, value: float | None, to_default: bool, why: str | None, actor: str | None,
     database_url: str | None,
 ) -> None:  # fmt: skip
     """Set one: redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'."""
@@ -58,5 +69,7 @@ def set_objective(  # noqa: PLR0913
         raise click.UsageError(msg)
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        conn.execute("select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, settings.who(), reason))
+        conn.execute(
+            "select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, settings.who(), reason)
+        )
     click.echo(f"{queue} {name} " + ("goes by the default" if to_default else f"is {value:g}"))

@@ -5,25 +5,63 @@ from typing import Any
 import click
 
 from redrive import dead_letters
-from redrive.cli.common import Duration, confirm, database, database_option, emit, filter_from, filter_options, json_option, progress, settings_for
+from redrive.cli.common import (
+    Duration,
+    confirm,
+    database,
+    database_option,
+    emit,
+    filter_from,
+    filter_options,
+    json_option,
+    progress,
+    settings_for,
+)
 
 ENV = "REDRIVE_PURGE"
 
 
 @click.command()
 @filter_options(ENV)
-@click.option("--older-than", type=Duration(), default="30d", show_default=True, help="Ended, or for open ones died, longer ago than this.", envvar=f"{ENV}_OLDER_THAN")
-@click.option("--keys-older-than", type=Duration(), default="30d", show_default=True, help="Also forget idempotency keys that succeeded longer ago than this.", envvar=f"{ENV}_KEYS_OLDER_THAN")
-@click.option("--why", metavar="TEXT", default="retention", show_default=True, help="Why; the audit log keeps it.", envvar=f"{ENV}_WHY")
+@click.option(
+    "--older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Ended, or for open ones died, longer ago than this.",
+    envvar=f"{ENV}_OLDER_THAN",
+)
+@click.option(
+    "--keys-older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Also forget idempotency keys that succeeded longer ago than this.",
+    envvar=f"{ENV}_KEYS_OLDER_THAN",
+)
+@click.option(
+    "--why",
+    metavar="TEXT",
+    default="retention",
+    show_default=True,
+    help="Why; the audit log keeps it.",
+    envvar=f"{ENV}_WHY",
+)
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
-@click.option("--every", type=Duration(), metavar="DURATION", help="How often this is scheduled: an alert speaks up when it stops.", envvar=f"{ENV}_EVERY")
+@click.option(
+    "--every",
+    type=Duration(),
+    metavar="DURATION",
+    help="How often this is scheduled: an alert speaks up when it stops.",
+    envvar=f"{ENV}_EVERY",
+)
 @click.option("--dry-run", is_flag=True, help="Only count.", envvar=f"{ENV}_DRY_RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
 @database_option
 @json_option
-def purge(  # noqa: PLR0913
-    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool, yes: bool,  # noqa: FBT001
-    database_url: str | None, as_json: bool, **options: Any,  # noqa: FBT001
+def purge(
+    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool, yes: bool,
+    database_url: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Delete dead letters past their retention for good, with their history.
 

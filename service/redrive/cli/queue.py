@@ -4,7 +4,16 @@ from typing import Any
 
 import click
 
-from redrive.cli.common import acting_options, database, database_option, emit, json_option, require_why, settings_for, table
+from redrive.cli.common import (
+    acting_options,
+    database,
+    database_option,
+    emit,
+    json_option,
+    require_why,
+    settings_for,
+    table,
+)
 from redrive.limits import check_name
 
 COLUMNS = ("queue", "ready", "scheduled", "retrying", "running", "dead", "paused", "oldest_ready_seconds")
@@ -18,7 +27,7 @@ def queue() -> None:
 @queue.command("ls")
 @database_option
 @json_option
-def list_queues(database_url: str | None, as_json: bool) -> None:  # noqa: FBT001
+def list_queues(database_url: str | None, as_json: bool) -> None:
     """Show what each queue holds, by state."""
     with database(settings_for(database_url)) as conn:
         rows = conn.execute(
@@ -29,7 +38,12 @@ def list_queues(database_url: str | None, as_json: bool) -> None:  # noqa: FBT00
             emit(dict(zip(COLUMNS, row, strict=True)))
         return
     shown = [(*row[:6], "yes" if row[6] else "", f"{row[7]:.0f} s" if row[7] else "") for row in rows]
-    table((*COLUMNS[:7], "oldest ready"), shown, right=(*COLUMNS[1:6], "oldest ready"), empty="no queue has held a job yet")
+    table(
+        (*COLUMNS[:7], "oldest ready"),
+        shown,
+        right=(*COLUMNS[1:6], "oldest ready"),
+        empty="no queue has held a job yet",
+    )
 
 
 def _act(statement: Any, name: str, database_url: str | None, why: str | None, actor: str | None) -> Any:

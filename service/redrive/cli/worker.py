@@ -32,9 +32,11 @@ WAIT_FOR_DATABASE_SECONDS = 60.0
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable.")
 @click.option("--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]")
 @click.option("--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]")
-@click.option("--http-port", type=click.INT, help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]")
+@click.option(
+    "--http-port", type=click.INT, help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]"
+)
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is ready, due within a minute, or running.")
-def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object) -> int:  # noqa: FBT001
+def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object) -> int:
     """Claim jobs and run their handlers, until SIGTERM.
 
     \b
@@ -52,7 +54,9 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
         raise SettingsError(msg)
     _wait_for_schema(settings.url())
     metrics = Metrics()
-    supervisor = Supervisor(_options(settings, until_empty=until_empty), Telemetry(metrics, version("redrive"), settings.queue_names()))
+    supervisor = Supervisor(
+        _options(settings, until_empty=until_empty), Telemetry(metrics, version("redrive"), settings.queue_names())
+    )
     if settings.http_port:
         stats = DatabaseStats(settings.url())
         exposition = Exposition(metrics, stats.collect)

@@ -186,7 +186,7 @@ class Fleet:
             lived = time.monotonic() - runner.started_at
             self._deaths = 0 if lived > 60 and runner.ready else self._deaths + 1  # noqa: PLR2004 # a minute is a life
             ceiling = 0.0 if self._deaths <= 3 else min(10.0, 0.1 * 2.0**self._deaths)  # noqa: PLR2004
-            self._respawn_at = time.monotonic() + random.uniform(0.0, ceiling)  # noqa: S311
+            self._respawn_at = time.monotonic() + random.uniform(0.0, ceiling)
         return status
 
     def enforce_deadlines(self) -> None:
@@ -238,4 +238,3 @@ class Fleet:
         """End all of them now. Any thread may."""
         for runner in list(self.runners):
             runner.kill()
-

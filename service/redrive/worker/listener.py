@@ -41,7 +41,7 @@ class Listener:
                 while not self.stopping.is_set():
                     self._hear()
             except psycopg.Error:
-                self.stopping.wait(random.uniform(0.2, 2.0))  # noqa: S311
+                self.stopping.wait(random.uniform(0.2, 2.0))
 
     def _hear(self) -> None:
         with self.link.use(bound=ROUND_TRIP_SECONDS + 15) as conn:

@@ -66,7 +66,7 @@ class Pulse:
 
     def _run(self) -> None:
         next_beat = 0.0
-        next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)  # noqa: S311
+        next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
         while not self.stopping.wait(0.1):
             now = self.ticked_at = time.monotonic()
             self._check_silence(now)
@@ -75,10 +75,10 @@ class Pulse:
             try:
                 if now >= next_beat and self.identities:
                     self._beat()
-                    next_beat = now + self.interval * random.uniform(0.9, 1.0)  # noqa: S311
+                    next_beat = now + self.interval * random.uniform(0.9, 1.0)
                 if now >= next_chores:
                     self._chores()
-                    next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)  # noqa: S311
+                    next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)
             except psycopg.Error as error:
                 logger.debug("the pulse could not reach the database: %s", type(error).__name__)
                 next_chores = max(next_chores, now + 0.5)

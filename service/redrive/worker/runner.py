@@ -158,7 +158,7 @@ class Runner:
         """Run one attempt; None means complete."""
         handler = self._handlers.get(work.kind)
         if handler is None:
-            wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)  # noqa: S311
+            wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
             return verdict_of(work.id, work.token, Release("unknown_kind", wait))
         settlement: Settlement | None
         job: Job | None = None
@@ -212,13 +212,17 @@ class Runner:
 
     def _failed(self, slot: int, handler: Handler, work: Work, rest: Rest, error: BaseException) -> Settlement:
         claimed = _claimed(work, rest)
-        jitter = random.random()  # noqa: S311
+        jitter = random.random()
         if self._timed_out[slot]:
             limit = seconds(handler.policy.timeout)
             message = f"the attempt took longer than its timeout of {limit:g} s"
-            return decide(claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind), handler.policy, jitter)
+            return decide(
+                claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind), handler.policy, jitter
+            )
         if isinstance(error, Signal):
-            failure = made_up(type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind)
+            failure = made_up(
+                type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind
+            )
             return decide_signal(claimed, error, failure, handler.policy, jitter)
         return decide(claimed, describe(error, work.kind), handler.policy, jitter)
 
@@ -230,7 +234,7 @@ class Runner:
             else "the transaction of job.complete() was rolled back, but the handler returned as if it had succeeded"
         )
         failure = made_up("NotCommitted", message, Category.OTHER, work.kind)
-        again = decide(_claimed(work, rest), failure, handler.policy, random.random())  # noqa: S311
+        again = decide(_claimed(work, rest), failure, handler.policy, random.random())
         return msgspec.structs.replace(verdict_of(work.id, work.token, again, spent=taken), may_be_gone=True)
 
     async def _tick(self) -> None:
@@ -253,7 +257,9 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _claimed(work: Work, rest: Rest) -> Claimed:
-    return Claimed(work.kind, work.attempt, rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in)
+    return Claimed(
+        work.kind, work.attempt, rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
+    )
 
 
 def _job(policy: Policy, batch: Jobs, work: Work, rest: Rest) -> Job:
@@ -306,4 +312,3 @@ def main(arguments: list[str]) -> int:
     asyncio.run(Runner(channel, Board(slots, board_fd), handlers).run())
     # Threads of handlers that never end must not keep the process.
     os._exit(0)
-

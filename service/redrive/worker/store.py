@@ -68,9 +68,7 @@ def exchange(
         with conn.pipeline():
             if completions:
                 ordered = sorted(completions)
-                complete.execute(
-                    _COMPLETE, ([c[2] for c in ordered], [c[0] for c in ordered], [c[1] for c in ordered])
-                )
+                complete.execute(_COMPLETE, ([c[2] for c in ordered], [c[0] for c in ordered], [c[1] for c in ordered]))
             if verdicts:
                 settle.execute(_SETTLE, _columns(verdicts))
             if claim is not None:

@@ -78,9 +78,7 @@ class Supervisor:
         self.room = Room(options.slots)
         pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
-        self.pulse = Pulse(
-            pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held
-        )
+        self.pulse = Pulse(pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held)
         self.listener = Listener(listen_link, self._notified)
         self.watchdog = Watchdog(self.link, pulse_link, listen_link)
 
@@ -263,11 +261,13 @@ class Supervisor:
             limit = self.fleet.kinds[held.kind].timeout
             text = f"it outlived its timeout of {limit:g} s and was killed"
             failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, exit=how, running=running)
-            self._settle(held, decide(claimed, failure, policy, random.random()))  # noqa: S311
+            self._settle(held, decide(claimed, failure, policy, random.random()))
         elif (runner.killed_for or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
             self._settle(held, Release("neighbour_killed"))
         else:
-            failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, exit=how, running=running)
+            failure = made_up(
+                "RunnerLost", f"its process died: {how}", Category.LOST, held.kind, exit=how, running=running
+            )
             self._settle(held, decide_loss(claimed, failure, policy, alone=running == 1))
 
     def _policy(self, kind: str) -> Policy:
@@ -277,7 +277,12 @@ class Supervisor:
     # ------------------------------------------------------------------ the database
 
     def _wants_to_claim(self, now: float) -> bool:
-        if self.drain_until is not None or not self.fleet.kinds or self.waiting or len(self.suspects) > SUSPECTS_WAITING:
+        if (
+            self.drain_until is not None
+            or not self.fleet.kinds
+            or self.waiting
+            or len(self.suspects) > SUSPECTS_WAITING
+        ):
             return False
         if not self.more_likely and not self.was_notified and now < self.poll_at:
             return False
@@ -382,7 +387,8 @@ class Supervisor:
 
     def _hand_to_alone(self) -> None:
         """A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose doing
-        it was, and its neighbours are spared."""
+        it was, and its neighbours are spared.
+        """
         if not self.suspects:
             return
         alone = next((r for r in self.fleet.runners if r.alone and not r.retiring), None)
@@ -594,11 +600,14 @@ class Supervisor:
 
 def _claimed(held: Held) -> Claimed:
     rest = Rest() if held.row[5] is None else decode_rest(held.row[5])
-    return Claimed(held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in)
+    return Claimed(
+        held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
+    )
 
 
 def _exit_at_last(after: float, fleet: Fleet) -> None:
     """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
+
     def end() -> None:
         fleet.kill()
         os._exit(1)
@@ -606,5 +615,3 @@ def _exit_at_last(after: float, fleet: Fleet) -> None:
     timer = threading.Timer(after, end)
     timer.daemon = True
     timer.start()
-
-
