@@ -1,0 +1,381 @@
+"""claim_v1 and the lanes it is given."""
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.worker import store
+from redrive.worker.store import EPOCH, Lane
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    complete,
+    failure,
+    lanes_of,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_worker,
+    redrive,
+    settle,
+    totals,
+)
+from tests.postgres import Database
+
+
+def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None:
+    job_id = make_job(database.conn, payload={"n": 1})
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+
+    assert (job.id, job.deliveries, job.attempt, job.kind, job.payload) == (job_id, 1, 1, "invoice.charge", '{"n": 1}')
+    assert (job.rest, job.lane_no) == (None, 1)
+    assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(worker, 1, 1)]
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
+
+
+def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
+    make_job(
+        database.conn, max_attempts=3, tenant="acme", headers={"traceparent": "00-1"}, idempotency_key="ik",
+        ordering_key="ok", expires_in=3600,
+    )  # fmt: skip
+    worker = make_worker(database.conn)
+    assert settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure(), losses=1)
+    more = claim_one(database.conn, worker).more
+    expires_in = more.pop("expires_in")
+
+    assert 3590 < expires_in <= 3600
+    assert more == {
+        "max_attempts": 3,
+        "losses": 1,
+        "streak": 1,
+        "fingerprint": "f1",
+        "redrives": 0,
+        "tenant": "acme",
+        "headers": {"traceparent": "00-1"},
+        "idempotency_key": "ik",
+        "ordering_key": "ok",
+    }
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"max_attempts": 3}, {"tenant": "t"}, {"headers": {"a": "b"}}, {"idempotency_key": "k"}, {"ordering_key": "k"},
+     {"expires_in": 5}],
+    ids=lambda option: next(iter(option)),
+)  # fmt: skip
+def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(database: Database, option: dict[str, object]) -> None:
+    make_job(database.conn, **option)
+
+    assert claim_one(database.conn, make_worker(database.conn)).rest is not None
+
+
+def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
+    ids = {(priority, n): make_job(database.conn, priority=priority) for n in range(3) for priority in (5, -5, 0)}
+    worker = make_worker(database.conn)
+    claimed = [job.id for _ in range(9) for job in claim(database.conn, worker, 1)]
+
+    assert claimed == [ids[priority, n] for priority in (-5, 0, 5) for n in range(3)]
+
+
+def test_a_claim_takes_no_more_than_it_wants(database: Database) -> None:
+    make_jobs(database.conn, 5)
+    make_jobs(database.conn, 5, priority=1)
+    worker = make_worker(database.conn)
+
+    assert [len(claim(database.conn, worker, 7)) for _ in range(3)] == [7, 3, 0]
+
+
+def test_a_job_is_claimed_once(database: Database) -> None:
+    make_jobs(database.conn, 50)
+    workers = [make_worker(database.conn, f"w{n}") for n in range(4)]
+    taken = [claim(database.conn, worker, 20) for worker in workers]
+
+    assert [len(jobs) for jobs in taken] == [20, 20, 10, 0]
+    assert len({job.id for jobs in taken for job in jobs}) == 50
+
+
+def test_a_job_of_the_future_is_left(database: Database) -> None:
+    (soon,) = database.row("select clock_timestamp() + interval '1 minute'")
+    make_job(database.conn, run_at=soon)
+
+    assert claim(database.conn, make_worker(database.conn)) == []
+
+
+def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -> None:
+    for queue in ("a", "b", "c"):
+        make_jobs(database.conn, 2, queue=queue)
+    make_jobs(database.conn, 2, queue="a", lane=3)
+    worker = make_worker(database.conn)
+    jobs = claim(database.conn, worker, lanes=[Lane(0, "c", 0), Lane(0, "a", 3), Lane(0, "nothing", 0)])
+
+    queue_of = dict(database.rows("select id, queue || lane from redrive.jobs"))
+    assert sorted((job.lane_no, queue_of[job.id]) for job in jobs) == [(1, "c0"), (1, "c0"), (2, "a3"), (2, "a3")]
+
+
+def test_nothing_below_the_floor_is_claimed(database: Database) -> None:
+    make_jobs(database.conn, 10)
+    worker = make_worker(database.conn)
+    instants = database.column("select run_at from redrive.jobs order by run_at")
+    lane = [Lane(0, "default", 0)]
+
+    above = claim(database.conn, worker, lanes=lane, floors=[instants[4]])
+    assert sorted(job.run_at for job in above) == instants[4:], "the floor itself is included"
+    assert claim(database.conn, worker, lanes=lane, floors=[instants[4]]) == []
+    assert len(claim(database.conn, worker, lanes=lane, floors=[EPOCH])) == 4
+
+
+def test_what_comes_or_comes_back_is_in_front_of_every_floor(database: Database) -> None:
+    dead = make_dead_letter(database.conn)
+    worker = make_worker(database.conn)
+    make_jobs(database.conn, 3)
+    jobs = claim(database.conn, worker)
+    floor = [max(job.run_at for job in jobs)]
+    lane = [Lane(0, "default", 0)]
+
+    settle(database.conn, worker, jobs[0], "release", run_at=EPOCH)
+    settle(database.conn, worker, jobs[1], "retry", delay=0.0)
+    redrive(database.conn, [dead])
+    new = make_job(database.conn)
+    back = claim(database.conn, worker, lanes=lane, floors=floor)
+
+    assert {job.id for job in back} == {jobs[0].id, jobs[1].id, dead, new}
+
+
+def test_a_row_locked_by_another_session_is_skipped(database: Database) -> None:
+    first, second, third = make_jobs(database.conn, 3)
+    other = database.session()
+    other.rows("begin")
+    other.rows("select from redrive.jobs where id = %s for update", second)
+    worker = make_worker(database.conn)
+    session = database.session(lock_timeout="1ms")
+
+    assert [job.id for job in claim(session.conn, worker)] == [first, third]
+    other.rows("rollback")
+    assert [job.id for job in claim(session.conn, worker)] == [second]
+
+
+def test_a_claim_that_is_not_committed_is_skipped_by_others(database: Database) -> None:
+    make_jobs(database.conn, 10)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    first, second = database.session(), database.session(lock_timeout="1ms")
+    first.rows("begin")
+    mine = {job.id for job in claim(first.conn, one, 5)}
+    theirs = {job.id for job in claim(second.conn, two, 10)}
+    first.rows("rollback")
+
+    assert len(mine) == len(theirs) == 5
+    assert not mine & theirs
+    assert {job.id for job in claim(second.conn, two, 10)} == mine, "a claim that was rolled back never happened"
+
+
+def test_expired_jobs_are_claimed_and_say_so(database: Database) -> None:
+    """What to do with them is policy, and policy is the worker's."""
+    make_job(database.conn, expires_in=0.001)
+    database.rows("select pg_sleep(0.002)")
+
+    assert claim_one(database.conn, make_worker(database.conn)).more["expires_in"] <= 0
+
+
+@pytest.mark.parametrize("why", ["never registered", "lost", "retired"])
+def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str) -> None:
+    make_jobs(database.conn, 3)
+    worker = make_worker(database.conn)
+    if why == "never registered":
+        worker += 1
+    elif why == "lost":
+        database.rows("update redrive.workers set lost_at = now()")
+    else:
+        store.retire(database.conn, worker)
+
+    assert claim(database.conn, worker) == []
+    assert database.value("select count(*) from redrive.jobs where worker is null and deliveries = 0") == 3
+    assert totals(database.conn) == {"enqueued": 3}
+
+
+def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Database) -> None:
+    (later,) = database.row("select now() + interval '1 hour'")
+    make_job(database.conn, run_at=later)
+    worker = make_worker(database.conn)
+    session = database.session()
+    session.rows("begin")
+
+    assert claim(session.conn, worker, lanes=[Lane(0, "default", 0), Lane(0, "nothing", 0)]) == []
+    assert session.value("select pg_current_xact_id_if_assigned()") is None
+    assert session.value("select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'RowShareLock'"
+                         " and granted and locktype = 'tuple'") == 0  # fmt: skip
+
+    make_job(database.conn)
+    session.rows("commit")
+    session.rows("begin")
+    assert len(claim(session.conn, worker)) == 1
+    assert session.value("select pg_current_xact_id_if_assigned()") is not None, "and this is how one would be seen"
+
+
+@pytest.mark.parametrize(("relaxed", "expected"), [(True, "off"), (False, "on")])
+def test_only_a_relaxed_claim_does_not_wait_for_the_disk(database: Database, relaxed: bool, expected: str) -> None:
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    session = database.session()
+    session.rows("begin")
+    session.rows(
+        "select id from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{-infinity}', 1, %s)", worker, relaxed
+    )
+
+    assert session.value("show synchronous_commit") == expected
+    session.rows("commit")
+    assert session.value("show synchronous_commit") == "on", "for this transaction only"
+
+
+# Ordering keys
+
+
+def test_jobs_of_one_key_run_one_after_the_other(database: Database) -> None:
+    ids = [make_job(database.conn, ordering_key="customer-1") for _ in range(3)]
+    worker = make_worker(database.conn)
+
+    assert database.column("select isfinite(run_at) from redrive.jobs order by id") == [True, False, False]
+    for job_id in ids:
+        job = claim_one(database.conn, worker)
+        assert job.id == job_id
+        assert claim(database.conn, worker) == []
+        complete(database.conn, worker, job)
+
+
+def test_different_keys_and_queues_do_not_wait_for_each_other(database: Database) -> None:
+    ids = [make_job(database.conn, ordering_key=key, queue=queue) for key in ("a", "b") for queue in ("x", "y")]
+
+    assert sorted(job.id for job in claim(database.conn, make_worker(database.conn))) == ids
+
+
+def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
+    first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker = make_worker(database.conn)
+    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
+
+    job = claim_one(database.conn, worker)
+    assert job.id == first
+    complete(database.conn, worker, job)
+    assert claim_one(database.conn, worker).id == second
+
+
+@pytest.mark.parametrize("outcome", ["dead", "cancel"])
+def test_the_next_of_the_key_runs_when_the_first_ends(database: Database, outcome: str) -> None:
+    _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settle(database.conn, worker, job, outcome, reason="gave_up")
+
+    assert claim_one(database.conn, worker).id == second
+
+
+def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(database: Database) -> None:
+    """The later one could not see it when it was inserted, and was not parked."""
+    slow = database.session()
+    slow.rows("begin")
+    first = make_job(slow.conn, ordering_key="k")
+    second = make_job(database.conn, ordering_key="k")
+    assert database.value("select isfinite(run_at) from redrive.jobs")
+    slow.rows("commit")
+    worker = make_worker(database.conn)
+
+    job = claim_one(database.conn, worker)
+    assert job.id == first
+    complete(database.conn, worker, job)
+    assert claim_one(database.conn, worker).id == second
+
+
+def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(database: Database) -> None:
+    first, second, third = (make_job(database.conn, ordering_key="k") for _ in range(3))
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    running = claim_one(database.conn, worker)
+    assert running.id == second
+    assert redrive(database.conn, [first]) == {first: None}
+
+    assert claim(database.conn, worker) == []
+    complete(database.conn, worker, running)
+    again = claim_one(database.conn, worker)
+    assert again.id == first, "it is the oldest again"
+    complete(database.conn, worker, again)
+    assert claim_one(database.conn, worker).id == third
+
+
+def test_a_redriven_head_runs_before_a_retry_of_a_younger_job(database: Database) -> None:
+    first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    running = claim_one(database.conn, worker)
+    redrive(database.conn, [first])
+    settle(database.conn, worker, running, "retry", failure=failure())
+
+    again = claim_one(database.conn, worker)
+    assert again.id == first
+    complete(database.conn, worker, again)
+    assert claim_one(database.conn, worker).id == second
+
+
+# Lanes
+
+
+def test_lanes_are_those_that_hold_jobs_most_urgent_first(database: Database) -> None:
+    make_jobs(database.conn, 3, queue="b", priority=-1)
+    make_jobs(database.conn, 3, queue="a", priority=1)
+    make_jobs(database.conn, 3, queue="a", priority=1, lane=2)
+
+    assert lanes_of(database.conn) == [Lane(-1, "b", 0), Lane(1, "a", 0), Lane(1, "a", 2)]
+    assert [lane for lane, _ in store.lanes(database.conn, ["a"])] == [Lane(1, "a", 0), Lane(1, "a", 2)]
+    assert store.lanes(database.conn, ["none"]) == []
+
+
+def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
+    (now,) = database.row("select clock_timestamp()")
+    for minutes in (3, 2):
+        make_job(database.conn, run_at=now + timedelta(minutes=minutes))
+    make_job(database.conn, "a", queue="now")
+    for _ in range(2):
+        make_job(database.conn, "a", queue="parked", ordering_key="k")
+    found = {lane.queue: due_in for lane, due_in in store.lanes(database.conn, None)}
+
+    assert 110 < found.pop("default") < 120
+    assert found == {"now": None, "parked": None}
+
+
+def test_a_paused_queue_has_no_lanes(database: Database) -> None:
+    make_jobs(database.conn, 1, queue="a")
+    make_jobs(database.conn, 1, queue="b")
+    database.rows("select redrive.pause_v1('a', 'ada', 'bank is down')")
+
+    assert [lane.queue for lane in lanes_of(database.conn)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "pending"),
+    [
+        ({}, True),
+        ({"queue": "other"}, False),
+        ({"kind": "other"}, False),
+        ({"run_at": timedelta(seconds=5)}, True),
+        ({"run_at": timedelta(seconds=60)}, False),
+    ],
+)
+def test_pending_means_runs_or_is_due_within_the_horizon(
+    database: Database, options: dict[str, object], pending: bool
+) -> None:
+    (now,) = database.row("select clock_timestamp()")
+    given = {"kind": "a"} | options
+    if isinstance(given.get("run_at"), timedelta):
+        given["run_at"] = now + given["run_at"]
+    make_job(database.conn, **given)
+
+    assert store.is_pending(database.conn, ["default"], ["a"], 30) is pending
+
+
+def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) -> None:
+    make_job(database.conn, "a")
+    claim_one(database.conn, make_worker(database.conn))
+    assert store.is_pending(database.conn, None, ["a"], 0)
+
+    database.rows("select redrive.pause_v1('default', 'ada', 'bank is down')")
+    assert not store.is_pending(database.conn, None, ["a"], 0)
