@@ -17,8 +17,11 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+    found_ids bigint[];
+    causes text[];
+    late bigint[];
 begin
-    return query
     with asked as materialized (
         select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
     pick as materialized (
@@ -61,8 +64,33 @@ begin
         union all
         select v.queue, v.kind, 'outcome', 'blocked', count(*) from verdict v where v.cause is not null
         group by v.queue, v.kind)
-    select a.id, case when v.id is null then 'not_open' else v.cause end
+    select array_agg(a.id order by a.nth), array_agg(case when v.id is null then 'not_open' else v.cause end order by a.nth)
+    into found_ids, causes
     from asked a left join verdict v on v.id = a.id;
+    -- The key may have succeeded between two snapshots: an insert above may have waited for the job that held it, and
+    -- what that job's completion wrote is visible to this statement. Such a dead letter is opened again.
+    with repeated as materialized (
+        select j.id, j.redrives - 1 as redrives, j.queue, j.kind
+        from unnest(found_ids, causes) as v(id, cause)
+        join redrive.jobs j on j.id = v.id
+        where v.cause is null and j.idempotency_key is not null
+          and exists (select from redrive.completions c where c.kind = j.kind and c.key = j.idempotency_key)),
+    withdrawn as (
+        delete from redrive.jobs j using repeated r where j.id = r.id),
+    reopened as (
+        update redrive.dead_letters d
+        set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'
+        from repeated r where d.id = r.id and d.redrives = r.redrives
+        returning d.id, d.queue, d.kind, d.reason),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select o.queue, o.kind, 'redriven', o.reason, -count(*) from reopened o group by o.queue, o.kind, o.reason
+        union all
+        select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o group by o.queue, o.kind)
+    select array_agg(o.id) into late from reopened o;
+    return query
+    select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
+    from unnest(found_ids, causes) as v(id, cause);
 end
 $$;
 
