@@ -1,0 +1,329 @@
+"""redrive_v1, campaigns, dismiss_v1 and note_v1: what operators do about the dead."""
+
+from concurrent.futures import wait
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from redrive.enqueue import enqueue_reporting
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    complete,
+    make_campaign,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_worker,
+    redrive,
+    totals,
+)
+from tests.postgres import Database
+
+
+def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    campaign = make_campaign(database.conn)
+
+    assert redrive(database.conn, [job_id], campaign=campaign) == {job_id: None}
+
+    assert database.rows(
+        "select id, worker, deliveries, attempt, losses, streak, redrives, failed_at, fingerprint,"
+        " run_at <= clock_timestamp() from redrive.jobs"
+    ) == [(job_id, None, 1, 0, 0, 0, 1, None, None, True)]
+    assert database.rows(
+        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp() from redrive.dead_letters"
+    ) == [("redriven", campaign, None, None, True)]
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "dead": 1, "redriven": 1}
+
+    job = claim_one(database.conn, make_worker(database.conn))
+    assert (job.deliveries, job.attempt, job.more["redrives"]) == (2, 1, 1)
+
+
+def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
+    """Column by column, so that one added to jobs is not forgotten here."""
+    make_job(
+        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
+        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
+    )  # fmt: skip
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    before = database.value("select to_jsonb(j) from redrive.jobs j")
+    bury(database.conn, worker, job)
+    redrive(database.conn, [job.id])
+    after = database.value("select to_jsonb(j) from redrive.jobs j")
+
+    changed = {"worker": None, "attempt": 0, "redrives": 1}
+    its_own = {"run_at", "expires_at"}
+    for column in before.keys() - its_own:
+        assert after[column] == changed.get(column, before[column]), column
+
+
+def test_the_window_a_job_had_is_counted_anew(database: Database) -> None:
+    job_id = make_dead_letter(database.conn, expires_in=3600)
+    database.rows(
+        "update redrive.dead_letters set created_at = created_at - interval '9 days', expires_at = expires_at - interval '9 days'"
+    )
+    redrive(database.conn, [job_id])
+
+    left = database.value("select expires_at - clock_timestamp() from redrive.jobs")
+    assert timedelta(minutes=59) < left <= timedelta(minutes=61)
+
+
+def test_a_dead_letter_that_is_not_open_is_left(database: Database) -> None:
+    job_id, dismissed = make_dead_letter(database.conn), make_dead_letter(database.conn)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [dismissed])
+
+    assert redrive(database.conn, [job_id]) == {job_id: None}
+    assert redrive(database.conn, [job_id, dismissed, 999]) == dict.fromkeys([job_id, dismissed, 999], "not_open")
+    assert totals(database.conn)["redriven"] == 1
+
+
+def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    live = make_job(database.conn, idempotency_key="k")
+
+    assert redrive(database.conn, [dead]) == {dead: "conflict"}
+    assert database.row("select state, blocked, settled_at, campaign from redrive.dead_letters") == (
+        "open", "conflict", None, None)  # fmt: skip
+    assert database.column("select id from redrive.jobs") == [live]
+    assert totals(database.conn).get("redriven") is None
+
+
+def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -> None:
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(database.conn, [dead]) == {dead: "succeeded"}
+    assert database.row("select state, blocked from redrive.dead_letters") == ("open", "succeeded")
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(database: Database) -> None:
+    """The insert waits for the completion to commit and finds the key free: it must then look again."""
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settling, operator = database.session(), database.session()
+    campaign = make_campaign(database.conn)
+    settling.rows("begin")
+    complete(settling.conn, worker, job)
+
+    waiting = operator.start(lambda: redrive(operator.conn, [dead], campaign=campaign))
+    assert database.wait_until_blocked(operator) == [settling.pid]
+    settling.rows("commit")
+
+    assert waiting.result(10) == {dead: "succeeded"}
+    assert database.rows("select state, blocked from redrive.dead_letters") == [("open", "succeeded")]
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert totals(database.conn).get("redriven") is None
+
+
+def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redriven_job(database: Database) -> None:
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    operator, producer = database.session(), database.session()
+    operator.rows("begin")
+    redrive(operator.conn, [dead])
+    waiting = producer.start(lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k"))
+    assert database.wait_until_blocked(producer) == [operator.pid]
+    operator.rows("commit")
+
+    found = waiting.result(10)
+    assert (found.id, found.outcome) == (dead, "live")
+
+
+def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    worker = make_worker(database.conn)
+    for _ in range(2):
+        assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: None}
+        bury(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: "max_redrives"}
+    assert database.column("select blocked from redrive.dead_letters where state = 'open'") == ["max_redrives"]
+    assert redrive(database.conn, [job_id], max_redrives=3) == {job_id: None}
+    assert database.column("select blocked from redrive.dead_letters where redrives = 2") == [None]
+
+
+def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
+    blocked, free = make_dead_letter(database.conn, idempotency_key="k"), make_dead_letter(database.conn)
+    make_job(database.conn, idempotency_key="k")
+
+    assert redrive(database.conn, [free, 12345, blocked]) == {free: None, 12345: "not_open", blocked: "conflict"}
+
+
+def test_two_dead_letters_with_one_key_give_one_job(database: Database) -> None:
+    first = make_dead_letter(database.conn, idempotency_key="k")
+    second = make_dead_letter(database.conn, idempotency_key="k")
+
+    assert redrive(database.conn, [second, first]) == {first: None, second: "conflict"}, "oldest first"
+
+
+def test_the_rate_is_the_schedule(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 6)
+    (before,) = database.row("select clock_timestamp()")
+    redrive(database.conn, ids[:3], rate=0.5)
+    redrive(database.conn, ids[3:], rate=0.5, first=3)
+
+    offsets = database.column("select extract(epoch from run_at - %s)::float8 from redrive.jobs order by id", before)
+    assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
+
+
+def test_two_operators_with_the_same_ids_give_each_job_one_generation(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 2000)
+    operators = [database.session() for _ in range(2)]
+    campaign = make_campaign(database.conn)
+    done = [
+        operator.start(lambda o=operator, i=order: redrive(o.conn, i, campaign=campaign))
+        for operator, order in zip(operators, (ids, ids[::-1]), strict=True)
+    ]
+    wait(done)
+    found = [d.result() for d in done]
+
+    assert sorted(sum(cause is None for cause in f.values()) for f in found) == [0, 2000]
+    assert {cause for f in found for cause in f.values()} == {None, "not_open"}
+    assert database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
+    assert database.value("select count(*) from redrive.dead_letters where state = 'redriven'") == 2000
+    assert totals(database.conn)["redriven"] == 2000
+
+
+def test_two_operators_with_overlapping_chunks_give_each_job_one_generation(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 2000)
+    operators = [database.session() for _ in range(2)]
+    campaign = make_campaign(database.conn)
+    orders = (ids, ids[::-1])
+
+    def act(operator: int) -> int:
+        conn, order = operators[operator].conn, orders[operator]
+        chunks = [redrive(conn, order[n : n + 50], campaign=campaign) for n in range(0, 2000, 50)]
+        return sum(cause is None for chunk in chunks for cause in chunk.values())
+
+    done = [session.start(lambda n=n: act(n)) for n, session in enumerate(operators)]
+
+    assert sum(d.result(60) for d in done) == 2000
+    assert database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
+    assert totals(database.conn)["redriven"] == 2000
+
+
+def test_a_redrive_that_rolls_back_leaves_the_dead_letters_open(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 10)
+    operator = database.session()
+    operator.rows("begin")
+    redrive(operator.conn, ids)
+    operator.rows("rollback")
+
+    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 10
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_redriven_job_is_not_counted_as_enqueued(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 5)
+    redrive(database.conn, ids)
+
+    assert totals(database.conn)["enqueued"] == 5
+
+
+def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(database: Database) -> None:
+    """A redrive passes the same gate as an enqueue."""
+    job_id = make_dead_letter(database.conn)
+    database.rows("update redrive.dead_letters set payload = '[]'")
+
+    with pytest.raises(psycopg.Error) as caught:
+        redrive(database.conn, [job_id])
+    assert caught.value.sqlstate == "RD001"
+    assert database.column("select state from redrive.dead_letters") == ["open"]
+
+
+# Campaigns
+
+
+def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> None:
+    campaign = database.value("select redrive.open_campaign_v1('ada', 'bank is back', '{\"kind\": \"a\"}', 2.5, 7)")
+    database.rows("select redrive.close_campaign_v1(%s, 5, '{\"conflict\": 2}')", campaign)
+
+    assert database.row("select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns") == (
+        "ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")  # fmt: skip
+    assert database.row("select actor, action, why, n, detail, db_user = session_user from redrive.audit") == (
+        "ada", "redrive", "bank is back", 7, {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
+
+
+@pytest.mark.parametrize(("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")])
+def test_nobody_acts_without_a_name_and_a_reason(database: Database, actor: str | None, why: str | None) -> None:
+    ids = [make_dead_letter(database.conn)]
+    for statement, parameters in (
+        ("select redrive.open_campaign_v1(%s, %s, '{}', null, 1)", (actor, why)),
+        ("select redrive.dismiss_v1(%s, %s, %s)", (ids, actor, why)),
+        ("select redrive.pause_v1('q', %s, %s)", (actor, why)),
+        ("select redrive.note_v1(%s, %s, %s)", (ids[0], actor, why)),
+    ):
+        with pytest.raises(psycopg.errors.IntegrityError):
+            database.rows(statement, *parameters)
+
+    assert database.value("select count(*) from redrive.audit") == 0
+    assert database.row("select state, notes from redrive.dead_letters") == ("open", [])
+    assert database.rows("select from redrive.queues") == []
+
+
+# Dismiss and note
+
+
+def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
+    first, second, third = make_dead_letters(database.conn, 3)
+
+    assert sorted(database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])) == [first, third]
+
+    assert database.rows(
+        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0 ->> 'text'"
+        " from redrive.dead_letters order by id"
+    ) == [
+        (first, "dismissed", True, "ada", "test data"),
+        (second, "open", None, None, None),
+        (third, "dismissed", True, "ada", "test data"),
+    ]
+    action, why, n, detail = database.row("select action, why, n, detail from redrive.audit")
+    assert (action, why, n, sorted(detail["ids"])) == ("dismiss", "test data", 2, [first, third])
+    assert totals(database.conn)["dismissed"] == 2
+
+
+def test_only_an_open_dead_letter_is_dismissed(database: Database) -> None:
+    (job_id,) = make_dead_letters(database.conn, 1)
+    redrive(database.conn, [job_id])
+
+    assert database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [job_id]) == []
+    assert database.value("select count(*) from redrive.audit where action = 'dismiss'") == 0
+
+
+def test_two_operators_that_dismiss_the_same_do_it_once(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 500)
+    sessions = [database.session() for _ in range(2)]
+    done = [
+        s.start(lambda s=s, i=order: s.column("select redrive.dismiss_v1(%s, 'ada', 'x')", i))
+        for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
+    ]
+
+    assert sorted(len(d.result(10)) for d in done) == [0, 500]
+    assert totals(database.conn)["dismissed"] == 500
+
+
+def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    redrive(database.conn, [job_id])
+    worker = make_worker(database.conn)
+    (job,) = claim(database.conn, worker)
+    bury(database.conn, worker, job)
+
+    assert database.value("select redrive.note_v1(%s, 'ada', 'see ticket 7')", job_id) is True
+    assert database.value("select redrive.note_v1(999, 'ada', 'nothing')") is False
+
+    assert database.rows("select redrives, notes -> 0 ->> 'text' from redrive.dead_letters order by redrives") == [
+        (0, None),
+        (1, "see ticket 7"),
+    ]
+    assert database.rows("select action, actor, why, n from redrive.audit where action = 'note'") == [
+        ("note", "ada", "see ticket 7", 1)
+    ]

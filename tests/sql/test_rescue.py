@@ -1,0 +1,372 @@
+"""rescue_v1 and unpark_v1: what happens to the jobs of a worker that is no more."""
+
+from concurrent.futures import wait
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from redrive.worker import store
+from tests.factories import (
+    claim,
+    claim_one,
+    complete,
+    failure,
+    make_job,
+    make_jobs,
+    make_worker,
+    redrive,
+    settle,
+    totals,
+)
+from tests.postgres import Connection, Database
+
+NOBODY = (0, 0, 0)
+TTL = timedelta(microseconds=1)
+
+
+def rescue(conn: Connection, ttl: timedelta = TTL, max_losses: int = 3) -> tuple[int, int, int]:
+    return store.rescue(conn, ttl.total_seconds(), max_losses)
+
+
+def silence(database: Database, worker: int, seconds: int = 3600) -> None:
+    """Let the last beat of a worker be that long ago."""
+    database.conn.execute(
+        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second' where id = %s", (seconds, worker)
+    )
+
+
+def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
+    make_jobs(database.conn, 3)
+    worker = make_worker(database.conn)
+    jobs = claim(database.conn, worker)
+    silence(database, worker)
+    assert store.beat(database.conn, {worker: 3}) == {worker}
+
+    assert rescue(database.conn, timedelta(milliseconds=100)) == NOBODY
+    assert complete(database.conn, worker, *jobs) == {job.id for job in jobs}
+
+
+def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> None:
+    make_jobs(database.conn, 3)
+    lost, alive = make_worker(database.conn, "lost"), make_worker(database.conn, "alive")
+    jobs = claim(database.conn, lost, 2)
+    (held,) = claim(database.conn, alive)
+    silence(database, lost)
+    (before,) = database.row("select clock_timestamp()")
+
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 2, 0)
+
+    assert database.rows(
+        "select id, worker, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s, run_at >= %s"
+        " from redrive.jobs where worker is null order by id",
+        before,
+        before,
+    ) == [(job.id, None, 1, 1, 1, 1, "worker-lost", True, True) for job in jobs]
+    assert database.rows("select job, deliveries, worker, error_class, category from redrive.failures order by job") == [
+        (job.id, 1, "lost", "WorkerLost", "lost") for job in jobs
+    ]
+    assert database.column("select id from redrive.workers") == [alive]
+    assert totals(database.conn) == {"enqueued": 3, "claimed": 3, "rescued": 2}
+    assert complete(database.conn, lost, *jobs) == set()
+    assert complete(database.conn, alive, held) == {held.id}
+
+
+def test_a_worker_is_lost_only_after_its_ttl(database: Database) -> None:
+    silence(database, make_worker(database.conn), 29)
+    database.conn.execute("select set_config('redrive.any', '', false)")
+
+    assert rescue(database.conn, timedelta(seconds=30)) == NOBODY
+    assert database.column("select lost_at from redrive.workers") == [None]
+
+
+def test_a_server_that_just_started_gives_everybody_one_ttl(database: Database) -> None:
+    (uptime,) = database.row("select clock_timestamp() - pg_postmaster_start_time()")
+    silence(database, make_worker(database.conn), 7 * 86_400)
+
+    assert rescue(database.conn, uptime + timedelta(minutes=1)) == NOBODY
+    assert rescue(database.conn, uptime / 2) == (1, 0, 0)
+
+
+def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
+    make_job(database.conn)
+    worker, other = make_worker(database.conn), make_worker(database.conn, "other")
+    claim_one(database.conn, worker)
+    silence(database, worker)
+    rescue(database.conn, timedelta(milliseconds=100))
+
+    assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
+
+
+def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
+    job_id = make_job(database.conn, payload={"n": 1}, queue="q", idempotency_key="k")
+    for losses in (1, 2, 3):
+        worker = make_worker(database.conn, f"w{losses}")
+        claim_one(database.conn, worker)
+        silence(database, worker)
+        assert rescue(database.conn, timedelta(milliseconds=100)) == ((1, 1, 0) if losses < 3 else (1, 0, 1))
+
+    assert database.rows(
+        "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses, state, payload, queue,"
+        " idempotency_key, first_failed_at = (select min(at) from redrive.failures) from redrive.dead_letters"
+    ) == [(job_id, "killed_worker", "lost", "WorkerLost", "worker-lost", 3, 3, 3, "open", {"n": 1}, "q", "k", True)]
+    assert database.rows("select deliveries, worker from redrive.failures order by deliveries") == [
+        (1, "w1"), (2, "w2"), (3, "w3")]  # fmt: skip
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 3, "rescued": 2, "dead": 1}
+
+
+def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) -> None:
+    make_job(
+        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
+        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
+    )  # fmt: skip
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    row = database.value("select to_jsonb(j) from redrive.jobs j")
+    silence(database, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+    letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
+
+    left_behind = {"worker", "run_at", "streak", "failed_at", "losses", "fingerprint"}
+    for column in row.keys() - left_behind:
+        assert letter[{"attempt": "attempts"}.get(column, column)] == row[column], column
+
+
+def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> None:
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settle(database.conn, worker, job, "dead", reason="not_retryable", failure=failure())
+    redrive(database.conn, [job.id])
+    claim_one(database.conn, worker)
+    silence(database, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+
+    assert database.rows("select redrives, state, outcome from redrive.dead_letters order by redrives") == [
+        (0, "redriven", "dead_again"),
+        (1, "open", None),
+    ]
+
+
+def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(database: Database) -> None:
+    first, second = make_jobs(database.conn, 2)
+    worker = make_worker(database.conn)
+    claim(database.conn, worker)
+    handler = database.session()
+    handler.rows("begin")
+    handler.rows("select from redrive.jobs where id = %s for update", first)
+    silence(database, worker)
+    sweeper = database.session(lock_timeout="1ms")
+
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert database.rows("select id, worker from redrive.jobs order by id") == [(first, worker), (second, None)]
+    assert database.value("select lost_at is not null from redrive.workers"), "and claims nothing more"
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    handler.rows("rollback")
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert database.rows("select id from redrive.workers") == []
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
+
+
+def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued_wins(database: Database) -> None:
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    handler = database.session()
+    handler.rows("begin")
+    complete(handler.conn, worker, job)
+    silence(database, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    handler.rows("commit")
+
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert database.value("select count(*) from redrive.workers") == 0
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "completed": 1}
+
+
+def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -> None:
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    silence(database, worker)
+    claiming, sweeper = database.session(), database.session(lock_timeout="1ms")
+    claiming.rows("begin")
+    claim_one(claiming.conn, worker)
+
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
+    claiming.rows("commit")
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+
+
+def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Database) -> None:
+    make_jobs(database.conn, 2)
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    silence(database, worker)
+    sweeper, claiming = database.session(), database.session()
+    sweeper.rows("begin")
+    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+
+    waiting = claiming.start(lambda: claim(claiming.conn, worker))
+    assert database.wait_until_blocked(claiming) == [sweeper.pid]
+    sweeper.rows("commit")
+
+    assert waiting.result(10) == []
+    assert database.value("select count(*) from redrive.jobs where worker is not null") == 0
+
+
+def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
+    make_jobs(database.conn, 300)
+    for n in range(30):
+        worker = make_worker(database.conn, f"w{n}")
+        assert len(claim(database.conn, worker, 10)) == 10
+        silence(database, worker)
+    sessions = [database.session() for _ in range(8)]
+    done = [s.start(lambda s=s: rescue(s.conn, timedelta(milliseconds=100))) for s in sessions]
+    wait(done)
+    found = [d.result() for d in done]
+    rescue(database.conn, timedelta(milliseconds=100))
+
+    assert database.value("select count(*) from redrive.jobs where worker is null and losses = 1") == 300
+    assert totals(database.conn)["rescued"] == 300
+    assert sum(rescued for _, rescued, _ in found) <= 300
+
+
+# Retire
+
+
+def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: Database) -> None:
+    make_jobs(database.conn, 3)
+    worker, other = make_worker(database.conn), make_worker(database.conn, "other")
+    claim(database.conn, worker, 2)
+    claim(database.conn, other)
+
+    assert store.retire(database.conn, worker) == 2
+    assert store.retire(database.conn, worker) == 0, "and may be sent again"
+
+    assert database.rows("select worker, deliveries, attempt, losses from redrive.jobs order by id") == [
+        (None, 1, 0, 0), (None, 1, 0, 0), (other, 1, 1, 0)]  # fmt: skip
+    assert database.column("select id from redrive.workers") == [other]
+    assert database.rows("select event, reason, n from redrive.totals where event = 'released'") == [
+        ("released", "retired", 2)
+    ]
+
+
+def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(database: Database) -> None:
+    """The claim whose reply was lost may still be running on the server."""
+    make_jobs(database.conn, 3)
+    worker = make_worker(database.conn)
+    claiming, retiring = database.session(), database.session()
+    claiming.rows("begin")
+    claim(claiming.conn, worker)
+
+    waiting = retiring.start(lambda: store.retire(retiring.conn, worker))
+    assert database.wait_until_blocked(retiring) == [claiming.pid]
+    claiming.rows("commit")
+
+    assert waiting.result(10) == 3
+    assert database.value("select count(*) from redrive.jobs where worker is null and attempt = 0") == 3
+
+
+def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(database: Database) -> None:
+    make_jobs(database.conn, 3)
+    worker = make_worker(database.conn)
+    retiring, claiming = database.session(), database.session()
+    retiring.rows("begin")
+    store.retire(retiring.conn, worker)
+
+    waiting = claiming.start(lambda: claim(claiming.conn, worker))
+    assert database.wait_until_blocked(claiming) == [retiring.pid]
+    retiring.rows("commit")
+
+    assert waiting.result(10) == []
+
+
+def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: Database) -> None:
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    silence(database, one)
+    silence(database, two)
+
+    assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
+    assert database.rows(
+        "select id, inflight, seen_at > clock_timestamp() - interval '1 minute' from redrive.workers order by id"
+    ) == [(one, 5, True), (two, 0, False)]
+
+
+# Unpark
+
+
+def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(database: Database) -> None:
+    heads = [make_job(database.conn, ordering_key=f"k{n}") for n in range(3)]
+    seconds = [make_job(database.conn, ordering_key=f"k{n}") for n in range(3)]
+    worker = make_worker(database.conn)
+    claim(database.conn, worker, 1)
+    database.rows("delete from redrive.jobs where id = any (%s)", heads[1:])
+
+    assert store.unpark(database.conn) == 2
+    assert database.rows("select id, isfinite(run_at) from redrive.jobs order by id") == [
+        (heads[0], True), (seconds[0], False), (seconds[1], True), (seconds[2], True)]  # fmt: skip
+    assert store.unpark(database.conn) == 0
+
+
+def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_runs(database: Database) -> None:
+    first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker = make_worker(database.conn)
+    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="r", failure=failure())
+    running = claim_one(database.conn, worker)
+    redrive(database.conn, [first])
+
+    assert store.unpark(database.conn) == 0
+    assert claim(database.conn, worker) == []
+    database.rows("delete from redrive.jobs where id = %s", second)
+    assert running.id == second
+    assert store.unpark(database.conn) == 1
+    assert claim_one(database.conn, worker).id == first
+
+
+def test_a_redriven_head_that_met_a_waiting_younger_job_is_woken_by_unpark(database: Database) -> None:
+    """It is parked behind a job that itself waits for it: only the chore ends that."""
+    first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker = make_worker(database.conn)
+    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="r", failure=failure())
+    redrive(database.conn, [first])
+
+    assert claim(database.conn, worker) == []
+    assert store.unpark(database.conn) == 1
+    job = claim_one(database.conn, worker)
+    assert job.id == first
+    complete(database.conn, worker, job)
+    assert claim_one(database.conn, worker).id == second
+
+
+def test_the_next_of_a_key_is_woken_after_its_head_was_buried_by_a_rescue(database: Database) -> None:
+    _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
+    claim_one(database.conn, worker)
+    silence(database, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+
+    store.unpark(database.conn)
+    assert claim_one(database.conn, next_worker).id == second
+
+
+def test_a_lost_job_keeps_its_place_in_the_key(database: Database) -> None:
+    first, _ = (make_job(database.conn, ordering_key="k") for _ in range(2))
+    worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
+    claim_one(database.conn, worker)
+    silence(database, worker)
+    rescue(database.conn, timedelta(milliseconds=100))
+
+    assert [job.id for job in claim(database.conn, next_worker)] == [first]
+
+
+@pytest.mark.parametrize("statement", ["insert into redrive.workers (id, name) overriding system value values (1, 'x')"])
+def test_a_worker_id_is_never_used_twice(database: Database, statement: str) -> None:
+    """A job of a retired worker could otherwise be taken for one of the new worker's."""
+    worker = make_worker(database.conn)
+    store.retire(database.conn, worker)
+
+    assert make_worker(database.conn) > worker
+    with pytest.raises(psycopg.Error):
+        database.connect("redrive_worker").execute(statement)  # type: ignore[arg-type]
