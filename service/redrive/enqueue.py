@@ -1,6 +1,6 @@
 """Add jobs, on the caller's own connection and inside the caller's own transaction."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -146,7 +146,9 @@ def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
     return enqueue_reporting(conn, kind, payload, _finish=lambda found: found.id, **options)
 
 
-def enqueue_reporting(conn: Any, kind: str, payload: Any = None, *, _finish: Any = None, **options: Any) -> Any:
+def enqueue_reporting(
+    conn: Any, kind: str, payload: Any = None, *, _finish: Callable[[Enqueued], Any] | None = None, **options: Any
+) -> Any:
     """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key otherwise."""
     job = check(kind, payload, **options)
 

@@ -9,8 +9,9 @@ import hashlib
 import re
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from redrive.categories import category_of, status_of
 from redrive.model import Category, Failure
@@ -139,7 +140,9 @@ def _causes(error: BaseException) -> list[BaseException]:
     while waiting and len(found) < MAX_CAUSES:
         current = waiting.pop(0)
         context = None if current.__suppress_context__ else current.__context__
-        members = current.exceptions[:MAX_CAUSES] if isinstance(current, BaseExceptionGroup) else ()
+        members: Sequence[object] = ()
+        if isinstance(current, BaseExceptionGroup):
+            members = cast("BaseExceptionGroup[BaseException]", current).exceptions[:MAX_CAUSES]
         for cause in (current.__cause__ or context, *members):
             if isinstance(cause, BaseException) and id(cause) not in seen and len(found) < MAX_CAUSES:
                 seen.add(id(cause))

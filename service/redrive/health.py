@@ -4,10 +4,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app  # pyright: ignore[reportUnknownVariableType]
 
 from redrive.errors import SettingsError
 
@@ -35,7 +35,7 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
     Raises:
         SettingsError: the port is taken.
     """
-    metrics = make_wsgi_app(registry)
+    metrics = cast("Callable[[dict[str, Any], Any], Iterable[bytes]]", make_wsgi_app(registry))
 
     def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ.get("PATH_INFO")

@@ -95,7 +95,8 @@ class Histogram:
         """As a family."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, counts in list(self._counts.items()):
-            cumulative, buckets = 0, []
+            cumulative = 0
+            buckets: list[tuple[str, float]] = []
             for bound, count in zip((*map(str, map(float, self.buckets)), "+Inf"), list(counts), strict=True):
                 cumulative += count
                 buckets.append((bound, cumulative))
@@ -146,7 +147,7 @@ class Exposition:
         self._metrics = metrics
         self._sources = sources
         self._lock = threading.Lock()
-        self.registry.register(self)  # pyright: ignore[reportArgumentType] # a collector by its method
+        self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Everything, one scrape at a time."""

@@ -185,7 +185,8 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
         except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
             continue
         except psycopg.errors.InsufficientPrivilege:
-            return f"this user may not create roles; have somebody run: create role {' nologin; create role '.join(ROLES)} nologin"
+            statements = "; ".join(f"create role {name} nologin" for name in ROLES)
+            return f"this user may not create roles; have somebody run: {statements}"
     try:
         row = conn.execute(
             "select current_database(), pg_has_role(current_user, 'redrive_owner', 'member'), current_user"

@@ -50,7 +50,8 @@ class Policy:
             msg = f"Policy(timeout={self.timeout}): must lie above 0 and at most at 7 days"
             raise ValueError(msg)
         if not 0 <= seconds(self.backoff) <= seconds(self.backoff_cap) <= 366 * 86_400:
-            msg = f"Policy(backoff={self.backoff}, backoff_cap={self.backoff_cap}): must be 0 <= backoff <= cap <= 366 days"
+            given = f"Policy(backoff={self.backoff}, backoff_cap={self.backoff_cap})"
+            msg = f"{given}: must be 0 <= backoff <= cap <= 366 days"
             raise ValueError(msg)
 
 

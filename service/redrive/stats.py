@@ -128,8 +128,8 @@ class DatabaseStats:
             for known in Reason:
                 depth[queue, known] += 0
         yield self._counter("redrive_dlq_added", "Dead letters ever added.", ("queue", "kind", "reason"), added)
-        yield self._counter("redrive_dlq_removed", "Dead letters redriven, dismissed or purged while open, or resolved.",
-                            ("queue", "action"), removed)  # fmt: skip
+        about_removed = "Dead letters redriven, dismissed or purged while open, or resolved."
+        yield self._counter("redrive_dlq_removed", about_removed, ("queue", "action"), removed)
         yield self._counter("redrive_redrive_outcomes", "What became of redriven jobs.", ("queue", "outcome"), outcomes)
         yield self._counter("redrive_jobs_enqueued", "Jobs enqueued.", ("queue", "kind"), ended["enqueued"])
         yield self._counter("redrive_jobs_completed", "Jobs completed.", ("queue", "kind"), ended["completed"])

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | claimed | jobs were claimed, or nothing was due | claims, wait, exchange | debug |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | an attempt was retried, released, cancelled, or its job died | attempts, retries, released, duration | info, warning for a death |
+| ended | it was retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
 | stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
@@ -97,8 +97,13 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, verdict.reason or "other"))
         if outcome == "released":
             self.metrics.released.add((held.queue, verdict.reason or "other"))
-        fields = {"job": held.id, "kind": held.kind, "delivery": held.token, "reason": verdict.reason,
-                  "category": verdict.category or None}  # fmt: skip
+        fields: dict[str, object] = {
+            "job": held.id,
+            "kind": held.kind,
+            "delivery": held.token,
+            "reason": verdict.reason,
+            "category": verdict.category or None,
+        }
         if outcome == "retried":
             fields["retry_in"] = round(verdict.delay, 1)
         level = logging.WARNING if outcome == "dead" else logging.DEBUG if outcome == "released" else logging.INFO

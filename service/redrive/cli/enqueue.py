@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import click
 import msgspec
@@ -55,7 +55,7 @@ def enqueue(
     if kind == "-":
         _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
         return
-    job = {"kind": kind, "payload": _read_json("payload", payload or "{}")} | given
+    job: dict[str, Any] = {"kind": kind, "payload": _read_json("payload", payload or "{}")} | given
     check(**job)
     with database(settings) as conn:
         report = enqueue_reporting(conn, **job)
@@ -103,9 +103,10 @@ def _chunks(lines: IO[bytes], defaults: Mapping[str, Any]) -> Iterator[tuple[int
 
 
 def _read_line(number: int, line: bytes) -> dict[str, Any]:
-    job = _read_json(f"line {number}", line)
-    if not isinstance(job, dict):
+    read = _read_json(f"line {number}", line)
+    if not isinstance(read, dict):
         raise InvalidJob(f"line {number}", "must be an object with at least a kind")
+    job = cast("dict[str, Any]", read)
     unknown = sorted(set(job) - LINE_FIELDS)
     if unknown:
         raise InvalidJob(f"line {number}.{unknown[0]}", f"no field of a job; it has {', '.join(sorted(LINE_FIELDS))}")

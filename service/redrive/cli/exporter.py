@@ -37,7 +37,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda _number, _frame: stop.set())
     while not stop.wait(SAMPLE_SECONDS):
         # With no worker up nobody else samples the counters at the start of each minute.
         if time.monotonic() < stats.link.retry_at:

@@ -64,7 +64,7 @@ def cli() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one per exit code
     """Run a command. Returns its exit code."""
     try:
         result = cli.main(

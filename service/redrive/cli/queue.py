@@ -31,7 +31,8 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
     """Show what each queue holds, by state."""
     with database(settings_for(database_url)) as conn:
         rows = conn.execute(
-            "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds from redrive.depths_v1()"
+            "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
+            " from redrive.depths_v1()"
         ).fetchall()
     if as_json:
         for row in rows:
@@ -51,7 +52,8 @@ def _act(statement: Any, name: str, database_url: str | None, why: str | None, a
     check_name("queue", name)
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        return conn.execute(statement, (name, settings.who(), reason)).fetchone()[0]
+        row = conn.execute(statement, (name, settings.who(), reason)).fetchone()
+        return row[0] if row else None
 
 
 @queue.command()

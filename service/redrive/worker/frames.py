@@ -7,6 +7,7 @@ must fail its own job and not the batch it came in.
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -118,8 +119,8 @@ Down = Jobs | Stop
 Up = Hello | Done | Ended | Unstarted
 
 encode_frame = msgspec.msgpack.Encoder().encode
-decode_down = msgspec.msgpack.Decoder(Down).decode
-decode_up = msgspec.msgpack.Decoder(Up).decode
+decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode
+decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Decoder(Up).decode
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -149,7 +150,7 @@ class Channel:
     """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in order."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
+        sock.setblocking(False)  # noqa: FBT003 # takes no keyword
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
         self._sock = sock
