@@ -4,7 +4,7 @@
 |---|---|---|---|
 | claimed | jobs were claimed, or nothing was due | claims, wait, exchange | debug |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | it was retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
+| ended | retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
 | stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
