@@ -25,10 +25,10 @@ grant execute on function
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
-grant execute on function redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
+grant execute on function redrive.fold_groups_v1(), redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
 grant execute on function redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text) to redrive_operator;
 
-grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
+grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(), redrive.stats_v1(interval) to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives
     to redrive_viewer, redrive_worker, redrive_operator;
@@ -41,5 +41,6 @@ grant execute on function
     redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
     redrive.record_audit_v1(text, text, text, int, jsonb),
+    redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text)
 to redrive_operator;

@@ -42,6 +42,7 @@ class Filter:
     group: str | None = None
     state: Sequence[str] = ()
     tenant: Sequence[str] = ()
+    environment: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
     limit: int | None = None
@@ -97,6 +98,7 @@ def where(chosen: Filter) -> tuple[LiteralString, list[Any]]:
         ("d.error_class = any (%s::text[])", chosen.error_class),
         ("d.state = any (%s::text[])", chosen.state),
         ("d.tenant = any (%s::text[])", chosen.tenant),
+        ("d.environment = any (%s::text[])", chosen.environment),
     ]
     for condition, values in lists:
         if values:
@@ -160,7 +162,9 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
             "      when exists (select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)"
             "      then 'succeeded'"
             "      when exists (select from redrive.jobs j where j.kind = d.kind and j.idempotency_key = d.idempotency_key)"
-            "      then 'conflict' end as obstacle"
+            "      then 'conflict' end as obstacle,"
+            " exists (select from redrive.groups g where g.fingerprint = d.fingerprint"
+            "         and g.muted_until > clock_timestamp()) as muted"
             " from redrive.dead_letters d where d.state = 'open' and " + conditions
             + " order by d.died_at, d.id limit %s",
             (*parameters, chosen.limit),
@@ -168,7 +172,9 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
     blocked: dict[str, int] = {}
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
-        cause = row["obstacle"] or ("max_redrives" if row["redrives"] >= max_redrives else None)
+        cause = row["obstacle"] or (
+            "max_redrives" if row["redrives"] >= max_redrives else "muted" if row["muted"] else None
+        )
         if cause:
             blocked[cause] = blocked.get(cause, 0) + 1
         group = groups.setdefault(

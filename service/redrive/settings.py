@@ -36,6 +36,11 @@ class Settings(BaseSettings):
     heartbeat_ttl: float = Field(30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
     drain_timeout: float = Field(30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM.")
     actor: str | None = Field(None, min_length=1, max_length=255, description="Who acts, for the audit log.")
+    environment: str | None = Field(
+        None, max_length=63, description="Where this runs (production, ...); kept with failures."
+    )
+    node: str | None = Field(None, max_length=253, description="The machine under it; kept with failures.")
+    version: str | None = Field(None, max_length=127, description="Version of the image; kept with failures.")
     log_format: Literal["json", "console"] | None = Field(
         None, description="json, or console for people; by default console on a terminal."
     )

@@ -2,7 +2,7 @@
 -- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole schedule:
 --        the nth job runs at now + n / rate, so that the limit is a schedule and nothing has to throttle
 -- out:   id, blocked: null where it went back to work, else the cause
---        not_open | succeeded | conflict | max_redrives
+--        not_open | succeeded | conflict | max_redrives | muted
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
 -- plan:  dead_letters_open_idx
 -- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
@@ -29,7 +29,10 @@ begin
                case when d.idempotency_key is not null and exists (
                         select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)
                         then 'succeeded'
-                    when d.redrives >= max_redrives then 'max_redrives' end as obstacle
+                    when d.redrives >= max_redrives then 'max_redrives'
+                    when exists (select from redrive.groups g
+                                 where g.fingerprint = d.fingerprint and g.muted_until > clock_timestamp())
+                        then 'muted' end as obstacle
         from redrive.dead_letters d join asked a on d.id = a.id
         where d.state = 'open'
         order by d.id

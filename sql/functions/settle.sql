@@ -41,7 +41,7 @@ begin
             fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint)
         from verdict v
         where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('retry', 'release')
-        returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.ordering_key, j.worker, v.worker as held_by,
+        returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind, j.ordering_key, j.worker, v.worker as held_by,
                   v.outcome, v.failure, v.reason),
     recorded as (
         insert into redrive.failures (job, deliveries, attempt, worker, error_class, message, category, fingerprint, detail)
@@ -56,14 +56,15 @@ begin
         insert into redrive.dead_letters (
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint, attempts, deliveries, losses,
             max_attempts, priority, lane, created_at, first_failed_at, expires_at, tenant, ordering_key,
-            idempotency_key, headers, payload)
+            idempotency_key, headers, payload, environment, version)
         select g.id, g.redrives, g.queue, g.kind, g.reason, coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
                coalesce(g.failure ->> 'fingerprint', ''), g.attempt - g.refund::int, g.deliveries, g.losses + g.lost,
                g.max_attempts, g.priority, g.lane, g.created_at,
                coalesce((select min(f.at) from redrive.failures f where g.failed_at is not null and f.job = g.id),
                         clock_timestamp()),
-               g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload
+               g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
+               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
         from gone g where g.outcome = 'dead'),
     judged as (                                  -- the redrive that brought it here has its outcome now
         update redrive.dead_letters d

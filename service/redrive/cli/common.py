@@ -96,6 +96,7 @@ def filter_options(prefix: str | None = None) -> Callable[[Command], Command]:
         click.option("--group", metavar="FINGERPRINT", help="Group; its beginning is enough.", envvar=env("group")),
         click.option("--state", multiple=True, type=click.Choice([*STATES, "any"]), help="State.", envvar=env("state")),
         several("tenant", "Tenant."),
+        several("environment", "Environment of the worker it failed on."),
         click.option(
             "--since", type=Instant(), metavar="TIME", help="Died since: 2h, or an instant.", envvar=env("since")
         ),
@@ -124,6 +125,7 @@ def filter_from(options: Mapping[str, Any], *, states: Sequence[str] = ()) -> Fi
         group=options.get("group"),
         state=() if "any" in chosen else chosen or tuple(states),
         tenant=options.get("tenant") or (),
+        environment=options.get("environment") or (),
         since=options.get("since"),
         until=options.get("until"),
         limit=options.get("limit"),

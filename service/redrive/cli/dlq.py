@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from redrive import dead_letters
+from redrive import dead_letters, groups
+from redrive.cli import groups as group_commands
 from redrive.cli.common import (
     Duration,
     acting_options,
@@ -23,11 +24,16 @@ from redrive.cli.common import (
 )
 
 ENV = "REDRIVE_REDRIVE"
+FINGERPRINT_LENGTH = 16
 
 
 @click.group()
 def dlq() -> None:
     """Dead letters: look, put back to work, dismiss."""
+
+
+for _command in (group_commands.list_groups, group_commands.report, group_commands.mute):
+    dlq.add_command(_command)
 
 
 @dlq.command("ls")
@@ -48,21 +54,26 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
 
 
 @dlq.command()
-@click.argument("job", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID|GROUP")
 @database_option
 @json_option
-@click.pass_context
-def show(ctx: click.Context, job: int, database_url: str | None, as_json: bool) -> None:
-    """Show one dead letter with its whole history; secret values of its payload are left out."""
+def show(which: str, database_url: str | None, as_json: bool) -> int:
+    """Show one dead letter with its whole history, or one group; secret values of payloads are left out."""
+    is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
     with database(settings_for(database_url)) as conn:
-        found = dead_letters.show(conn, job)
+        found = groups.show(conn, which) if is_group else dead_letters.show(conn, int(which))
     if found is None:
-        click.echo(f"redrive: job {job} has no dead letter", err=True)
-        ctx.exit(2)
+        if is_group:
+            return group_commands.missing(which)
+        click.echo(f"redrive: job {which} has no dead letter", err=True)
+        return 2
     if as_json:
         emit(found)
+    elif is_group:
+        group_commands.print_group(found)
     else:
         _print_one(found)
+    return 0
 
 
 def _print_one(found: dict[str, Any]) -> None:

@@ -79,7 +79,15 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
         drain=settings.drain_timeout,
         until_empty=until_empty,
         memory_limit=settings.runner_memory_mib << 20,
+        where=_where(settings),
     )
+
+
+def _where(settings: Settings) -> dict[str, str]:
+    """What says where a failure happened."""
+    known = {"pod": socket.gethostname(), "node": settings.node, "environment": settings.environment,
+             "version": settings.version}  # fmt: skip
+    return {name: value for name, value in known.items() if value}
 
 
 def _wait_for_schema(url: str) -> None:

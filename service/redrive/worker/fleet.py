@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 from redrive.worker.board import Board
 from redrive.worker.frames import Channel, Jobs, Kind, Stop
@@ -117,8 +120,8 @@ class RunnerProcess:
     def memory(self) -> int:
         """Its resident memory in bytes; 0 where the system does not tell."""
         try:
-            with open(f"/proc/{self.pid}/statm", "rb") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            statm = Path(f"/proc/{self.pid}/statm").read_bytes()
+            return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError, ValueError):
             return 0
 
@@ -136,7 +139,10 @@ class Remains:
 class Fleet:
     """The runners of one worker."""
 
-    def __init__(self, handlers: str, runners: int, slots: int, memory_limit: int = 0) -> None:
+    def __init__(  # what a runner is started with
+        self, handlers: str, runners: int, slots: int, memory_limit: int = 0, where: Mapping[str, str] | None = None
+    ) -> None:
+        self.where = dict(where or {})
         self._handlers = handlers
         self._wanted = runners
         self._slots = slots
@@ -156,7 +162,7 @@ class Fleet:
         slots = 1 if alone else self._slots
         board = Board(slots)
         command = [sys.executable, "-c", RUNNER, str(theirs.fileno()), str(board.fd), str(slots),
-                   str(os.getpid()), self._handlers]  # fmt: skip
+                   str(os.getpid()), self._handlers, msgspec.json.encode(self.where).decode()]  # fmt: skip
         process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)  # noqa: S603
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
@@ -182,11 +188,9 @@ class Fleet:
         runner.kill()  # what its handlers started and left behind
         runner.channel.close()
         runner.board.close()
-        if not runner.retiring:
-            lived = time.monotonic() - runner.started_at
-            self._deaths = 0 if lived > 60 and runner.ready else self._deaths + 1  # noqa: PLR2004 # a minute is a life
-            ceiling = 0.0 if self._deaths <= 3 else min(10.0, 0.1 * 2.0**self._deaths)  # noqa: PLR2004
-            self._respawn_at = time.monotonic() + random.uniform(0.0, ceiling)
+        # Only what cannot even start is held back: a poisonous job must not slow the restarts its neighbours wait for.
+        self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
+        self._respawn_at = time.monotonic() + random.uniform(0.0, min(10.0, 0.1 * 2.0**self._deaths - 0.1))
         return status
 
     def enforce_deadlines(self) -> None:

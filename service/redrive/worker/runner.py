@@ -61,7 +61,8 @@ _NO_REST = Rest()
 class Runner:
     """Runs jobs from one channel until it is told to stop or the supervisor is gone."""
 
-    def __init__(self, channel: Channel, board: Board, handlers: Handlers) -> None:
+    def __init__(self, channel: Channel, board: Board, handlers: Handlers, where: dict[str, str]) -> None:
+        self._where = where
         self._channel = channel
         self._board = board
         self._handlers = handlers
@@ -169,7 +170,7 @@ class Runner:
             if (work.rest is not None or work.attempt > handler.policy.max_attempts) and (
                 reason := spent(_claimed(work, rest), handler.policy)
             ):
-                failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind)
+                failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where)
                 return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
             payload = self._payload(handler, work)
             if isinstance(payload, Failure):
@@ -197,7 +198,7 @@ class Runner:
         try:
             return handler.read(work.payload)
         except BaseException as error:  # noqa: BLE001 # a validator is user code too
-            described = describe(error, work.kind, phase="payload")
+            described = describe(error, work.kind, phase="payload", **self._where)
             return Failure(described.error_class, described.message, Category.INVALID, described.fingerprint,
                            described.detail)  # fmt: skip
 
@@ -224,7 +225,7 @@ class Runner:
                 type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind
             )
             return decide_signal(claimed, error, failure, handler.policy, jitter)
-        return decide(claimed, describe(error, work.kind), handler.policy, jitter)
+        return decide(claimed, describe(error, work.kind, **self._where), handler.policy, jitter)
 
     def _completed_by_handler(self, handler: Handler, work: Work, rest: Rest, job: Job, taken: float) -> Verdict:
         open_still = sql_drivers.in_transaction(job.completed_on)
@@ -233,7 +234,7 @@ class Runner:
             if open_still
             else "the transaction of job.complete() was rolled back, but the handler returned as if it had succeeded"
         )
-        failure = made_up("NotCommitted", message, Category.OTHER, work.kind)
+        failure = made_up("NotCommitted", message, Category.OTHER, work.kind, **self._where)
         again = decide(_claimed(work, rest), failure, handler.policy, random.random())
         return msgspec.structs.replace(verdict_of(work.id, work.token, again, spent=taken), may_be_gone=True)
 
@@ -298,7 +299,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS. Returns the exit status."""
+    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS WHERE. Returns the exit status."""
     fd, board_fd, slots, parent = map(int, arguments[:4])
     _end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor drains; a terminal's Ctrl-C is for it
@@ -309,6 +310,6 @@ def main(arguments: list[str]) -> int:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
     channel = Channel(socket.socket(fileno=fd))
-    asyncio.run(Runner(channel, Board(slots, board_fd), handlers).run())
+    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, msgspec.json.decode(arguments[5])).run())
     # Threads of handlers that never end must not keep the process.
     os._exit(0)

@@ -147,8 +147,8 @@ def rescue(conn: Connection, ttl: float, max_losses: int) -> tuple[int, int, int
 
 
 def fold(conn: Connection) -> int:
-    """Add the counter deltas up. Returns how many there were."""
-    row = conn.execute("select redrive.fold_v1()").fetchone()
+    """Add the deltas of counters and groups up. Returns how many there were."""
+    row = conn.execute("select redrive.fold_v1() + redrive.fold_groups_v1()").fetchone()
     return int(row[0]) if row else 0
 
 

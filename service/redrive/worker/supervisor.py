@@ -14,8 +14,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 
 import msgspec
@@ -51,7 +51,7 @@ decode_rest = msgspec.json.Decoder(Rest).decode
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker runs. Durations in seconds; `queues` None = all."""
+    """How a worker runs. Durations in seconds; `queues` None = all; `where` is kept with every failure."""
 
     url: str
     handlers: str
@@ -64,6 +64,7 @@ class WorkerOptions:
     drain: float = 30.0
     until_empty: bool = False
     memory_limit: int = 0
+    where: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Supervisor:
@@ -73,7 +74,7 @@ class Supervisor:
         self.options = options
         self.telemetry = telemetry
         self.link = Link(options.url, "redrive worker")
-        self.fleet = Fleet(options.handlers, options.runners, options.slots, options.memory_limit)
+        self.fleet = Fleet(options.handlers, options.runners, options.slots, options.memory_limit, options.where)
         self.lanes = LaneBook(options.queues)
         self.room = Room(options.slots)
         pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
@@ -254,13 +255,15 @@ class Supervisor:
             self.waiting.append(held)
 
     def _lost(self, held: Held, runner: RunnerProcess, how: str, running: int) -> None:
-        """Settle a job whose process died while `running` jobs ran in it, this one among them (0: it had just failed)."""
+        """Settle a job whose process died while `running` jobs, this one too, ran in it (0: it had just failed)."""
         policy = self._policy(held.kind)
         claimed = _claimed(held)
         if held.id in runner.killed_for:
             limit = self.fleet.kinds[held.kind].timeout
             text = f"it outlived its timeout of {limit:g} s and was killed"
-            failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, exit=how, running=running)
+            failure = made_up(
+                "DeadlineExceeded", text, Category.LOST, held.kind, exit=how, running=running, **self.options.where
+            )
             self._settle(held, decide(claimed, failure, policy, random.random()))
         elif (runner.killed_for or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
             self._settle(held, Release("neighbour_killed"))
@@ -527,7 +530,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ stopping
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.signals += 1
         self._wake()
 
