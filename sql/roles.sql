@@ -4,7 +4,8 @@
 revoke all on all tables in schema redrive from public;
 revoke all on all functions in schema redrive from public;
 revoke all on schema redrive from public;
-alter default privileges in schema redrive revoke execute on functions from public;
+-- Not `in schema`: what is granted to everybody by default can only be taken back for the whole database.
+alter default privileges revoke execute on functions from public;
 
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer;
 
