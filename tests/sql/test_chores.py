@@ -1,0 +1,266 @@
+"""take_chore_v1, fold_v1, totals and depths_v1; pause and resume."""
+
+from concurrent.futures import wait
+from datetime import timedelta
+from threading import Barrier, Event
+
+import psycopg
+import pytest
+
+from redrive.worker import store
+from tests.factories import (
+    Depth,
+    claim,
+    complete,
+    depths,
+    failure,
+    make_dead_letters,
+    make_job,
+    make_jobs,
+    make_worker,
+    redrive,
+    settle,
+    totals,
+)
+from tests.postgres import Database
+
+COUNTED_BY_HAND = """
+    select queue,
+           count(*) filter (where worker is null and run_at <= now()),
+           count(*) filter (where worker is null and run_at > now() and failed_at is null),
+           count(*) filter (where worker is null and run_at > now() and failed_at is not null),
+           count(*) filter (where worker is not null)
+    from redrive.jobs group by queue
+"""
+
+
+def test_a_chore_is_done_once_per_interval(database: Database) -> None:
+    assert store.take_chore(database.conn, "fold", 60)
+    assert not store.take_chore(database.conn, "fold", 60)
+    assert store.take_chore(database.conn, "rescue", 60), "each has its own clock"
+    database.rows("update redrive.chores set ran_at = ran_at - interval '61 seconds' where name = 'fold'")
+    assert store.take_chore(database.conn, "fold", 60)
+
+
+def test_a_chore_nobody_knows_is_not_done(database: Database) -> None:
+    assert not store.take_chore(database.conn, "dishes", 0)
+
+
+def test_of_eight_that_ask_at_once_one_does_the_chore(database: Database) -> None:
+    sessions, start = [database.session() for _ in range(8)], Barrier(8)
+
+    def act(n: int) -> list[bool]:
+        start.wait()
+        return [store.take_chore(sessions[n].conn, "fold", 60) for _ in range(20)]
+
+    done = [session.start(lambda n=n: act(n)) for n, session in enumerate(sessions)]
+
+    assert sum(sum(d.result(10)) for d in done) == 1
+
+
+def test_a_chore_that_somebody_is_taking_is_not_waited_for(database: Database) -> None:
+    first, second = database.session(), database.session(lock_timeout="1ms")
+    first.rows("begin")
+    assert store.take_chore(first.conn, "fold", 60)
+    assert not store.take_chore(second.conn, "fold", 60)
+    first.rows("rollback")
+    assert store.take_chore(second.conn, "fold", 60)
+
+
+# Counters
+
+
+def test_folding_changes_no_total(database: Database) -> None:
+    make_jobs(database.conn, 10)
+    make_jobs(database.conn, 5, queue="q")
+    worker = make_worker(database.conn)
+    for job in claim(database.conn, worker, 8):
+        settle(database.conn, worker, job, "dead", reason="gave_up", failure=failure())
+    by_hand = "select queue, kind, event, reason, n from redrive.totals order by queue, kind, event, reason"
+    before = database.rows(by_hand)
+
+    assert store.fold(database.conn) > 0
+    assert database.value("select count(*) from redrive.deltas") == 0
+    assert database.rows(by_hand) == before
+    assert store.fold(database.conn) == 0
+    make_jobs(database.conn, 1)
+    store.fold(database.conn)
+    assert totals(database.conn)["enqueued"] == 16
+
+
+def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(database: Database) -> None:
+    folders, producer, reader = [database.session() for _ in range(2)], database.session(), database.session()
+    stop, seen = Event(), []
+
+    def fold(n: int) -> None:
+        while not stop.is_set():
+            store.fold(folders[n].conn)
+
+    def produce() -> None:
+        for _ in range(200):
+            make_jobs(producer.conn, 3)
+
+    folding = [session.start(lambda n=n: fold(n)) for n, session in enumerate(folders)]
+    producing = producer.start(produce)
+    while not producing.done():
+        seen.append(reader.row(
+            "select (select count(*) from redrive.jobs), (select coalesce(sum(n), 0)::bigint from redrive.totals)"
+        ))  # fmt: skip
+    stop.set()
+    wait([*folding, producing])
+
+    assert all(f.exception() is None for f in [*folding, producing])
+    assert all(jobs == counted for jobs, counted in seen)
+    assert totals(database.conn) == {"enqueued": 600}
+
+
+def test_nothing_is_lost_between_enqueue_and_end(database: Database) -> None:
+    """enqueued + redriven = completed + dead + cancelled + live."""
+    make_jobs(database.conn, 100)
+    worker = make_worker(database.conn)
+    jobs = claim(database.conn, worker, 90)
+    complete(database.conn, worker, *jobs[:30])
+    for n, job in enumerate(jobs[30:80]):
+        settle(database.conn, worker, job, ("retry", "release", "dead", "cancel", "dead")[n % 5], failure=failure(), reason="r")
+    redrive(database.conn, [job.id for n, job in enumerate(jobs[30:80]) if n % 5 == 2])
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [jobs[34].id])
+    found = totals(database.conn)
+
+    live, open_letters = database.row(
+        "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters where state = 'open')"
+    )
+    assert found == {
+        "enqueued": 100, "claimed": 90, "completed": 30, "retried": 10, "released": 10, "dead": 20, "cancelled": 10,
+        "redriven": 10, "dismissed": 1,
+    }  # fmt: skip
+    assert found["enqueued"] + found["redriven"] - found["completed"] - found["dead"] - found["cancelled"] == live
+    assert found["dead"] - found["redriven"] - found["dismissed"] == open_letters
+    assert depths(database.conn) == {"default": Depth(ready=40, running=10, dead=9)}
+
+
+# Depths
+
+
+def test_an_empty_database_has_no_depths(database: Database) -> None:
+    assert depths(database.conn) == {}
+
+
+def test_each_job_is_in_exactly_one_column(database: Database) -> None:
+    (soon,) = database.row("select clock_timestamp() + interval '1 hour'")
+    make_jobs(database.conn, 20)
+    make_jobs(database.conn, 3, priority=5)
+    make_jobs(database.conn, 4, queue="q", lane=2)
+    make_dead_letters(database.conn, 2, queue="dead")
+    worker = make_worker(database.conn)
+    jobs = claim(database.conn, worker, 12)
+    for job in jobs[:5]:
+        settle(database.conn, worker, job, "retry", run_at=soon, failure=failure())
+    settle(database.conn, worker, jobs[5], "retry", failure=failure())
+    settle(database.conn, worker, jobs[6], "release", run_at=soon, refund=True)
+    complete(database.conn, worker, jobs[7])
+    for _ in range(3):
+        make_job(database.conn, run_at=soon)
+    for _ in range(2):
+        make_job(database.conn, ordering_key="k")
+
+    expected = {
+        "dead": Depth(dead=2),
+        "default": Depth(ready=8 + 3 + 1 + 1, scheduled=1 + 3 + 1, retrying=5, running=4),
+        "q": Depth(ready=4),
+    }
+    assert depths(database.conn) == expected
+    by_hand = {queue: tuple(figures) for queue, *figures in database.rows(COUNTED_BY_HAND)}
+    assert {queue: found[:4] for queue, found in depths(database.conn).items() if queue in by_hand} == by_hand
+    store.fold(database.conn)
+    assert depths(database.conn) == expected, "folded or not"
+
+
+@pytest.mark.parametrize(("ready", "scheduled"), [(12_000, 3), (3, 12_000), (9_999, 9_999), (10_001, 0), (0, 10_001)])
+def test_depths_are_exact_beyond_what_is_counted(database: Database, ready: int, scheduled: int) -> None:
+    make_jobs(database.conn, ready)
+    worker = make_worker(database.conn)
+    running = claim(database.conn, worker, 2)
+    for job in running[:1]:
+        settle(database.conn, worker, job, "retry", delay=3600.0, failure=failure())
+    with database.conn.transaction():
+        database.conn.execute("set local session_replication_role = replica")
+        database.conn.execute(
+            "insert into redrive.jobs (kind, run_at, priority) select 'a', now() + interval '1 hour', n / 4000"
+            " from generate_series(1, %s) n",
+            (scheduled,),
+        )
+        database.conn.execute(
+            "insert into redrive.deltas (queue, kind, event, n) values ('default', 'a', 'enqueued', %s)", (scheduled,)
+        )
+    taken = len(running)
+
+    assert depths(database.conn)["default"] == Depth(
+        ready=ready - taken, scheduled=scheduled, retrying=min(taken, 1), running=max(taken - 1, 0)
+    )
+
+
+def test_a_queue_that_only_has_a_row_is_shown(database: Database) -> None:
+    database.rows("select redrive.pause_v1('quiet', 'ada', 'x')")
+
+    assert depths(database.conn) == {"quiet": Depth(paused=True)}
+
+
+def test_the_oldest_ready_job_has_its_age(database: Database) -> None:
+    make_jobs(database.conn, 2)
+    database.rows("update redrive.jobs set run_at = run_at - interval '1 hour' where id = (select max(id) from redrive.jobs)")
+
+    age = database.value("select oldest_ready_seconds from redrive.depths_v1()")
+    assert 3600 <= age < 3660
+
+
+# Pause and resume
+
+
+def test_a_paused_queue_remembers_who_why_and_since_when(database: Database) -> None:
+    database.rows("select redrive.pause_v1('q', 'ada', 'bank is down')")
+    (since,) = database.row("select paused_at from redrive.queues")
+    database.rows("select redrive.pause_v1('q', 'bob', 'still down')")
+
+    assert database.rows("select queue, paused_by, paused_why, paused_at = %s from redrive.queues", since) == [
+        ("q", "bob", "still down", True)
+    ]
+    assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is True
+    assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is False
+    assert database.row("select paused_at, paused_by, paused_why from redrive.queues") == (None, None, None)
+    assert database.rows("select action, actor, why, detail ->> 'queue' from redrive.audit order by id") == [
+        ("pause", "ada", "bank is down", "q"),
+        ("pause", "bob", "still down", "q"),
+        ("resume", "ada", "bank is back", "q"),
+    ]
+
+
+def test_pausing_keeps_the_lanes_of_the_queue(database: Database) -> None:
+    database.rows("insert into redrive.queues (queue, lanes) values ('q', 8)")
+    database.rows("select redrive.pause_v1('q', 'ada', 'x')")
+
+    assert database.value("select lanes from redrive.queues") == 8
+
+
+def test_a_queue_that_could_not_exist_cannot_be_paused(database: Database) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation):
+        database.rows("select redrive.pause_v1('No Queue', 'ada', 'x')")
+
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
+# Completions past their retention
+
+
+def test_old_keys_are_forgotten_in_batches_oldest_first(database: Database) -> None:
+    database.rows(
+        "insert into redrive.completions (kind, key, job, at)"
+        " select 'a', n::text, n, now() - n * interval '1 day' from generate_series(1, 10) n"
+    )
+    forget = "select redrive.forget_completions_v1(%s, 3)"
+    age = timedelta(days=5, hours=1)
+
+    assert database.value(forget, age) == 3
+    assert sorted(database.column("select job from redrive.completions")) == [1, 2, 3, 4, 5, 6, 7]
+    assert database.value(forget, age) == 2
+    assert database.value(forget, age) == 0
+    assert sorted(database.column("select job from redrive.completions")) == [1, 2, 3, 4, 5]

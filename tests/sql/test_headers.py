@@ -1,0 +1,136 @@
+"""The SQL files themselves: each says what it is, and every function is closed to all but those it is granted to."""
+
+import re
+
+import pytest
+from psycopg.sql import SQL
+
+from redrive.migrate import functions, migrations
+from tests.postgres import Database
+
+FILES = sorted(functions().items())
+DEFINES = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
+PURE = {"payload_fault"}
+"""Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
+
+OURS = "p.pronamespace = 'redrive'::regnamespace"
+
+
+@pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
+def test_a_function_file_begins_by_saying_what_it_is(name: str, text: str) -> None:
+    first, *_ = text.splitlines()
+    header = re.match(r"-- ([a-z_]+)(?: / [a-z_]+)*: \S", first)
+    bare = {re.sub(r"_v\d+$", "", defined) for defined in DEFINES.findall(text)}
+
+    assert header, "-- name: what it does"
+    assert header[1] in {name, f"count_{name}", *bare}
+
+
+@pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
+def test_a_file_named_after_a_verb_defines_it_with_a_version(name: str, text: str) -> None:
+    defined = set(DEFINES.findall(text))
+
+    assert defined
+    if name not in {"on_insert", "payload_fault", "worker", "queues", "chores", "groups"}:
+        assert f"{name}_v1" in defined
+
+
+def test_what_may_run_beside_an_older_pod_carries_its_version() -> None:
+    unversioned = {d for _, text in FILES for d in DEFINES.findall(text) if not re.search(r"_v\d+$", d)}
+    triggers_and_views = {
+        "admit", "park_behind_key", "count_buried", "count_moved", "count_purged", "totals", "grouped",
+    }  # fmt: skip
+
+    assert unversioned - triggers_and_views == {"payload_fault", "enqueue"}
+
+
+def test_no_name_is_defined_twice() -> None:
+    defined = [d for _, text in FILES for d in DEFINES.findall(text)]
+
+    assert sorted(defined) == sorted(set(defined))
+
+
+@pytest.mark.parametrize("text", [t for _, t in FILES] + [m.text for m in migrations()])
+def test_a_file_can_be_sent_with_parameters_too(text: str) -> None:
+    """A per cent sign in a comment is a placeholder to psycopg."""
+    comments = "\n".join(line.split("--", 1)[1] for line in text.splitlines() if "--" in line)
+
+    assert "%" not in comments
+    assert SQL(text)  # type: ignore[arg-type] # our own files
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [m.version for m in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_a_plan_names_an_index_that_exists(database: Database) -> None:
+    named = {i for _, text in FILES for line in re.findall(r"^-- plan:(.*)$", text, re.MULTILINE)
+             for i in re.findall(r"\w+_(?:idx|pkey)", line)}  # fmt: skip
+
+    assert named
+    assert named <= set(database.column("select indexname::text from pg_indexes where schemaname = 'redrive'"))
+
+
+def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Database) -> None:
+    rows = database.rows(
+        f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"  # noqa: S608 # a constant
+    )
+
+    assert rows
+    for name, runs_as_owner, settings in rows:
+        if name in PURE:
+            continue
+        assert runs_as_owner, name
+        assert "search_path=pg_catalog, pg_temp" in (settings or []), name
+
+
+def test_a_pure_function_reads_no_table(database: Database) -> None:
+    for name in PURE:
+        volatility, text = database.row("select provolatile, prosrc from pg_proc where proname = %s", name)
+
+        assert volatility in {b"i", "i"}
+        assert "redrive." not in text
+
+
+def test_everything_belongs_to_a_role_that_cannot_log_in(database: Database) -> None:
+    owners = database.rows(
+        "select distinct r.rolname, r.rolcanlogin, r.rolsuper from pg_roles r join ("
+        " select proowner from pg_proc where pronamespace = 'redrive'::regnamespace"
+        " union select relowner from pg_class where relnamespace = 'redrive'::regnamespace"
+        " union select nspowner from pg_namespace where nspname = 'redrive') o(owner) on o.owner = r.oid"
+    )
+
+    assert owners == [("redrive_owner", False, False)]
+
+
+def test_nobody_gets_execute_by_default(database: Database) -> None:
+    rows = database.column(
+        "select p.proname::text from pg_proc p, lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
+        f" where {OURS} and a.grantee = 0"
+    )
+
+    assert rows == []
+
+
+def test_a_function_added_later_is_closed_as_well(database: Database) -> None:
+    database.rows("set role redrive_owner")
+    database.rows("create function redrive.later() returns int language sql return 1")
+    database.rows("reset role")
+
+    assert not database.value("select has_function_privilege('redrive_viewer', 'redrive.later()', 'execute')")
+
+
+def test_no_sql_is_put_together_from_data() -> None:
+    for name, text in FILES:
+        assert not re.search(r"\bexecute\s+(?:format|'|\w+\s*\|\|)", text), name
+
+
+@pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
+def test_every_table_and_function_of_ours_is_named_with_its_schema(name: str, text: str, database: Database) -> None:
+    ours = database.column(
+        "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace and relkind in ('r', 'v')"
+    )
+    code = "\n".join(line.split("--", 1)[0] for line in text.splitlines())
+    bare = re.compile(rf"\b(?:from|join|into|update)\s+(?:{'|'.join(ours)})\b")
+
+    assert bare.findall(code) == []
