@@ -1,8 +1,15 @@
-"""Which category an exception belongs to, as a table: first match wins, and no library has to be installed for it.
+"""Which category a failure belongs to: the handler's own rules first, then a table; first match wins.
+
+No library has to be installed for it.
 
 An exception is matched by the names of its class and its base classes, so the table can speak of httpx without
 importing it. Status codes and SQLSTATEs are read off the attributes that the common libraries use.
 """
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from redrive.model import Category
 
@@ -82,26 +89,97 @@ BY_SQLSTATE: dict[str, Category] = {
 """SQLSTATE, or its first two characters, -> category; the longer one first."""
 
 FIRST_SERVER_ERROR = 500
+MAX_CLASSES = 12
+MAX_CLASS_NAME = 200
 
 
-def category_of(error: BaseException) -> Category:
-    """Classify an exception that a handler let through."""
-    status = status_of(error)
-    if status is not None:
-        if status >= FIRST_SERVER_ERROR:
-            return Category.TRANSIENT
-        if status in BY_STATUS:
-            return BY_STATUS[status]
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a failure is judged by; all of it is kept with the record, so that it can be judged again.
+
+    `classes` are the full names of the exception's class and its bases, nearest first.
+    """
+
+    classes: tuple[str, ...]
+    message: str
+    status: int | None = None
+    sqlstate: str | None = None
+
+
+Verdict = Literal["retry", "give_up", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a handler's policy: when all that is given matches, `then` holds.
+
+        Rule("stripe.error.CardError", then="give_up")
+        Rule(status=range(520, 530), then=Category.TRANSIENT)
+        Rule(message=r"quota .* exceeded", then=Category.THROTTLED)
+
+    Args:
+        error: an exception class, or the full name of one that need not be installed.
+        status: an HTTP status, or several.
+        sqlstate: a SQLSTATE, or the beginning of one.
+        message: a regular expression found in the message.
+        then: a category, or what is to be done whatever the category: retry, give_up, cancel.
+    """
+
+    error: type[BaseException] | str | None = None
+    status: int | Container[int] | None = None
+    sqlstate: str | None = None
+    message: str | None = None
+    then: Category | Verdict = Category.OTHER
+
+    def __post_init__(self) -> None:
+        if self.then not in {*Category, "retry", "give_up", "cancel"}:
+            msg = f"Rule(then={self.then!r}): must be a category, 'retry', 'give_up' or 'cancel'"
+            raise ValueError(msg)
+
+    def matches(self, evidence: Evidence) -> bool:
+        """Whether the rule speaks of this failure."""
+        name = self.error if isinstance(self.error, str) or self.error is None else full_name(self.error)
+        statuses = (self.status,) if isinstance(self.status, int) else self.status
+        return (
+            (name is None or name in evidence.classes)
+            and (statuses is None or (evidence.status is not None and evidence.status in statuses))
+            and (self.sqlstate is None or (evidence.sqlstate or "").startswith(self.sqlstate))
+            and (self.message is None or re.search(self.message, evidence.message) is not None)
+        )
+
+
+def evidence_of(error: BaseException, message: str) -> Evidence:
+    """Collect what an exception is judged by; `message` as it will be stored."""
     sqlstate = _read(error, "sqlstate") or _read(error, "pgcode")
-    if isinstance(sqlstate, str):
-        found = BY_SQLSTATE.get(sqlstate) or BY_SQLSTATE.get(sqlstate[:2])
+    names = tuple(full_name(cls) for cls in type(error).__mro__[:MAX_CLASSES])
+    return Evidence(names, message, status_of(error), sqlstate if isinstance(sqlstate, str) else None)
+
+
+def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
+    """The category, and the verdict of a rule that does not leave the rest to it."""
+    for rule in rules:
+        if rule.matches(evidence):
+            return (rule.then, None) if isinstance(rule.then, Category) else (category_of(evidence), rule.then)
+    return category_of(evidence), None
+
+
+def category_of(evidence: Evidence) -> Category:
+    """Classify by status, then SQLSTATE, then class."""
+    if evidence.status is not None:
+        if evidence.status >= FIRST_SERVER_ERROR:
+            return Category.TRANSIENT
+        if evidence.status in BY_STATUS:
+            return BY_STATUS[evidence.status]
+    if evidence.sqlstate is not None:
+        found = BY_SQLSTATE.get(evidence.sqlstate) or BY_SQLSTATE.get(evidence.sqlstate[:2])
         if found is not None:
             return found
-    for cls in type(error).__mro__:
-        found = BY_CLASS.get(f"{cls.__module__}.{cls.__qualname__}")
-        if found is not None:
-            return found
-    return Category.OTHER
+    return next((BY_CLASS[name] for name in evidence.classes if name in BY_CLASS), Category.OTHER)
+
+
+def full_name(cls: type) -> str:
+    """Module and name of a class, as the tables have it."""
+    return f"{cls.__module__}.{cls.__qualname__}"[:MAX_CLASS_NAME]
 
 
 def status_of(error: BaseException) -> int | None:

@@ -9,17 +9,21 @@ import hashlib
 import re
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, cast
 
-from redrive.categories import category_of, status_of
+from redrive.categories import Rule, evidence_of, judge
 from redrive.model import Category, Failure
+from redrive.redact import scrub
 
 MAX_MESSAGE = 4_096
 MAX_FRAMES = 30
 MAX_CAUSES = 16
 MAX_CLASS_NAME = 200
+MAX_RETRY_AFTER = 7 * 86_400.0
 OWN_FRAMES_IN_FINGERPRINT = 3
 
 _LIBRARY_PATHS = tuple(
@@ -37,10 +41,18 @@ _VARIABLE_PARTS = [
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def describe(error: BaseException, kind: str, **detail: Any) -> Failure:
-    """Record an exception that ended an attempt of a job of `kind`. Never raises; `detail` must be JSON."""
+def describe(
+    error: BaseException, kind: str, *, rules: Iterable[Rule] = (), secrets: Collection[str] = (), **detail: Any
+) -> Failure:
+    """Record an exception that ended an attempt of a job of `kind`. Never raises.
+
+    Args:
+        rules: of the handler's policy, asked before the table of categories.
+        secrets: texts of the payload that must not turn up in the record.
+        detail: more to keep, as JSON.
+    """
     try:
-        return _describe(error, kind, detail)
+        return _describe(error, kind, rules, secrets, detail)
     except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
         return made_up("UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind)
 
@@ -82,18 +94,28 @@ def class_name(error: BaseException) -> str:
     return clean(name, MAX_CLASS_NAME)
 
 
-def _describe(error: BaseException, kind: str, detail: dict[str, Any]) -> Failure:
-    message = clean(_message(error), MAX_MESSAGE)
+def _describe(
+    error: BaseException, kind: str, rules: Iterable[Rule], secrets: Collection[str], detail: dict[str, Any]
+) -> Failure:
+    def text_of(one: BaseException) -> str:
+        return clean(scrub(_message(one)[: 2 * MAX_MESSAGE], secrets), MAX_MESSAGE)
+
+    message = text_of(error)
     frames = _frames(error.__traceback__)
     own = [f"{f['module']}:{f['function']}" for f in frames if f["own"]][-OWN_FRAMES_IN_FINGERPRINT:]
-    causes = [
-        {"error_class": class_name(cause), "message": clean(_message(cause), MAX_MESSAGE)} for cause in _causes(error)
-    ]
-    status = status_of(error)
-    extra = {"stack": frames, "causes": causes} | ({} if status is None else {"status": status}) | detail
+    evidence = evidence_of(error, message)
+    category, verdict = judge(evidence, rules)
     name = class_name(error)
+    extra = {
+        "stack": frames,
+        "causes": [{"error_class": class_name(cause), "message": text_of(cause)} for cause in _causes(error)],
+        "classes": evidence.classes,
+        "status": evidence.status,
+        "sqlstate": evidence.sqlstate,
+    }
+    known = {key: value for key, value in (extra | detail).items() if value is not None}
     fingerprint = _hash(kind, name, normalise(message), *own)
-    return Failure(name, message, category_of(error), fingerprint, extra, _retry_after(error))
+    return Failure(name, message, category, fingerprint, known, _retry_after(error), verdict)
 
 
 def _message(error: BaseException) -> str:
@@ -152,13 +174,26 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Seconds from a Retry-After header of the response the exception carries, or None."""
+    """Seconds from a Retry-After header (seconds or a date, RFC 9110 10.2.3) of the response an exception carries."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     try:
-        value = headers.get("Retry-After")  # pyright: ignore[reportOptionalMemberAccess] # that is what the except is for
-        return min(max(float(value), 0.0), 7 * 86_400.0)
+        return read_retry_after(headers.get("Retry-After"))  # pyright: ignore[reportOptionalMemberAccess] # caught
     except Exception:  # noqa: BLE001 # any shape of headers, any text in them
         return None
+
+
+def read_retry_after(value: str | None) -> float | None:
+    """Seconds to wait, at most MAX_RETRY_AFTER; None when the text says nothing."""
+    if value is None:
+        return None
+    try:
+        wait = float(value)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(value).timestamp() - datetime.now(UTC).timestamp()
+        except (ValueError, TypeError):
+            return None
+    return min(max(wait, 0.0), MAX_RETRY_AFTER) if wait == wait else None  # noqa: PLR0124 # nan
 
 
 def _hash(*parts: str) -> str:

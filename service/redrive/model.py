@@ -53,7 +53,8 @@ class Claimed:
 class Failure:
     """What is recorded of an attempt that went wrong: bounded, free of control characters, JSON throughout.
 
-    `retry_after`: seconds the other side asked us to wait, or None.
+    `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the handler's policy says
+    is to be done whatever the category (retry, give_up, cancel), or None.
     """
 
     error_class: str
@@ -62,6 +63,7 @@ class Failure:
     fingerprint: str
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     retry_after: float | None = None
+    verdict: str | None = None
 
     def record(self) -> dict[str, Any]:
         """The form that settle_v1 takes."""

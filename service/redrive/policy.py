@@ -4,8 +4,10 @@ A policy is data. It crosses from the runner, which knows the handlers, to the s
 runner cannot: its own death.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from redrive.categories import Rule
 from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
 from redrive.signals import Cancel, GiveUp, Retry, Seconds, Signal, Snooze, seconds
 
@@ -32,6 +34,9 @@ class Policy:
         backoff_cap: the longest wait of all.
         max_losses: processes that may die under a job before it is taken for their killer.
         same_failure_limit: failures alike in a row, outside the transient categories, that end the retries early.
+        rules: what this handler knows better than the table of categories; the first that matches holds.
+        attempts: attempts for failures of a category, where they differ: {"auth": 4}.
+        backoffs: (backoff, backoff_cap) for failures of a category, where they differ: {"throttled": (30, 900)}.
     """
 
     max_attempts: int = 5
@@ -40,6 +45,9 @@ class Policy:
     backoff_cap: Seconds = 3600
     max_losses: int = 3
     same_failure_limit: int = 3
+    rules: Sequence[Rule] = ()
+    attempts: Mapping[str, int] = field(default_factory=dict[str, int])
+    backoffs: Mapping[str, tuple[Seconds, Seconds]] = field(default_factory=dict[str, tuple[Seconds, Seconds]])
 
     def __post_init__(self) -> None:
         for name in ("max_attempts", "max_losses", "same_failure_limit"):
@@ -49,34 +57,45 @@ class Policy:
         if not 0 < seconds(self.timeout) <= 7 * 86_400:
             msg = f"Policy(timeout={self.timeout}): must lie above 0 and at most at 7 days"
             raise ValueError(msg)
-        if not 0 <= seconds(self.backoff) <= seconds(self.backoff_cap) <= 366 * 86_400:
-            given = f"Policy(backoff={self.backoff}, backoff_cap={self.backoff_cap})"
-            msg = f"{given}: must be 0 <= backoff <= cap <= 366 days"
+        for base, cap in ((self.backoff, self.backoff_cap), *self.backoffs.values()):
+            if not 0 <= seconds(base) <= seconds(cap) <= 366 * 86_400:
+                msg = f"Policy(backoff={base}, backoff_cap={cap}): must be 0 <= backoff <= cap <= 366 days"
+                raise ValueError(msg)
+        unknown = {*self.attempts, *self.backoffs} - {*Category}
+        if unknown or any(limit < 1 for limit in self.attempts.values()):
+            msg = f"Policy(attempts=, backoffs=) go by category, with 1 attempt or more: {', '.join(Category)}"
             raise ValueError(msg)
 
 
-def delay(policy: Policy, attempt: int, jitter: float) -> float:
+def delay(policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER) -> float:
     """Seconds to wait after the `attempt`th attempt (from 1): full jitter, `jitter` in [0, 1) times the ceiling.
 
     The ceiling doubles from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff And Jitter", 2015.
     """
-    ceiling = min(seconds(policy.backoff_cap), seconds(policy.backoff) * 2.0 ** min(max(attempt - 1, 0), MAX_EXPONENT))
-    return ceiling * jitter
+    base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
+    return min(seconds(cap), seconds(base) * 2.0 ** min(max(attempt - 1, 0), MAX_EXPONENT)) * jitter
 
 
 def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Settlement:
     """Choose how a failed attempt ends."""
     limit = job.max_attempts or policy.max_attempts
-    if failure.category in AT_ONCE:
-        return Bury(AT_ONCE[failure.category], failure)
+    category = failure.category
+    if failure.verdict == "cancel":
+        return Drop(failure.message)
+    if failure.verdict == "give_up":
+        return Bury(Reason.NOT_RETRYABLE, failure)
+    insists = failure.verdict == "retry"
+    if category in AT_ONCE and category not in policy.attempts and not insists:
+        return Bury(AT_ONCE[category], failure)
     if job.attempt >= limit:
         return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
-    if job.attempt >= CATEGORY_ATTEMPTS.get(failure.category, limit):
+    if job.attempt >= policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category, limit)) and not insists:
         return Bury(Reason.NOT_RETRYABLE, failure)
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
-    if alike >= policy.same_failure_limit and failure.category not in RETRIED_FOREVER_ALIKE:
+    if alike >= policy.same_failure_limit and category not in RETRIED_FOREVER_ALIKE and not insists:
         return Bury(Reason.SAME_FAILURE, failure)
-    return _again_or_expired(job, failure, max(delay(policy, job.attempt, jitter), failure.retry_after or 0.0))
+    wait = delay(policy, job.attempt, jitter, category)
+    return _again_or_expired(job, failure, max(wait, failure.retry_after or 0.0))
 
 
 def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float) -> Settlement:
