@@ -1,0 +1,50 @@
+"""The real promtool, amtool, Prometheus and Alertmanager, where they are installed."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "alerts" / "redrive.rules.yaml"
+RUNBOOK = ROOT / "alerts" / "runbook.md"
+ALERTMANAGER = ROOT / "alerts" / "alertmanager.example.yml"
+UNIT_TESTS = sorted(Path(__file__).parent.glob("*.test.yaml"))
+PACKAGES = {
+    "promtool": "prometheus",
+    "prometheus": "prometheus",
+    "amtool": "prometheus-alertmanager",
+    "alertmanager": "prometheus-alertmanager",
+}
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """Find a program. Missing, it skips the test with what to install; in CI it fails it."""
+
+    def find(name: str) -> str:
+        for candidate in (name, f"prometheus-{name}"):  # Debian's alertmanager is prometheus-alertmanager
+            if path := shutil.which(candidate):
+                return path
+        say = f"{name} is missing: install it (Debian: apt-get install {PACKAGES[name]})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(say, pytrace=False)
+        pytest.skip(say)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def rules() -> list[dict[str, Any]]:
+    """Every rule of the shipped file."""
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+@pytest.fixture(scope="session")
+def alerts(rules: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The alerting rules of the shipped file by name."""
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}

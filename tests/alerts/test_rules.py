@@ -1,0 +1,135 @@
+"""The shipped rules: what promtool says of them, and what every alert must carry."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from .conftest import RULES, RUNBOOK, UNIT_TESTS
+
+SEVERITIES = {"critical", "warning", "info"}
+GROUPING = re.compile(r"\b(by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**")
+# What DESIGN promises of the command line; a runbook may use nothing else of it.
+COMMANDS = (
+    "redrive queue ls", "redrive dlq ls", "redrive dlq show", "redrive dlq redrive", "redrive dlq dismiss",
+    "redrive dlq note", "redrive purge", "redrive check",
+)  # fmt: skip
+
+
+def run(*command: str | Path) -> None:
+    """Run a checker; its words are the message when it objects."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rules_are_valid(tool: Callable[[str], str]) -> None:
+    run(tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
+
+
+@pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.name.split(".")[0])
+def test_alerts_fire_and_stay_quiet(tool: Callable[[str], str], path: Path) -> None:
+    run(tool("promtool"), "test", "rules", path)
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(alerts: dict[str, dict[str, Any]]) -> None:
+    cases = [
+        case
+        for path in UNIT_TESTS
+        for test in yaml.safe_load(path.read_text())["tests"]
+        for case in test.get("alert_rule_test", ())
+    ]
+
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == set(alerts)
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == set(alerts)
+
+
+def test_every_alert_says_what_how_much_and_where_to_look(alerts: dict[str, dict[str, Any]]) -> None:
+    for name, alert in alerts.items():
+        notes = alert["annotations"]
+
+        assert set(notes) - {"console_url"} == {"summary", "description", "runbook_url", "dashboard_url"}, name
+        assert "{{" not in notes["summary"], f"{name}: a summary is the same for every alert of the name"
+        assert re.search(r"\$value|\d", notes["description"]), f"{name}: a description has numbers"
+        assert notes["runbook_url"].endswith(f"/runbook.md#{name.lower()}"), name
+        assert re.match(r"https://grafana\.example/d/redrive-[a-z-]+\?", notes["dashboard_url"]), name
+
+
+def test_every_alert_can_be_routed(alerts: dict[str, dict[str, Any]]) -> None:
+    for name, alert in alerts.items():
+        labels = alert["labels"]
+
+        assert set(labels) == {"severity", "service", "alert_family"}, name
+        assert labels["severity"] in SEVERITIES, name
+        assert labels["service"] == "redrive", name
+
+
+def test_no_label_holds_a_value(alerts: dict[str, dict[str, Any]]) -> None:
+    """A label that changes with the value makes a new alert at every evaluation."""
+    for name, alert in alerts.items():
+        assert not any("{{" in value for value in alert["labels"].values()), name
+
+
+def test_every_grouping_keeps_the_cluster(rules: list[dict[str, Any]]) -> None:
+    for rule in rules:
+        for word, labels in GROUPING.findall(rule["expr"]):
+            assert word in {"by", "on"}, rule["expr"]
+            assert "cluster" in labels.split(",")[0] or (word, labels) == ("on", ""), rule["expr"]
+
+
+def test_every_absent_waits(alerts: dict[str, dict[str, Any]]) -> None:
+    """A restart of Prometheus must not page."""
+    assert all("for" in alert for alert in alerts.values() if "absent(" in alert["expr"])
+
+
+def sections() -> dict[str, str]:
+    """The runbook by heading."""
+    parts = re.split(r"^## (\w+)\n", RUNBOOK.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_runbook_has_one_section_per_alert(alerts: dict[str, dict[str, Any]]) -> None:
+    found = {name: text for name, text in sections().items() if name.startswith("Redrive")}
+
+    assert set(found) == set(alerts)
+    for name, text in found.items():
+        places = [text.find(part) for part in SECTION_PARTS]
+
+        assert -1 not in places, (name, SECTION_PARTS[places.index(-1)])
+        assert places == sorted(places), name
+
+
+def typed() -> list[str]:
+    """The commands of ours that the runbook types."""
+    blocks = re.findall(r"```sh\n(.*?)```", RUNBOOK.read_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [found[0] for line in lines for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)]
+
+
+def test_the_runbook_types_only_what_is_promised() -> None:
+    assert len(typed()) > len(COMMANDS)
+    for command in typed():
+        assert command.startswith(COMMANDS), command
+
+
+def test_the_command_line_knows_every_option_the_runbook_types() -> None:
+    from redrive.cli.main import cli
+
+    for line in typed():
+        found: click.Command = cli
+        for word in line.split()[1:]:
+            if not isinstance(found, click.Group):
+                break
+            inner = found.get_command(click.Context(found), word)
+            assert inner is not None, line
+            found = inner
+        known = {option for param in found.params for option in param.opts}
+        unknown = set(re.findall(r"(?<= )--[a-z-]+", line)) - known
+
+        assert not unknown, (line, unknown)
