@@ -12,14 +12,14 @@ from redrive import dead_letters
 Connection = psycopg.Connection[Any]
 
 _FIELDS: LiteralString = (
-    'g.fingerprint as "group", g.kind, g.category, g.error_class, g.message, g.open, g.total, g.first_seen, g.last_seen,'
-    " g.versions, g.sample, g.muted_until, g.muted_by, g.muted_why"
+    'g.fingerprint as "group", g.kind, g.category, g.error_class, g.message, g.open, g.total, g.first_seen,'
+    " g.last_seen, g.versions, g.sample, g.muted_until, g.muted_by, g.muted_why"
 )
 REPORTED_IDS = 50
 REPORTED_ACTIONS = 20
 
 
-def find(
+def find(  # noqa: PLR0913 # filters
     conn: Connection,
     *,
     kind: Sequence[str] = (),
@@ -44,7 +44,8 @@ def find(
         parameters.append(list(category))
     if new_since is not None:
         conditions.append(
-            "g.first_seen >= (select min((o.versions ->> %s)::timestamptz) from redrive.grouped o where o.versions ? %s)"
+            "g.first_seen >= (select min((o.versions ->> %s)::timestamptz)"
+            " from redrive.grouped o where o.versions ? %s)"
         )
         parameters += [new_since, new_since]
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -79,12 +80,14 @@ def report(conn: Connection, fingerprint: str) -> str | None:
     if group is None:
         return None
     ids = conn.execute(
-        "select id, died_at, reason, state from redrive.dead_letters where fingerprint = %s order by died_at desc limit %s",
+        "select id, died_at, reason, state from redrive.dead_letters"
+        " where fingerprint = %s order by died_at desc limit %s",
         (group["group"], REPORTED_IDS),
     ).fetchall()
     hours = conn.execute(
         "select date_trunc('hour', died_at), count(*) from redrive.dead_letters"
-        " where fingerprint = %s and died_at > clock_timestamp() - interval '7 days' group by 1 order by 1 desc limit 24",
+        " where fingerprint = %s and died_at > clock_timestamp() - interval '7 days'"
+        " group by 1 order by 1 desc limit 24",
         (group["group"],),
     ).fetchall()
     actions = conn.execute(
@@ -96,10 +99,13 @@ def report(conn: Connection, fingerprint: str) -> str | None:
     parts = [
         f"# {group['kind']}: {_code(group['error_class'])}",
         f"> {_code(group['message'])}",
-        f"group `{group['group']}`, category {group['category']}. **{group['open']} open** of {group['total']} ever;"
-        f" first seen {group['first_seen']:%Y-%m-%d %H:%M:%S %Z}, last {group['last_seen']:%Y-%m-%d %H:%M:%S %Z}.",
+        (
+            f"group `{group['group']}`, category {group['category']}. **{group['open']} open** of {group['total']} ever;"
+            f" first seen {group['first_seen']:%Y-%m-%d %H:%M:%S %Z}, last {group['last_seen']:%Y-%m-%d %H:%M:%S %Z}."
+        ),
         _versions(group["versions"]),
-        "## By hour\n\n| hour | dead letters |\n|---|---:|\n" + "\n".join(f"| {at:%Y-%m-%d %H:00} | {n} |" for at, n in hours),
+        "## By hour\n\n| hour | dead letters |\n|---|---:|\n"
+        + "\n".join(f"| {at:%Y-%m-%d %H:00} | {n} |" for at, n in hours),
         _sample(sample),
         f"## Jobs (the latest {len(ids)})\n\n| id | died | reason | state |\n|---|---|---|---|\n"
         + "\n".join(f"| {job} | {at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |" for job, at, reason, state in ids),
@@ -132,9 +138,11 @@ def _sample(sample: dict[str, Any] | None) -> str:
         f"## A sample: job {sample['id']}",
         "```json\n" + msgspec.json.format(msgspec.json.encode(sample["payload"])).decode() + "\n```",
     ]
-    for failure in sample["failures"]:
-        lines.append(f"- attempt {failure['attempt']}, {failure['at']:%Y-%m-%d %H:%M:%S}, on {failure['worker']}: "
-                     f"{_code(failure['error_class'])}: {_code(failure['message'])}")  # fmt: skip
+    lines += (
+        f"- attempt {failure['attempt']}, {failure['at']:%Y-%m-%d %H:%M:%S}, on {failure['worker']}: "
+        f"{_code(failure['error_class'])}: {_code(failure['message'])}"
+        for failure in sample["failures"]
+    )
     if sample["failures"]:
         stack = sample["failures"][-1]["detail"].get("stack", [])
         lines.append("```\n" + "\n".join(f"{f['file']}:{f['line']} in {f['function']}" for f in stack) + "\n```")

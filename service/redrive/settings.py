@@ -7,7 +7,7 @@ instead: REDRIVE_DATABASE_URL_FILE.
 import os
 import socket
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -116,9 +116,10 @@ def _allowed(field: FieldInfo) -> str:
     """What a field takes, in words."""
     bounds = {type(m).__name__: m for m in field.metadata}
     kinds = {int: "a whole number", float: "a number of seconds"}
-    if field.annotation in kinds:
+    annotation = cast("Any", field.annotation)
+    if annotation in kinds:
         low, high = bounds.get("Ge"), bounds.get("Le")
-        return f"{kinds[field.annotation]}, {low.ge if low else 0} or more" + (f", {high.le} at most" if high else "")
+        return f"{kinds[annotation]}, {low.ge if low else 0} or more" + (f", {high.le} at most" if high else "")
     choices = [
         c for part in get_args(field.annotation) or () for c in (get_args(part) or (part,)) if isinstance(c, str)
     ]

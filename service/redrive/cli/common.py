@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
@@ -22,7 +22,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     """A length of time as 30d, 12h, 5m, 10s; seconds as a float."""
 
     name = "duration"
@@ -37,7 +37,7 @@ class Duration(click.ParamType):
         return float(found[1]) * _UNITS[found[2]]
 
 
-class Instant(click.ParamType):
+class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
     """A point in time: ISO 8601, or a duration ago (2h)."""
 
     name = "time"
@@ -114,7 +114,7 @@ def filter_options(prefix: str | None = None) -> Callable[[Command], Command]:
 
 def filter_from(options: Mapping[str, Any], *, states: Sequence[str] = ()) -> Filter:
     """The filter that the options describe; `states` when none is given."""
-    chosen = tuple(options.get("state") or ())
+    chosen = tuple(cast("Sequence[str]", options.get("state") or ()))
     return Filter(
         ids=tuple(options.get("ids") or ()),
         kind=options.get("kind") or (),

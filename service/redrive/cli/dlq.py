@@ -79,17 +79,21 @@ def show(which: str, database_url: str | None, as_json: bool) -> int:
 def _print_one(found: dict[str, Any]) -> None:
     import json  # noqa: PLC0415
 
-    bold = lambda text: click.style(text, bold=True)  # noqa: E731
+    def bold(text: str) -> str:
+        return click.style(text, bold=True)
+
     click.echo(f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}")
     click.echo(f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}")
     click.echo(
-        f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives; created {printable(found['created_at'])}"
+        f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives;"
+        f" created {printable(found['created_at'])}"
     )
     click.echo(f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}")
     click.echo(f"\n{bold('failures')}, oldest first")
     for failure in found["failures"]:
         click.echo(
-            f"  attempt {failure['attempt']}  {printable(failure['at'])}  {failure['category']}  on {printable(failure['worker'])}"
+            f"  attempt {failure['attempt']}  {printable(failure['at'])}  {failure['category']}"
+            f"  on {printable(failure['worker'])}"
         )
         click.echo(f"    {printable(failure['error_class'])}: {printable(failure['message'])}")
         for frame in failure["detail"].get("stack", [])[-3:]:

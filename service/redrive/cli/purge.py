@@ -60,8 +60,8 @@ ENV = "REDRIVE_PURGE"
 @database_option
 @json_option
 def purge(
-    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool, yes: bool,
-    database_url: str | None, as_json: bool, **options: Any,
+    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool,
+    yes: bool, database_url: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Delete dead letters past their retention for good, with their history.
 

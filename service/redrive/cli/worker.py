@@ -8,6 +8,7 @@ import time
 from importlib.metadata import version
 
 import click
+import psycopg
 
 from redrive import connect, migrate
 from redrive.cli.common import database_option, settings_for
@@ -98,7 +99,7 @@ def _wait_for_schema(url: str) -> None:
             with connect.connect(url, name="redrive worker") as conn:
                 migrate.require(conn)
                 return
-        except connect.psycopg.OperationalError:
+        except psycopg.OperationalError:
             if time.monotonic() > give_up_at:
                 raise
             logger.warning("the database is out of reach; trying again")

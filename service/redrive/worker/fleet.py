@@ -54,7 +54,8 @@ class Held:
     @property
     def queue(self) -> str:
         """Where it waited."""
-        return self.batch.queues[self.row[6] - 1]
+        lane_no: int = self.row[6]
+        return self.batch.queues[lane_no - 1]
 
     @property
     def id(self) -> int:

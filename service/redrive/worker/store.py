@@ -143,7 +143,7 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
 def rescue(conn: Connection, ttl: float, max_losses: int) -> tuple[int, int, int]:
     """Take jobs back from workers silent for `ttl` seconds. Returns workers lost, jobs rescued, jobs buried."""
     row = conn.execute("select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)).fetchone()
-    return row or (0, 0, 0)  # pyright: ignore[reportReturnType] # three out parameters
+    return row or (0, 0, 0)
 
 
 def fold(conn: Connection) -> int:
