@@ -24,6 +24,7 @@ grant execute on function
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]), redrive.complete_in_transaction_v1(int, bigint, int),
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
+    redrive.side_effects_v1(int[], bigint[], int[], text[], jsonb[]),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1(), redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
@@ -34,7 +35,7 @@ grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), re
 grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives
     to redrive_viewer, redrive_worker, redrive_operator;
 
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.audit, redrive.completions
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects, redrive.audit, redrive.completions
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),

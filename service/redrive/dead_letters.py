@@ -62,12 +62,14 @@ class Filter:
 
 @dataclass(slots=True)
 class Plan:
-    """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in it."""
+    """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in it;
+    `acted`: how many say they have already done something in the world."""
 
     ids: list[int]
     blocked: dict[str, int]
     groups: list[dict[str, Any]]
     sample: list[dict[str, Any]]
+    acted: int = 0
 
     @property
     def matched(self) -> int:
@@ -143,13 +145,17 @@ def show(conn: Connection, job: int) -> dict[str, Any] | None:
             " from redrive.failures where job = %s order by deliveries",
             (job,),
         ).fetchall()
+        side_effects = cursor.execute(
+            "select at, deliveries, what, detail from redrive.side_effects where job = %s order by at", (job,)
+        ).fetchall()
     latest = generations[0]
     lineage = [
         {name: g[name] for name in ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")}
         for g in reversed(generations)
     ]
-    hidden = {"payload": redact(latest["payload"]), "headers": redact(latest["headers"])}
-    return latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": []}
+    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    hidden = {"payload": redact(latest["payload"], declared), "headers": redact(latest["headers"], declared)}
+    return latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": side_effects}
 
 
 def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) -> Plan:
@@ -165,7 +171,8 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
             "                   where j.kind = d.kind and j.idempotency_key = d.idempotency_key)"
             "      then 'conflict' end as obstacle,"
             " exists (select from redrive.groups g where g.fingerprint = d.fingerprint"
-            "         and g.muted_until > clock_timestamp()) as muted"
+            "         and g.muted_until > clock_timestamp()) as muted,"
+            " exists (select from redrive.side_effects e where e.job = d.id) as acted"
             " from redrive.dead_letters d where d.state = 'open' and " + conditions
             + " order by d.died_at, d.id limit %s",
             (*parameters, chosen.limit),
@@ -186,7 +193,7 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
         group["count"] += 1
     largest = sorted(groups.values(), key=lambda g: -g["count"])
     sample = [{name: row[name] for name in ("id", "kind", "reason", "died_at")} for row in rows[:SAMPLE]]
-    return Plan([row["id"] for row in rows], blocked, largest, sample)
+    return Plan([row["id"] for row in rows], blocked, largest, sample, sum(row["acted"] for row in rows))
 
 
 def redrive(  # noqa: PLR0913 # what a redrive needs

@@ -32,6 +32,7 @@ ENQUEUE_MANY = "select coalesce(sum(created::int), 0) from redrive.enqueue_many_
 COPY_COLUMNS = ("kind", "payload", "queue", "priority", "max_attempts", "headers")
 CHUNK = 5_000
 MIN_EXPIRES = 0.001
+MAX_VERSION = 1_000_000
 MAX_EXPIRES = 100 * 366 * 86_400.0
 
 
@@ -106,6 +107,7 @@ def check(  # noqa: PLR0913 # the fields of a job
     tenant: str | None = None,
     expires_in: Seconds | None = None,
     headers: Mapping[str, Any] | None = None,
+    version: int | None = None,
 ) -> NewJob:
     """Check what `enqueue` takes. Raises InvalidJob with the path of what is wrong and the rule."""
     window = None if expires_in is None else seconds(expires_in)
@@ -123,8 +125,13 @@ def check(  # noqa: PLR0913 # the fields of a job
         ordering_key=check_text("ordering_key", ordering_key),
         tenant=check_text("tenant", tenant),
         expires_in=window,
-        headers=encode_object("headers", headers or {}, MAX_HEADER_BYTES),
+        headers=encode_object("headers", _with_version(headers or {}, version), MAX_HEADER_BYTES),
     )
+
+
+def _with_version(headers: Mapping[str, Any], version: int | None) -> Mapping[str, Any]:
+    """The payload's version travels in the headers; 1 is not said."""
+    return headers if version is None else {**headers, "version": check_number("version", version, 1, MAX_VERSION)}
 
 
 def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
@@ -135,7 +142,7 @@ def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
         kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
         options: queue, run_at (aware datetime), priority (lower runs first), max_attempts, idempotency_key,
-            ordering_key, tenant, expires_in (seconds or timedelta), headers.
+            ordering_key, tenant, expires_in (seconds or timedelta), headers, version (of the payload).
 
     Returns:
         the job's id (int); with an idempotency key that is taken, the id of the job that has it.

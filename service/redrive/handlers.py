@@ -2,14 +2,20 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from redrive.errors import SettingsError
 from redrive.limits import check_name
 from redrive.policy import Policy
 
+decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+encode_json = msgspec.json.Encoder().encode
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 TAKES_JOB = 2
@@ -26,8 +32,34 @@ class Handler:
     depends_on: tuple[str, ...]
     is_async: bool
     takes_job: bool
-    payload_type: type | None = None
-    read: Callable[[str], Any] = field(repr=False, default=lambda text: text)
+    read: Callable[[str], Any] = field(repr=False)
+    secret: frozenset[str] = frozenset()
+    version: int = 1
+    upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
+    on_expired: Callable[..., Any] | None = None
+
+    def payload(self, text: str, version: int) -> Any:
+        """What the function takes, from the payload's JSON; an older payload is upgraded step by step first."""
+        if version < self.version:
+            value = decode_object(text)
+            for step in range(version, self.version):
+                value = self.upgrade[step](value)
+            text = encode_json(value).decode()
+        return self.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What `on_dead` is told. The message is the one that is stored: scrubbed and bounded."""
+
+    id: int
+    kind: str
+    attempt: int
+    reason: str
+    category: str
+    error_class: str
+    message: str
+    fingerprint: str
 
 
 class Handlers:
@@ -39,8 +71,10 @@ class Handlers:
     async def charge(payload: Invoice, job: Job) -> None: ...
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_dead: Callable[[Death], Any] | None = None) -> None:
+        """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot hurt the job."""
         self._by_kind: dict[str, Handler] = {}
+        self.on_dead = on_dead
 
     def handle(
         self,
@@ -49,17 +83,35 @@ class Handlers:
         queue: str = "default",
         policy: Policy | None = None,
         depends_on: Sequence[str] = (),
+        secret: Collection[str] = (),
+        version: int = 1,
+        upgrade: Mapping[int, Upgrade] | None = None,
+        on_expired: Callable[..., Any] | None = None,
     ) -> Callable[[Function], Function]:
         """Register a function `(payload)` or `(payload, job)`, `def` or `async def`, for jobs of `kind`.
 
         `payload` is a dict, or the pydantic model it is annotated with. Returns the function unchanged.
 
+        Args:
+            kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
+            queue: where its jobs go when the producer does not say.
+            policy: when it is tried again, and when it is given up.
+            depends_on: what it cannot work without.
+            secret: keys of the payload that nobody may see, besides SecretStr fields and those with telling names.
+            version: of the payload this function takes; producers say theirs with enqueue(version=).
+            upgrade: for each older version, a function from its payload (a dict) to the next version's.
+            on_expired: called like the function, once, when the job's window ended before it succeeded.
+
         Raises:
             InvalidJob: the kind or the queue is no name.
-            ValueError: the kind has a handler already, or the function takes something else.
+            ValueError: the kind has a handler already, the function takes something else, or an upgrade is missing.
         """
         check_name("kind", kind)
         check_name("queue", queue)
+        steps = dict(upgrade or {})
+        if version < 1 or set(steps) != set(range(1, version)):
+            msg = f"the handler of {kind!r} takes version {version} and must upgrade each of 1 to {version - 1}"
+            raise ValueError(msg)
 
         def register(function: Function) -> Function:
             if kind in self._by_kind:
@@ -78,8 +130,11 @@ class Handlers:
                 depends_on=tuple(depends_on),
                 is_async=inspect.iscoroutinefunction(function),
                 takes_job=takes == TAKES_JOB,
-                payload_type=payload_type,
                 read=read,
+                secret=frozenset(secret) | _secret_fields(payload_type),
+                version=version,
+                upgrade=steps,
+                on_expired=on_expired,
             )
             return function
 
@@ -138,8 +193,6 @@ def _positional(function: Callable[..., Any]) -> int:
 
 def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
     """How to read a payload for this function, from the annotation of its first parameter."""
-    import msgspec  # noqa: PLC0415
-
     first = next(iter(inspect.signature(function).parameters))
     try:
         annotation = typing.get_type_hints(function).get(first)
@@ -148,4 +201,22 @@ def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], 
     validate = getattr(annotation, "model_validate_json", None)
     if validate is not None:
         return annotation, validate
-    return None, msgspec.json.Decoder(dict[str, Any]).decode
+    return None, decode_object
+
+
+def _secret_fields(payload_type: type | None) -> frozenset[str]:
+    """The names of a model's fields that pydantic writes as secret (SecretStr, SecretBytes), at any depth."""
+    if payload_type is None:
+        return frozenset()
+    found: set[str] = set()
+    waiting: list[Any] = [payload_type.model_json_schema()]  # pyright: ignore[reportAttributeAccessIssue] # a model
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            schema = cast("dict[str, Any]", node)
+            fields = cast("dict[str, Any]", schema.get("properties", {}))
+            found |= {name for name, rule in fields.items() if '"writeOnly":true' in encode_json(rule).decode()}
+            waiting += schema.values()
+        elif isinstance(node, list):
+            waiting += cast("list[Any]", node)
+    return frozenset(found)

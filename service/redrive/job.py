@@ -1,11 +1,18 @@
 """What a handler is told of its job, and what it can do with it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from redrive import sql_drivers
 from redrive.errors import StaleClaim
+from redrive.limits import encode_object
+from redrive.redact import redact
+
+MAX_SIDE_EFFECT_BYTES = 2_048
+MAX_SIDE_EFFECT_CHARACTERS = 200
 
 COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
 
@@ -24,7 +31,7 @@ class Job:
         tenant, headers: as enqueued.
     """
 
-    __slots__ = ("_completed_on", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
+    __slots__ = ("_completed_on", "_tell", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
                  "queue", "redrives", "tenant")  # fmt: skip
 
     def __init__(  # noqa: PLR0913 # a record
@@ -41,6 +48,7 @@ class Job:
         tenant: str | None = None,
         headers: Mapping[str, Any] | None = None,
         worker: int = 0,
+        tell: Callable[[str, dict[str, Any]], None] = lambda what, detail: None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -53,7 +61,23 @@ class Job:
         self.tenant = tenant
         self.headers = dict(headers or {})
         self._worker = worker
+        self._tell = tell
         self._completed_on: Any = None
+
+    def side_effect(self, what: str, **detail: Any) -> None:
+        """Say what was just done in the world, e.g. `job.side_effect("charge created", id=charge.id)`.
+
+        It is kept with the job and shown before anybody redrives it. Call it from the handler, after the deed.
+
+        Args:
+            what: at most 200 characters.
+            detail: small and JSON; keys that sound secret are left out.
+
+        Raises:
+            InvalidJob: it is no JSON, or more than 2 KiB.
+        """
+        text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
+        self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
 
     def complete(self, conn: Any) -> Any:
         """Complete the job in the transaction that is open on `conn`: the handler's writes and the end of the job

@@ -21,7 +21,7 @@ begin
     gone as (
         delete from redrive.jobs j using verdict v
         where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
-        returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives),
+        returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives, j.noted),
     remembered as (
         insert into redrive.completions (kind, key, job)
         select kind, idempotency_key, id from gone where idempotency_key is not null
@@ -29,6 +29,9 @@ begin
     forgotten as (
         delete from redrive.failures f using gone g
         where f.job = g.id and g.failed_at is not null and g.redrives = 0),
+    unnoted as (
+        delete from redrive.side_effects e using gone g
+        where e.job = g.id and g.noted and g.redrives = 0),
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved', outcome = case when d.redrives = g.redrives - 1 then 'succeeded' else d.outcome end

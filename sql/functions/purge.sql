@@ -22,13 +22,16 @@ begin
     gone as (
         delete from redrive.dead_letters d using pick p where d.id = p.id and d.redrives = p.redrives
         returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state),
-    forgotten as (
-        delete from redrive.failures f using gone g
-        where f.job = g.id
-          and not exists (select from redrive.jobs j where j.id = g.id)
+    finished as (                                -- jobs of which nothing is left
+        select distinct g.id from gone g
+        where not exists (select from redrive.jobs j where j.id = g.id)
           and not exists (select from redrive.dead_letters d
                           where d.id = g.id and not exists (select from pick p
                                                             where p.id = d.id and p.redrives = d.redrives))),
+    forgotten as (
+        delete from redrive.failures f using finished n where f.job = n.id),
+    unnoted as (
+        delete from redrive.side_effects e using finished n where e.job = n.id),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason, count(*)

@@ -75,6 +75,9 @@ begin
     forgotten as (
         delete from redrive.failures f using gone g
         where f.job = g.id and g.outcome = 'cancel' and g.failed_at is not null and g.redrives = 0),
+    unnoted as (
+        delete from redrive.side_effects e using gone g
+        where e.job = g.id and g.outcome = 'cancel' and g.noted and g.redrives = 0),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         from (select id, queue, ordering_key from gone union all select id, queue, ordering_key from back) s

@@ -1,5 +1,6 @@
 """What commands share: options that are settings, connections, tables for people and lines for machines."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ def printable(value: Any) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none"
 ) -> None:
-    """A table for people; on a pipe it is not cut to any width."""
+    """A table for people; on a pipe it is not cut to any width but COLUMNS."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -185,7 +186,8 @@ def table(
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     if drawn.row_count:
-        Console(width=None if sys.stdout.isatty() else 200).print(drawn)
+        has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+        Console(width=None if has_width else 200).print(drawn)
     else:
         click.echo(empty)
 

@@ -100,6 +100,8 @@ def _print_one(found: dict[str, Any]) -> None:
             click.echo(f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}")
         for cause in failure["detail"].get("causes", []):
             click.echo(f"    because {printable(cause['error_class'])}: {printable(cause['message'])}")
+    for effect in found["side_effects"]:
+        click.echo(f"\nside effect, {printable(effect['at'])}: {printable(effect['what'])} {printable(effect['detail'])}")
     if found["blocked"]:
         click.echo(f"\nits last redrive was refused: {found['blocked']}")
     if len(found["lineage"]) > 1:
@@ -240,6 +242,8 @@ def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
     click.echo("for example: " + ", ".join(str(row["id"]) for row in planned.sample))
     for cause, count in sorted(planned.blocked.items()):
         click.echo(f"{count} will stay: {cause}")
+    if planned.acted:
+        click.echo(f"{planned.acted} have side effects on record; see dlq show")
     if rate:
         click.echo(f"at {rate:g} per second this takes {planned.matched / rate:.0f} s")
 

@@ -109,14 +109,32 @@ class Ended(msgspec.Struct, array_like=True, tag="ended"):
     verdicts: list[Verdict]
 
 
+class Told(msgspec.Struct, array_like=True, tag="told"):
+    """Up: a handler says what it has done."""
+
+    id: int
+    token: int
+    what: str
+    detail: str
+
+
+class Died(msgspec.Struct, array_like=True, tag="died"):
+    """Down: a job died of what the supervisor saw; for the registry's `on_dead`."""
+
+    id: int
+    kind: str
+    attempt: int
+    verdict: Verdict
+
+
 class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     """Up: jobs that were never started, after a Stop."""
 
     ids: list[int]
 
 
-Down = Jobs | Stop
-Up = Hello | Done | Ended | Unstarted
+Down = Jobs | Stop | Died
+Up = Hello | Done | Ended | Unstarted | Told
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode

@@ -7,6 +7,9 @@ Async handlers run in the event loop, the others in a thread of their slot.
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
+import inspect
+import logging
 import os
 import random
 import signal
@@ -15,6 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,15 +27,17 @@ import msgspec
 
 from redrive import sql_drivers
 from redrive.errors import SettingsError
-from redrive.failure import describe, made_up, safe_text
-from redrive.handlers import Handler, Handlers, load
+from redrive.failure import class_name, describe, made_up, safe_text
+from redrive.handlers import Death, Handler, Handlers, decode_object, encode_json, load
 from redrive.job import Job
 from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
-from redrive.policy import Policy, decide, decide_signal, spent
+from redrive.policy import decide, decide_signal, spent
+from redrive.redact import secret_values
 from redrive.signals import Signal, seconds
 from redrive.worker.board import Board
 from redrive.worker.frames import (
     Channel,
+    Died,
     Done,
     Ended,
     Hello,
@@ -39,6 +45,7 @@ from redrive.worker.frames import (
     Kind,
     Rest,
     Stop,
+    Told,
     Unstarted,
     Verdict,
     Work,
@@ -53,6 +60,11 @@ UNKNOWN_KIND_DELAY = 15.0
 """Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may have brought it."""
 
 DEADLINE_TICK = 0.05
+
+HOOK_SECONDS = 5.0
+"""How long a hook of the application may take."""
+
+logger = logging.getLogger("redrive.runner")
 
 _decode_rest = msgspec.json.Decoder(Rest).decode
 _NO_REST = Rest()
@@ -73,6 +85,8 @@ class Runner:
         self._ended: list[Verdict] = []
         self._flush_is_due = False
         self._stopping = False
+        self._hooks: set[asyncio.Task[None]] = set()
+        self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="hook")
         self._threads = ThreadPoolExecutor(board.slots, thread_name_prefix="slot")
         # per slot: the task, and the monotonic instant at which its async attempt is over
         self._tasks: list[asyncio.Task[None]] = []
@@ -105,6 +119,8 @@ class Runner:
                         self._idle.popleft().set_result(None)
                 case Stop():
                     self._stop()
+                case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
+                    self._escalate(job, kind, attempt, verdict)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -136,6 +152,8 @@ class Runner:
                 self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
             else:
                 self._ended.append(verdict)
+                if verdict.outcome == "dead":
+                    self._escalate(work.id, work.kind, work.attempt, verdict)
             if not self._flush_is_due:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush)
@@ -171,12 +189,18 @@ class Runner:
                 reason := spent(_claimed(work, rest), handler.policy)
             ):
                 failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where)
+                if reason is Reason.EXPIRED:
+                    await self._say_expired(handler, batch, work, rest)
                 return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
-            payload = self._payload(handler, work)
+            version = rest.headers.get("version", 1)
+            if isinstance(version, int) and version > handler.version:
+                wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
+                return verdict_of(work.id, work.token, Release("newer_payload", wait))
+            payload = self._payload(handler, work, version)
             if isinstance(payload, Failure):
                 return verdict_of(work.id, work.token, Bury(Reason.INVALID_PAYLOAD, payload))
             if handler.takes_job:
-                job = _job(handler.policy, batch, work, rest)
+                job = self._job(handler, batch, work, rest)
             if handler.is_async:  # a thread cannot be cancelled: the supervisor ends the process
                 self._over_at[slot] = started / 1e9 + seconds(handler.policy.timeout)
             await self._perform(handler, payload, job)
@@ -193,14 +217,74 @@ class Runner:
             return self._completed_by_handler(handler, work, rest, job, taken)
         return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
 
-    def _payload(self, handler: Handler, work: Work) -> Any:
+    def _payload(self, handler: Handler, work: Work, version: Any) -> Any:
         """What the handler takes, or the Failure of reading it."""
         try:
-            return handler.read(work.payload)
+            return handler.payload(work.payload, version)
         except BaseException as error:  # noqa: BLE001 # a validator is user code too
-            described = describe(error, work.kind, phase="payload", **self._where)
-            return Failure(described.error_class, described.message, Category.INVALID, described.fingerprint,
-                           described.detail)  # fmt: skip
+            described = self._describe(handler, work, error, phase="payload")
+            return dataclasses.replace(described, category=Category.INVALID)
+
+    def _describe(self, handler: Handler, work: Work, error: BaseException, **detail: Any) -> Failure:
+        """The record of an exception, without the secrets of the payload it may speak of."""
+        try:
+            secrets = secret_values(decode_object(work.payload), handler.secret)
+        except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
+            secrets = set[str]()
+        hidden = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
+        return describe(
+            error, work.kind, rules=handler.policy.rules, secrets=secrets, **hidden, **detail, **self._where
+        )
+
+    async def _say_expired(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> None:
+        """Tell the handler's `on_expired`; whatever it does, the job has expired."""
+        if handler.on_expired is None:
+            return
+        payload = self._payload(handler, work, rest.headers.get("version", 1))
+        arguments = (payload, self._job(handler, batch, work, rest)) if handler.takes_job else (payload,)
+        await self._shielded("on_expired", handler.on_expired, *arguments)
+
+    def _escalate(self, job: int, kind: str, attempt: int, verdict: Verdict) -> None:
+        """Tell the registry's `on_dead`, beside and after the job's settling."""
+        if self._handlers.on_dead is None or verdict.failure is None:
+            return
+        failure = decode_object(verdict.failure)
+        told = {name: failure[name] for name in ("category", "error_class", "message", "fingerprint")}
+        death = Death(job, kind, attempt, verdict.reason or "", **told)
+        task = self._loop.create_task(self._shielded("on_dead", self._handlers.on_dead, death))
+        self._hooks.add(task)
+        task.add_done_callback(self._hooks.discard)
+
+    async def _shielded(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
+        """Call a hook of the application for at most HOOK_SECONDS; nothing it raises gets out."""
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                if inspect.iscoroutinefunction(hook):
+                    await hook(*arguments)
+                else:
+                    await self._loop.run_in_executor(self._hook_threads, hook, *arguments)
+        except BaseException as error:  # noqa: BLE001 # that is the promise
+            logger.warning("%s raised", name, extra={"error_class": class_name(error)})
+
+    def _job(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> Job:
+        def tell(what: str, detail: dict[str, Any]) -> None:
+            told = Told(work.id, work.token, what, encode_json(detail).decode())
+            self._loop.call_soon_threadsafe(self._channel.send, told)  # the handler may run in a thread
+
+        return Job(
+            id=work.id,
+            kind=work.kind,
+            queue=batch.queues[work.lane - 1],
+            attempt=work.attempt,
+            deliveries=work.token,
+            key=rest.idempotency_key,
+            deadline=datetime.now(UTC) + timedelta(seconds=seconds(handler.policy.timeout)),
+            redrives=rest.redrives,
+            tenant=rest.tenant,
+            headers=rest.headers,
+            worker=batch.worker,
+            tell=tell,
+        )
 
     async def _perform(self, handler: Handler, payload: Any, job: Job | None) -> None:
         arguments = (payload,) if job is None else (payload, job)
@@ -225,7 +309,7 @@ class Runner:
                 type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind
             )
             return decide_signal(claimed, error, failure, handler.policy, jitter)
-        return decide(claimed, describe(error, work.kind, **self._where), handler.policy, jitter)
+        return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
     def _completed_by_handler(self, handler: Handler, work: Work, rest: Rest, job: Job, taken: float) -> Verdict:
         open_still = sql_drivers.in_transaction(job.completed_on)
@@ -260,22 +344,6 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
 def _claimed(work: Work, rest: Rest) -> Claimed:
     return Claimed(
         work.kind, work.attempt, rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
-    )
-
-
-def _job(policy: Policy, batch: Jobs, work: Work, rest: Rest) -> Job:
-    return Job(
-        id=work.id,
-        kind=work.kind,
-        queue=batch.queues[work.lane - 1],
-        attempt=work.attempt,
-        deliveries=work.token,
-        key=rest.idempotency_key,
-        deadline=datetime.now(UTC) + timedelta(seconds=seconds(policy.timeout)),
-        redrives=rest.redrives,
-        tenant=rest.tenant,
-        headers=rest.headers,
-        worker=batch.worker,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from redrive.worker.frames import Verdict
+from redrive.worker.frames import Told, Verdict
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,6 +107,20 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[list[Any], ...]:
         [v.losses for v, _ in ordered],
         [v.failure for v, _ in ordered],
         [v.reason for v, _ in ordered],
+    )
+
+
+def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> None:
+    """Keep what handlers reported, each with the identity that holds the job."""
+    conn.execute(
+        "select redrive.side_effects_v1(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])",
+        (
+            [worker for worker, _ in told],
+            [t.id for _, t in told],
+            [t.token for _, t in told],
+            [t.what for _, t in told],
+            [t.detail for _, t in told],
+        ),
     )
 
 

@@ -23,12 +23,12 @@ import psycopg
 
 from redrive.connect import Link, Trouble, Watchdog, trouble
 from redrive.failure import made_up
-from redrive.model import Category, Claimed, Release, Settlement
+from redrive.model import Bury, Category, Claimed, Release, Settlement
 from redrive.policy import Policy, decide, decide_loss
 from redrive.telemetry import Telemetry
 from redrive.worker import store
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
-from redrive.worker.frames import Done, Ended, Hello, Rest, Unstarted, Verdict, decode_up, verdict_of
+from redrive.worker.frames import Done, Ended, Hello, Rest, Told, Unstarted, Verdict, decode_up, verdict_of
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
 from redrive.worker.pulse import Pulse
@@ -89,6 +89,8 @@ class Supervisor:
         self.verdicts: list[tuple[Verdict, int]] = []
         self.kinds_of: dict[int, tuple[str, str]] = {}  # id -> queue, kind of what waits to be settled
         self.may_be_gone: set[int] = set()
+        self.untold_deaths: deque[Died] = deque(maxlen=1000)
+        self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
         self.sent_before = False  # an earlier try to settle may have been carried out
         self.first_ending_at = float("inf")
         self.waiting: deque[Held] = deque()  # claimed, in no runner's hands
@@ -176,7 +178,7 @@ class Supervisor:
             self._runner_ended(runner)
             return
         for frame in frames:
-            match decode_up(frame):
+            match message := decode_up(frame):
                 case Done(rows=rows):
                     self._completed(runner, rows)
                 case Ended(verdicts=verdicts):
@@ -184,6 +186,9 @@ class Supervisor:
                         held = runner.held.pop(verdict.id, None)
                         if held is not None and held.token == verdict.token:
                             self._ended(held, verdict)
+                case Told(id=job):
+                    if (held := runner.held.get(job)) is not None:
+                        self.told.append((held.worker, message))
                 case Unstarted(ids=ids):
                     for job in ids:
                         if (held := runner.held.pop(job, None)) is not None:
@@ -258,20 +263,28 @@ class Supervisor:
         """Settle a job whose process died while `running` jobs, this one too, ran in it (0: it had just failed)."""
         policy = self._policy(held.kind)
         claimed = _claimed(held)
+        detail = {"exit": how, "running": running, **self.options.where}
         if held.id in runner.killed_for:
             limit = self.fleet.kinds[held.kind].timeout
             text = f"it outlived its timeout of {limit:g} s and was killed"
-            failure = made_up(
-                "DeadlineExceeded", text, Category.LOST, held.kind, exit=how, running=running, **self.options.where
-            )
-            self._settle(held, decide(claimed, failure, policy, random.random()))
+            failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
+            settlement = decide(claimed, failure, policy, random.random())
         elif (runner.killed_for or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
-            self._settle(held, Release("neighbour_killed"))
+            settlement = Release("neighbour_killed")
         else:
-            failure = made_up(
-                "RunnerLost", f"its process died: {how}", Category.LOST, held.kind, exit=how, running=running
-            )
-            self._settle(held, decide_loss(claimed, failure, policy, alone=running == 1))
+            failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, **detail)
+            settlement = decide_loss(claimed, failure, policy, alone=running == 1)
+        self._settle(held, settlement)
+        if isinstance(settlement, Bury):
+            verdict = verdict_of(held.id, held.token, settlement)
+            self.untold_deaths.append(Died(held.id, held.kind, held.row[2], verdict))
+
+    def _tell_deaths(self) -> None:
+        """Let the registry's `on_dead` hear of deaths that no runner saw, as soon as one is there to listen."""
+        listener = next((r for r in self.fleet.runners if r.ready and not r.retiring), None)
+        while listener is not None and self.untold_deaths:
+            with contextlib.suppress(OSError):
+                listener.channel.send(self.untold_deaths.popleft())
 
     def _policy(self, kind: str) -> Policy:
         known = self.fleet.kinds.get(kind)
@@ -296,7 +309,7 @@ class Supervisor:
         claims = self._wants_to_claim(now)
         ended = len(self.completions) + len(self.verdicts)
         settles = ended > 0 and (claims or ended >= SETTLE_BATCH or now >= self.first_ending_at + self._linger())
-        if not claims and not settles:
+        if not claims and not settles and not self.told:
             return
         completions, self.completions = self.completions, []
         verdicts, self.verdicts = self.verdicts, []
@@ -314,16 +327,20 @@ class Supervisor:
                 self.was_notified = False
                 if claims and request is None:
                     self._nothing_due(now)
-                if request is None and not completions and not verdicts:
+                if request is None and not completions and not verdicts and not self.told:
                     return
                 asked = request is not None
+                if self.told:
+                    store.side_effects(conn, self.told)
+                    self.told = []
                 began = time.monotonic()
                 completed, settled, rows = store.exchange(conn, completions, verdicts, request)
                 cost = time.monotonic() - began
         except psycopg.Error as error:
             self.telemetry.database_error("exchange", error)
             match trouble(error):
-                case Trouble.DATA if verdicts:
+                case Trouble.DATA if verdicts or self.told:
+                    self.told = []
                     self.completions = completions + self.completions
                     self._settle_singly(verdicts)
                 case Trouble.LOST | Trouble.AGAIN as kind:
@@ -480,6 +497,7 @@ class Supervisor:
                     runner.channel.flush()
             if runner.alone and not runner.held and not self.suspects and now - runner.started_at > ALONE_IDLE_SECONDS:
                 runner.stop()
+        self._tell_deaths()
         if self.waiting:
             self._hand_out_waiting()
         self._hand_to_alone()
