@@ -101,7 +101,8 @@ def report(conn: Connection, fingerprint: str) -> str | None:
         f"> {_code(group['message'])}",
         (
             f"group `{group['group']}`, category {group['category']}. **{group['open']} open** of {group['total']}"
-            f" ever; first seen {group['first_seen']:%Y-%m-%d %H:%M:%S %Z}, last {group['last_seen']:%Y-%m-%d %H:%M:%S %Z}."
+            f" ever; first seen {group['first_seen']:%Y-%m-%d %H:%M:%S %Z},"
+            f" last {group['last_seen']:%Y-%m-%d %H:%M:%S %Z}."
         ),
         _versions(group["versions"]),
         "## By hour\n\n| hour | dead letters |\n|---|---:|\n"
