@@ -63,7 +63,8 @@ class Filter:
 @dataclass(slots=True)
 class Plan:
     """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in it;
-    `acted`: how many say they have already done something in the world."""
+    `acted`: how many say they have already done something in the world.
+    """
 
     ids: list[int]
     blocked: dict[str, int]

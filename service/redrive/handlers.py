@@ -76,7 +76,7 @@ class Handlers:
         self._by_kind: dict[str, Handler] = {}
         self.on_dead = on_dead
 
-    def handle(
+    def handle(  # noqa: PLR0913 # what a handler can say of itself
         self,
         kind: str,
         *,
@@ -209,7 +209,8 @@ def _secret_fields(payload_type: type | None) -> frozenset[str]:
     if payload_type is None:
         return frozenset()
     found: set[str] = set()
-    waiting: list[Any] = [payload_type.model_json_schema()]  # pyright: ignore[reportAttributeAccessIssue] # a model
+    model = cast("Any", payload_type)
+    waiting: list[Any] = [model.model_json_schema()]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):

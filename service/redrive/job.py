@@ -31,8 +31,10 @@ class Job:
         tenant, headers: as enqueued.
     """
 
-    __slots__ = ("_completed_on", "_tell", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
-                 "queue", "redrives", "tenant")  # fmt: skip
+    __slots__ = (
+        "_completed_on", "_tell", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
+        "queue", "redrives", "tenant",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 # a record
         self,
@@ -48,7 +50,7 @@ class Job:
         tenant: str | None = None,
         headers: Mapping[str, Any] | None = None,
         worker: int = 0,
-        tell: Callable[[str, dict[str, Any]], None] = lambda what, detail: None,
+        tell: Callable[[str, dict[str, Any]], None] = lambda _what, _detail: None,
     ) -> None:
         self.id = id
         self.kind = kind

@@ -22,7 +22,8 @@ _IN_TEXT: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:)[^\s@/]{1,500}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
     (re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
-    (re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}|\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
+    (re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"), HIDDEN),
+    (re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
     (re.compile(rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}["']?\s{{0,3}}[:=]\s{{0,3}})("[^"]*"|'[^']*'|[^\s,;&)}}\]]+)""",
                 re.IGNORECASE), rf"\1{HIDDEN}"),
 ]  # fmt: skip

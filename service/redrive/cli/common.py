@@ -19,6 +19,8 @@ from redrive.settings import Settings, load
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
+BELOW = ("error_class", "message")
+HEAD_LINES = 3
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
 
@@ -172,24 +174,56 @@ def printable(value: Any) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none"
 ) -> None:
-    """A table for people; on a pipe it is not cut to any width but COLUMNS."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
-    from rich.console import Console  # noqa: PLC0415
+    """A table for people; on a pipe it is not cut to any width but COLUMNS.
+
+    Where it does not fit, what a failure says goes on a line of its own: it is what people look for.
+    """
+    from rich.console import Console  # noqa: PLC0415 # only where people look
+
+    shown = [[_cell(cell) for cell in row] for row in rows]
+    if not shown:
+        click.echo(empty)
+        return
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200)
+    drawn = _draw(columns, shown, right)
+    needed = drawn.__rich_measure__(console, console.options.update(max_width=10_000)).maximum
+    below = [n for n, column in enumerate(columns) if column in BELOW]
+    if needed <= console.width or not below:
+        console.print(drawn)
+        return
+    beside = [n for n in range(len(columns)) if n not in below]
+    with console.capture() as captured:
+        console.print(_draw([columns[n] for n in beside], [[row[n] for n in beside] for row in shown], right))
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines[:HEAD_LINES]))
+    for line, row in zip(lines[HEAD_LINES:], shown, strict=False):
+        click.echo(f"{line}\n      " + ": ".join(row[n] for n in below))
+    click.echo()
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> Any:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        drawn.add_column(
-            column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=column != "message"
-        )
+        drawn.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
     for row in rows:
-        drawn.add_row(*(Text(printable(cell)) for cell in row))
-    if drawn.row_count:
-        has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-        Console(width=None if has_width else 200).print(drawn)
-    else:
-        click.echo(empty)
+        drawn.add_row(*map(Text, row))
+    return drawn
+
+
+def _cell(value: Any) -> str:
+    """As `printable`; of an instant of today the time is enough."""
+    if isinstance(value, datetime) and value.astimezone().date() == datetime.now().astimezone().date():
+        return value.astimezone().strftime("%H:%M:%S")
+    return printable(value)
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """1 attempt, 2 attempts."""
+    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
 
 
 @contextmanager

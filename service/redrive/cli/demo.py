@@ -84,7 +84,13 @@ def ledger(database_url: str | None) -> None:
         _require(conn, "mail")
         accounts = list(shop.accounts(conn))
     rows = [
-        (a.currency, f"{a.booked} of {a.expected}", f"{a.amount:,}", f"{a.expected_amount:,}", "yes" if a.agrees else "no")
+        (
+            a.currency,
+            f"{a.booked} of {a.expected}",
+            f"{a.amount:,}",
+            f"{a.expected_amount:,}",
+            "yes" if a.agrees else "no",
+        )
         for a in accounts
     ]
     columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")

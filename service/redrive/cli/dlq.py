@@ -101,7 +101,9 @@ def _print_one(found: dict[str, Any]) -> None:
         for cause in failure["detail"].get("causes", []):
             click.echo(f"    because {printable(cause['error_class'])}: {printable(cause['message'])}")
     for effect in found["side_effects"]:
-        click.echo(f"\nside effect, {printable(effect['at'])}: {printable(effect['what'])} {printable(effect['detail'])}")
+        click.echo(
+            f"\nside effect, {printable(effect['at'])}: {printable(effect['what'])} {printable(effect['detail'])}"
+        )
     if found["blocked"]:
         click.echo(f"\nits last redrive was refused: {found['blocked']}")
     if len(found["lineage"]) > 1:

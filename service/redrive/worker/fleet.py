@@ -164,7 +164,7 @@ class Fleet:
         board = Board(slots)
         command = [sys.executable, "-c", RUNNER, str(theirs.fileno()), str(board.fd), str(slots),
                    str(os.getpid()), self._handlers, msgspec.json.encode(self.where).decode()]  # fmt: skip
-        process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
         self.runners.append(runner)

@@ -28,7 +28,7 @@ from redrive.policy import Policy, decide, decide_loss
 from redrive.telemetry import Telemetry
 from redrive.worker import store
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
-from redrive.worker.frames import Done, Ended, Hello, Rest, Told, Unstarted, Verdict, decode_up, verdict_of
+from redrive.worker.frames import Died, Done, Ended, Hello, Rest, Told, Unstarted, Verdict, decode_up, verdict_of
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
 from redrive.worker.pulse import Pulse
