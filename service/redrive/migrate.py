@@ -80,7 +80,11 @@ def _checksum() -> str:
 
 def installed(conn: psycopg.Connection[Any]) -> int:
     """The version of the schema in this database; 0 when there is none."""
-    found = conn.execute("select to_regclass('redrive.migrations') is not null").fetchone()
+    # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what the other one made.
+    found = conn.execute(
+        "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = 'redrive' and c.relname = 'migrations')"
+    ).fetchone()
     if not (found and found[0]):
         return 0
     row = conn.execute("select coalesce(max(version), 0) from redrive.migrations").fetchone()
@@ -114,6 +118,7 @@ def migrate(conn: psycopg.Connection[Any]) -> Report:
     Raises:
         SchemaError: the schema is newer than this program, or the database is not UTF-8. Nothing was written.
     """
+    _refuse_unfit(conn)  # here because roles are made outside the transaction, and again under the lock
     without_roles = _ensure_roles(conn)
     with conn.transaction():
         conn.execute("set local lock_timeout = '30s'")
@@ -156,14 +161,11 @@ def _refuse_unfit(conn: psycopg.Connection[Any]) -> None:
     if found > latest():
         msg = f"the schema has version {found} and this program knows only {latest()}; run a newer redrive migrate"
         raise SchemaError(msg)
-    row = conn.execute(
-        "select current_setting('server_encoding'), current_setting('server_version_num')::int"
-    ).fetchone()
-    encoding, version = row or ("", 0)
+    encoding = conn.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         msg = f"the database is encoded in {encoding}; payloads need UTF8"
         raise SchemaError(msg)
-    if version < 140000:  # noqa: PLR2004 # as the server counts
+    if conn.info.server_version < 140000:  # noqa: PLR2004 # as the server counts
         msg = "Postgres 14 or newer is needed"
         raise SchemaError(msg)
 
@@ -173,8 +175,6 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
 
     Roles belong to the cluster and not to the database, so several databases may be at it: losing that race is fine.
     """
-    if installed(conn) > latest():
-        return None
     rows = conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchall()
     existing = {name for (name,) in rows}
     for role in ROLES:
@@ -188,18 +188,23 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
             statements = "; ".join(f"create role {name} nologin" for name in ROLES)
             return f"this user may not create roles; have somebody run: {statements}"
     try:
+        # Since 16 who creates a role is a member that may not become it, until it is granted in so many words.
+        may_become = "set" if conn.info.server_version >= 160000 else "member"  # noqa: PLR2004 # as the server counts
         row = conn.execute(
-            "select current_database(), pg_has_role(current_user, 'redrive_owner', 'member'), current_user"
+            "select current_database(), current_user, pg_has_role(current_user, 'redrive_owner', %s),"
+            " has_database_privilege('redrive_owner', current_database(), 'create')",
+            (may_become,),
         ).fetchone()
-        database, is_member, user = row or ("", False, "")
+        database, user, is_member, may_create = row or ("", "", False, False)
         if not is_member:
             conn.execute(sql.SQL("grant redrive_owner to {}").format(sql.Identifier(user)))
-        conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(sql.Identifier(database)))
+        if not may_create:
+            conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(sql.Identifier(database)))
         with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # without it long transactions are not seen
             conn.execute("grant pg_read_all_stats to redrive_owner")
     except psycopg.errors.InsufficientPrivilege as error:
         return f"this user may not act as redrive_owner: {error.diag.message_primary}"
-    except psycopg.errors.InternalError:  # "tuple concurrently updated": another migrate granted the same
+    except (psycopg.errors.InternalError, psycopg.errors.UniqueViolation):  # another migrate granted the same
         pass
     return None
 
