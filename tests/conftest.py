@@ -76,10 +76,18 @@ def database(server: Server) -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture
-def fresh_server(server_name: str) -> Iterator[Server]:
-    """A server that has never seen a role of ours."""
+@pytest.fixture(scope="module")
+def second_server(server_name: str) -> Iterator[Server]:
+    """A server that nobody else uses."""
     if not server_name.startswith("pg"):
         pytest.skip("needs a server that can be thrown away")
     with embedded(int(server_name.removeprefix("pg"))) as server:
         yield server
+
+
+@pytest.fixture
+def fresh_server(second_server: Server) -> Iterator[Server]:
+    """A server that has never seen a role of ours."""
+    yield second_server
+    for role in second_server.roles():
+        second_server.admin("drop role {}", role)

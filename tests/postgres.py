@@ -142,6 +142,12 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as conn:
             conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
+    def roles(self) -> list[str]:
+        """The roles somebody has made."""
+        with psycopg.connect(self.url) as conn:
+            made = "select rolname from pg_roles where oid >= 16384"
+            return [name for (name,) in conn.execute(made)]
+
     @contextlib.contextmanager
     def empty(self, options: LiteralString = "") -> Iterator[str]:
         """The URL of a new database without a schema."""

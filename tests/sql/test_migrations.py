@@ -1,0 +1,288 @@
+"""redrive migrate: safe to repeat, to race, to kill, and honest about what it cannot do."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.errors import SchemaError
+from redrive.migrate import LOCK_KEY, ROLES, installed, latest, migrate, migrations, require
+from tests.factories import claim_one, complete, make_job, make_worker
+from tests.postgres import Server
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# Everything a migration could have written, each row with the transaction that did.
+FINGERPRINT = """
+    select 'class', oid::regclass::text, xmin::text from pg_class where relnamespace = to_regnamespace('redrive')
+    union all select 'function', oid::regprocedure::text, xmin::text from pg_proc
+        where pronamespace = to_regnamespace('redrive')
+    union all select 'namespace', nspname, xmin::text from pg_namespace where nspname = 'redrive'
+    union all select 'role', rolname, '' from pg_roles where rolname like 'redrive%'
+    union all select 'database', datacl::text, xmin::text from pg_database where datname = current_database()
+    union all select 'default', oid::text, xmin::text from pg_default_acl
+    order by 1, 2, 3
+"""
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    with server.empty() as url:
+        yield url
+
+
+def connect(url: str, **options: Any) -> Connection:
+    return psycopg.connect(url, autocommit=True, **options)
+
+
+def snapshot(conn: Connection) -> list[tuple[Any, ...]]:
+    return conn.execute(FINGERPRINT).fetchall()
+
+
+def works(conn: Connection) -> bool:
+    """Whether a job can live its life."""
+    job_id = make_job(conn)
+    worker = make_worker(conn)
+    return complete(conn, worker, claim_one(conn, worker)) == {job_id}
+
+
+def test_an_empty_database_gets_all_migrations(url: str) -> None:
+    with connect(url) as conn:
+        assert installed(conn) == 0
+        report = migrate(conn)
+
+        assert (report.before, report.after, report.without_roles) == (0, latest(), None)
+        assert report.applied == [m.name for m in migrations()]
+        require(conn)
+        assert works(conn)
+
+
+def test_a_second_run_writes_nothing(url: str) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        before = snapshot(conn)
+        report = migrate(conn)
+
+        assert (report.before, report.applied) == (latest(), [])
+        assert snapshot(conn) == before
+
+
+def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        conn.execute("drop function redrive.claim_v1")
+        migrate(conn)
+
+        assert works(conn)
+        assert conn.execute("select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
+                            " where proname = 'claim_v1'").fetchall() == [(True,)]  # fmt: skip
+
+
+def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each migration on top of the ones before it, with a job living through all of them."""
+    everything = migrations()
+    with connect(url) as conn:
+        migrate(conn)
+        complete_schema = {row[:2] for row in snapshot(conn)}
+    for version in range(1, latest()):
+        with connect(url) as conn:
+            conn.execute("drop schema redrive cascade")
+            conn.execute("set role redrive_owner")
+            conn.execute("create schema redrive")
+            conn.execute("create table redrive.migrations (version int primary key, name text not null,"
+                         " applied_at timestamptz not null default clock_timestamp(), functions text not null default '')")  # fmt: skip
+            for migration in everything[:version]:
+                conn.execute(migration.text)  # type: ignore[arg-type]
+                conn.execute("insert into redrive.migrations (version, name) values (%s, %s)", (migration.version, migration.name))
+            conn.execute("insert into redrive.jobs (kind) values ('lived.before')")
+            conn.execute("reset role")
+            report = migrate(conn)
+
+            assert (report.before, report.after) == (version, latest())
+            assert {row[:2] for row in snapshot(conn)} == complete_schema
+            worker = make_worker(conn)
+            assert claim_one(conn, worker).kind == "lived.before"
+
+
+def test_eight_at_once_converge(url: str) -> None:
+    def act(_: int) -> int:
+        with connect(url) as conn:
+            return migrate(conn).before
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(act, range(8)))
+
+    assert sorted(found) == [0] + [latest()] * 7, "one did it, the others waited and found it done"
+    with connect(url) as conn:
+        assert works(conn)
+
+
+def test_eight_databases_at_once_share_the_roles_of_the_cluster(fresh_server: Server) -> None:
+    def act(url: str) -> bool:
+        with connect(url) as conn:
+            return migrate(conn).without_roles is None and works(conn)
+
+    with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
+        urls = [stack.enter_context(fresh_server.empty()) for _ in range(4)]
+        assert list(pool.map(act, urls)) == [True] * 4
+
+
+def test_it_waits_for_another_one_that_is_at_it(url: str) -> None:
+    with connect(url) as first, connect(url) as second, connect(url) as watching, ThreadPoolExecutor(1) as pool:
+        with first.transaction():
+            first.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+            waiting = pool.submit(migrate, second)
+            while not watching.execute(
+                "select from pg_locks where locktype = 'advisory' and not granted and pid = %s",
+                (second.info.backend_pid,),
+            ).fetchall():
+                assert not waiting.done()
+            assert installed(watching) == 0
+        assert waiting.result(30).after == latest()
+
+
+KILLED = """
+import sys, psycopg
+from redrive import migrate
+conn = psycopg.connect(sys.argv[1], autocommit=True)
+left, run = int(sys.argv[2]), migrate._run
+def counted(conn, text):
+    global left
+    if left == 0:
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    run(conn, text)
+migrate._run = counted
+migrate.migrate(conn)
+print("done")
+"""
+
+
+def test_killed_before_any_of_its_files_it_leaves_nothing_or_all(url: str) -> None:
+    for files in (0, 2, 9, 200):
+        killed = subprocess.run([sys.executable, "-c", KILLED, url, str(files)], capture_output=True, text=True, check=False)
+        with connect(url) as conn:
+            is_there = conn.execute("select to_regnamespace('redrive') is not null").fetchone() == (True,)
+
+            assert is_there == (killed.stdout == "done\n"), killed.stderr
+            assert installed(conn) == (latest() if is_there else 0)
+            if is_there:
+                assert works(conn)
+                return
+    pytest.fail("it never ended")
+
+
+@pytest.mark.parametrize("round_no", range(3))
+def test_a_server_that_drops_it_half_way_leaves_nothing(url: str, round_no: int) -> None:
+    with connect(url) as watching, ThreadPoolExecutor(1) as pool:
+        conn = connect(url)
+        running = pool.submit(migrate, conn)
+        seen = 0
+        while not running.done() and seen <= round_no * 5:
+            seen += len(watching.execute(
+                "select from pg_locks where locktype = 'advisory' and granted and pid = %s", (conn.info.backend_pid,)
+            ).fetchall())  # fmt: skip
+        watching.execute("select pg_terminate_backend(%s)", (conn.info.backend_pid,))
+        error = running.exception(30)
+        conn.close()
+
+        if error is not None:
+            assert isinstance(error, psycopg.OperationalError)
+        assert installed(watching) == (0 if error else latest())
+        assert migrate(watching).after == latest()
+        assert works(watching)
+
+
+def test_a_newer_schema_is_refused_without_a_write(url: str) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("insert into redrive.migrations (version, name) values (9999, 'from the future')")
+        before = snapshot(conn)
+        with pytest.raises(SchemaError, match="has version 9999 and this program knows only"):
+            migrate(conn)
+        with pytest.raises(SchemaError, match="run a newer redrive"):
+            require(conn)
+
+        assert snapshot(conn) == before
+        assert conn.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
+
+
+def test_an_older_or_missing_schema_is_named(url: str) -> None:
+    with connect(url) as conn:
+        with pytest.raises(SchemaError, match="has no redrive schema; run: redrive migrate"):
+            require(conn)
+        migrate(conn)
+        conn.execute("delete from redrive.migrations where version = %s", (latest(),))
+        with pytest.raises(SchemaError, match=f"has version {latest() - 1} and this program needs {latest()}"):
+            require(conn)
+
+
+def test_a_database_that_is_not_utf8_is_refused_without_a_write(server: Server) -> None:
+    with server.empty("template template0 encoding 'SQL_ASCII' locale 'C'") as url, connect(url) as conn:
+        before = snapshot(conn)
+        with pytest.raises(SchemaError, match="encoded in SQL_ASCII"):
+            migrate(conn)
+
+        assert snapshot(conn) == before
+
+
+def login(server: Server, name: str, options: str) -> None:
+    with connect(server.url) as conn:
+        conn.execute(f"create role {name} login {options}")  # type: ignore[arg-type]
+
+
+def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(fresh_server: Server) -> None:
+    login(fresh_server, "plain", "")
+    with fresh_server.empty("owner plain") as url, connect(url, user="plain") as conn:
+        report = migrate(conn)
+
+        assert report.without_roles is not None
+        assert "may not create roles" in report.without_roles
+        assert works(conn)
+        assert migrate(conn).applied == []
+
+
+def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> None:
+    login(fresh_server, "plain", "")
+    with fresh_server.empty("owner plain") as url:
+        with connect(url, user="plain") as conn:
+            migrate(conn)
+        with connect(url) as conn:
+            assert migrate(conn).without_roles is None
+            assert conn.execute("select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchone() == (5,)
+            assert conn.execute("select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
+                                " where proname = 'claim_v1'").fetchall() == [(True,)]  # fmt: skip
+        with connect(url, user="plain") as conn:
+            assert works(conn)
+
+
+def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) -> None:
+    login(fresh_server, "creator", "createrole")
+    with fresh_server.empty("owner creator") as url, connect(url, user="creator") as conn:
+        report = migrate(conn)
+
+        assert report.without_roles is None
+        assert conn.execute("select nspowner::regrole::text from pg_namespace where nspname = 'redrive'").fetchone() == (
+            "redrive_owner",)  # fmt: skip
+        assert migrate(conn).applied == []
+    with connect(fresh_server.url) as conn:
+        assert conn.execute("select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchone() == (5,)
+
+
+def test_a_user_who_may_not_act_as_the_owner_is_told(fresh_server: Server) -> None:
+    login(fresh_server, "plain", "")
+    with fresh_server.empty() as url, connect(url) as conn:
+        migrate(conn)
+    with fresh_server.empty("owner plain") as url, connect(url, user="plain") as conn:
+        report = migrate(conn)
+
+        assert report.without_roles is not None
+        assert "may not act as redrive_owner" in report.without_roles
+        assert works(conn)
