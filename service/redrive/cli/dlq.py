@@ -1,5 +1,6 @@
 """redrive dlq."""
 
+import math
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from redrive.cli.common import (
     Duration,
     acting_options,
     confirm,
+    counted,
     database,
     database_option,
     emit,
@@ -85,7 +87,8 @@ def _print_one(found: dict[str, Any]) -> None:
     click.echo(f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}")
     click.echo(f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}")
     click.echo(
-        f"{found['attempts']} attempts, {found['deliveries']} deliveries, {found['redrives']} redrives;"
+        f"{counted(found['attempts'], 'attempt')}, {counted(found['deliveries'], 'delivery', 'deliveries')},"
+        f" {counted(found['redrives'], 'redrive')};"
         f" created {printable(found['created_at'])}"
     )
     click.echo(f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}")
@@ -179,7 +182,7 @@ def redrive_dead_letters(
         if acts and planned.matched:
             if yes:
                 why = require_why(why)
-            acts = confirm(f"Redrive {planned.matched} dead letters?", str(planned.matched), yes=yes)
+            acts = confirm(f"Redrive {counted(planned.matched, 'dead letter')}?", str(planned.matched), yes=yes)
             if acts:
                 why = require_why(why or click.prompt("Why"))
                 report = _redrive(settings, conn, planned, chosen, why, rate, max_redrives, locked=not by_id)
@@ -238,7 +241,7 @@ def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
     if not planned.matched:
         click.echo("nothing matched")
         return
-    click.echo(f"{planned.matched} open dead letters in {len(planned.groups)} groups")
+    click.echo(f"{counted(planned.matched, 'open dead letter')} in {counted(len(planned.groups), 'group')}")
     columns = ("count", "group", "kind", "error_class", "message")
     table(columns, ([group[c] for c in columns] for group in planned.groups[:10]), right=("count",))
     click.echo("for example: " + ", ".join(str(row["id"]) for row in planned.sample))
@@ -247,7 +250,7 @@ def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
     if planned.acted:
         click.echo(f"{planned.acted} have side effects on record; see dlq show")
     if rate:
-        click.echo(f"at {rate:g} per second this takes {planned.matched / rate:.0f} s")
+        click.echo(f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s")
 
 
 @dlq.command()
