@@ -19,7 +19,11 @@ NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file 
 
 @click.group(invoke_without_command=True)
 @click.option("--once", is_flag=True, help="Play the whole story unattended, then end.")
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory, and go on with what is there.")  # fmt: skip
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep everything in this directory, and go on with what is there.",
+)
 @click.pass_context
 def demo(ctx: click.Context, once: bool, home: Path | None) -> None:
     """A shop with an incident in it, on this machine: see it break, fix it, redrive.

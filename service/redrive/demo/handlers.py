@@ -1,0 +1,94 @@
+"""The background jobs of a small shop: book each payment once, then mail its receipt. Copy from here.
+
+Run them with: redrive worker --handlers redrive.demo.handlers:jobs
+"""
+
+import os
+import re
+import smtplib
+from datetime import date
+from decimal import Decimal
+from email.message import EmailMessage
+from typing import Annotated
+
+import psycopg
+from pydantic import BaseModel, Field, StringConstraints
+
+from redrive import GiveUp, Handlers, Job, Policy, enqueue
+
+jobs = Handlers()
+
+CURRENCIES = frozenset({"EUR", "GBP", "USD"})
+
+IMPATIENT = Policy(max_attempts=4, backoff=0.5, timeout=10)
+"""Gives up in seconds, so that an outage can be watched. In real life: Policy(max_attempts=12), about half an hour."""
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Currency = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True)]
+Address = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^@\s]+@[^@\s]+$")]
+
+
+class Payment(BaseModel):
+    """A line of the order file. What does not fit goes to the dead letters at once: trying again cannot help."""
+
+    order: Text
+    placed_on: date
+    customer: Text
+    email: str  # judged by the receipt: an address that is none must not keep money out of the books
+    amount: Text
+    currency: Currency
+
+
+class Receipt(BaseModel):
+    """What the customer is told."""
+
+    order: Text
+    to: Address
+    customer: Text
+    amount: Decimal = Field(gt=0)
+    currency: Currency
+
+
+@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10))
+def book(payment: Payment, job: Job) -> None:
+    """Book a payment."""
+    record(payment, read_amount(payment.amount), job)
+
+
+def read_amount(text: str) -> Decimal:
+    """Read 1249.50, 1,249.50, 1249,50 and 1.249,50: the last separator is the decimal one."""
+    found = re.fullmatch(r"(\d{1,3}(?:[.,]?\d{3})*)[.,](\d{2})", text)
+    if found is None:
+        msg = "the amount is written in a way we do not know"
+        raise GiveUp(msg)
+    return Decimal(f"{re.sub('[.,]', '', found[1])}.{found[2]}")
+
+
+def record(payment: Payment, amount: Decimal, job: Job) -> None:
+    """Write the ledger, ask for the receipt and end the job in one transaction: all of it happens, or nothing does."""
+    if payment.currency not in CURRENCIES:
+        msg = f"we have no account in {payment.currency}"
+        raise GiveUp(msg)
+    with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:  # a pool, where there are thousands a second
+        conn.execute(
+            "insert into shop.ledger (order_no, placed_on, customer, amount, currency) values (%s, %s, %s, %s, %s)",
+            (payment.order, payment.placed_on, payment.customer, amount, payment.currency),
+        )
+        receipt = {"order": payment.order, "to": payment.email, "customer": payment.customer,
+                   "amount": str(amount), "currency": payment.currency}  # fmt: skip
+        enqueue(conn, "receipt.deliver", receipt, queue="mail", idempotency_key=f"receipt-{payment.order}")
+        job.complete(conn)
+
+
+@jobs.handle("receipt.deliver", policy=IMPATIENT)
+def deliver(receipt: Receipt, job: Job) -> None:
+    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can drop a second one."""
+    mail = EmailMessage()
+    mail["Message-ID"] = f"<{job.key}@shop.example>"
+    mail["From"] = "receipts@shop.example"
+    mail["To"] = receipt.to
+    mail["Subject"] = f"Your order {receipt.order}"
+    mail.set_content(f"Dear {receipt.customer},\n\nwe received {receipt.amount} {receipt.currency}. Thank you.\n")
+    host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
+    with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
+        server.send_message(mail)

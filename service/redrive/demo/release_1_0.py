@@ -1,0 +1,24 @@
+"""Release 1.0 of the shop's jobs: what the demo starts with. `redrive demo fix decimal-commas` deploys handlers.py."""
+
+import re
+from decimal import Decimal
+
+from redrive import Handlers, Job, Policy
+from redrive.demo import handlers
+
+jobs = Handlers()
+
+
+@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10))
+def book(payment: handlers.Payment, job: Job) -> None:
+    """Book a payment."""
+    handlers.record(payment, read_amount(payment.amount), job)
+
+
+def read_amount(text: str) -> Decimal:
+    """Read 1249.50. The bug: half of Europe writes 1249,50, and then there is no match to take groups from."""
+    whole, cents = re.fullmatch(r"(\d+)\.(\d\d)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    return Decimal(f"{whole}.{cents}")
+
+
+jobs.handle("receipt.deliver", policy=handlers.IMPATIENT)(handlers.deliver)

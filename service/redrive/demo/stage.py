@@ -1,0 +1,280 @@
+"""What a demo runs: Postgres, a mail server and a worker, and the two switches that change them while they run."""
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+from urllib.request import urlopen
+
+from redrive import connect
+from redrive.demo import shop
+from redrive.embedded import EmbeddedPostgres, free_port
+from redrive.errors import RedriveError
+from redrive.migrate import migrate
+from redrive.settings import PREFIX, Settings
+
+RELEASES = {"1.0": "redrive.demo.release_1_0:jobs", "1.1": "redrive.demo.handlers:jobs"}
+TICK = 0.1
+TRIES = 3
+"""Between the moment a free port is found and the one it is used, somebody may take it."""
+
+
+class Stopped(Exception):
+    """Ctrl-C, SIGTERM, or the terminal was closed."""
+
+
+class Stage:
+    """Everything a demo runs. `tend` must be called often: it turns switches and replaces what has died."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.mailbox = home / "mail"
+        self.stopping = threading.Event()
+        self.metrics_port = Settings.model_fields["http_port"].default
+        self.mail_port = free_port()
+        self._password = self._keep_password()
+        self._postgres = EmbeddedPostgres(home, password=self._password)
+        self._conn: shop.Connection | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._actual = {"release": "1.0", "mail": "up"}
+
+    @property
+    def url(self) -> str:
+        """The database."""
+        return self._postgres.url()
+
+    @property
+    def conn(self) -> shop.Connection:
+        """The stage's own connection."""
+        if self._conn is None or self._conn.closed:
+            self._conn = connect.connect(self.url, name="redrive demo")
+        return self._conn
+
+    @property
+    def env_file(self) -> Path:
+        """What a shell reads to type short commands."""
+        return self.home / "env"
+
+    def listen_for_the_end(self) -> None:
+        """From now on Ctrl-C, SIGTERM and a closed terminal end the demo between two steps, never within one."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.stopping.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, stop)
+
+    def pause(self, seconds: float = 0.0) -> None:
+        """Let time pass while the stage is tended.
+
+        Raises:
+            Stopped: it is over.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            if self.stopping.is_set():
+                raise Stopped
+            self.tend()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self.stopping.wait(min(left, TICK))
+
+    def wait(self, what: str, until: Callable[[], Any], seconds: float) -> None:
+        """Wait for something that has to come. Raises RedriveError when it does not."""
+        give_up_at = time.monotonic() + seconds
+        while not until():
+            if time.monotonic() > give_up_at:
+                msg = f"the demo waited {seconds:.0f} s for this, in vain: {what}; see {self.home}/*.log"
+                raise RedriveError(msg)
+            self.pause(TICK)
+
+    # ------------------------------------------------------------------ up and down
+
+    def start_postgres(self) -> None:
+        """Serve an empty database, or the one that was kept, with the schemas in it."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._postgres.start()
+                break
+            except subprocess.CalledProcessError as error:
+                if not left:
+                    log = self._postgres.data / "log"
+                    tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
+                    msg = "Postgres does not start: " + " / ".join(tail or [str(error)])
+                    raise RedriveError(msg) from None
+                self._postgres.port = free_port()
+        self.pause()
+        migrate(self.conn)
+        self.conn.execute(shop.SCHEMA)
+        self.env_file.touch(mode=0o600)
+        self.env_file.write_text(self._env_lines())
+
+    def start(self) -> None:
+        """Start the mail server and the worker."""
+        self.mailbox.mkdir(exist_ok=True, mode=0o700)
+        for name in self._actual:
+            kept = shop.switch(self.conn, name)
+            self._actual[name] = kept[0] if kept else self._actual[name]
+            shop.turned(self.conn, name, self._actual[name])
+        if self._actual["mail"] == "up":
+            self._start_mail()
+        self._start_worker()
+
+    def stop(self) -> None:
+        """Stop everything; what is kept of it is the home's business."""
+        if self._conn is not None:
+            self._conn.close()
+        for name in ("worker", "mail"):
+            self._stop(name)
+        with contextlib.suppress(subprocess.SubprocessError):
+            if self._postgres.is_running():
+                self._postgres.stop("fast")
+
+    # ------------------------------------------------------------------ while it runs
+
+    def turn(self, name: str, wanted: str) -> None:
+        """Turn a switch and wait until it is done."""
+        shop.turn(self.conn, name, wanted)
+        self.tend()
+
+    def tend(self) -> None:
+        """Turn the switches that somebody wants turned, and start again what has died."""
+        if "worker" not in self._processes:
+            return
+        for name in self._actual:
+            found = shop.switch(self.conn, name)
+            if found and found[0] != self._actual[name]:
+                self._turn(name, found[0])
+        if self._processes["worker"].poll() is not None:
+            self._start_worker()  # as Kubernetes would
+
+    def _turn(self, name: str, wanted: str) -> None:
+        self._actual[name] = wanted
+        if name == "release":
+            self._stop("worker")
+            self._start_worker()
+        elif wanted == "up":
+            self._start_mail()
+        else:
+            self._stop("mail")
+        shop.turned(self.conn, name, wanted)
+
+    # ------------------------------------------------------------------ processes
+
+    def _start_worker(self) -> None:
+        for _ in range(TRIES):
+            if not _is_free(self.metrics_port):
+                self.metrics_port = free_port()
+            arguments = [
+                "worker",
+                "--handlers",
+                RELEASES[self._actual["release"]],
+                "--http-port",
+                str(self.metrics_port),
+            ]
+            worker = self._run("worker", "-m", "redrive", *arguments)
+            deadline = time.monotonic() + 30
+            while worker.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1):
+                    return
+                time.sleep(TICK / 2)
+            self._stop("worker")
+        log = (self.home / "worker.log").read_text(errors="replace").splitlines()[-1:]
+        msg = "the worker does not start: " + "".join(log)
+        raise RedriveError(msg)
+
+    def _start_mail(self) -> None:
+        for _ in range(TRIES):
+            mail = self._run(
+                "mail", "-m", "redrive.demo.mail", str(self.mail_port), str(self.mailbox), stdin=subprocess.PIPE
+            )
+            deadline = time.monotonic() + 15
+            while mail.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.mail_port), 1):
+                    return
+                time.sleep(TICK / 2)
+            self._stop("mail")
+            if "worker" not in self._processes:  # later on the worker knows the port
+                self.mail_port = free_port()
+        msg = f"the mail server does not start; see {self.home}/mail.log"
+        raise RedriveError(msg)
+
+    def _run(self, name: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        with (self.home / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                env=self.environment(),
+                start_new_session=True,  # Ctrl-C is for us; we end it in order
+            )
+        self._processes[name] = process
+        (self.home / f"{name}.pid").write_text(str(process.pid))
+        return process
+
+    def _stop(self, name: str) -> None:
+        """End a process: politely, then less so."""
+        process = self._processes.pop(name, None)
+        if process is None:
+            return
+        for ask, seconds in ((process.terminate, 6), (process.terminate, 3), (process.kill, None)):
+            ask()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+                break
+        if process.stdin:
+            process.stdin.close()
+        (self.home / f"{name}.pid").unlink(missing_ok=True)
+
+    def environment(self) -> dict[str, str]:
+        """For what we run: of this user's own settings nothing, or they would play a part in it."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        return own | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "REDRIVE_DATABASE_URL": self.url,
+            "REDRIVE_LOG_FORMAT": "console",
+            "REDRIVE_DRAIN_TIMEOUT": "5",
+            "SHOP_DATABASE_URL": self.url,
+            "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",
+        }
+
+    def _env_lines(self) -> str:
+        return (
+            f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"\n'
+            f"export REDRIVE_DATABASE_URL={shlex.quote(self.url)}\n"
+            "unset REDRIVE_DATABASE_URL_FILE\n"
+            f"export REDRIVE_DEMO_HOME={shlex.quote(str(self.home))}\n"
+        )
+
+    def _keep_password(self) -> str:
+        """One that only this user can read: on loopback everybody of this machine can knock."""
+        file = self.home / "secret"
+        with contextlib.suppress(FileExistsError):
+            handle: IO[str]
+            with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:  # opener
+                handle.write(secrets.token_urlsafe(18))
+        return file.read_text()
+
+
+def _is_free(port: int) -> bool:
+    """Whether a port can be served on all addresses."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,221 @@
+"""What happens in a demo and what it says: an incident, and the commands that get everything back to work.
+
+The commands are made from what is in the database at that moment, so each of them works as it is printed.
+"""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+
+from redrive.demo import shop
+from redrive.demo.stage import TICK, Stage
+from redrive.errors import RedriveError
+from redrive.migrate import latest
+
+BEFORE_OUTAGE = 160
+"""Lines of the order file that arrive while the mail server is up."""
+
+ORDERS_PER_SECOND = 50
+WIDTH = "100"
+ALL_IS_WELL = "All is well: every payment is booked once, every receipt mailed or accounted for, no dead letter open."
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What is to be done, and the commands that do it. `drains`: then wait until no job is left."""
+
+    title: str
+    commands: list[str]
+    drains: bool = False
+
+
+# ---------------------------------------------------------------------- the incident
+
+
+def begin(stage: Stage) -> None:
+    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the dead letters."""
+    click.echo("A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,")
+    click.echo(f"with all they need in {stage.home}, and leave nothing behind.\n")
+    began = time.monotonic()
+    with _busy("starting Postgres"):
+        stage.start_postgres()
+    _say(began, f"Postgres 18 serves, with schema version {latest()}")
+    with _busy("starting the worker"):
+        stage.start()
+    _say(began, f"mail server and worker are up; http://127.0.0.1:{stage.metrics_port}/metrics")
+    if shop.is_placed(stage.conn):
+        _say(began, "the orders of the demo that was kept here are in the database already")
+        return
+    _arrive(stage, began)
+
+
+def _arrive(stage: Stage, began: float) -> None:
+    lines = shop.orders()
+    with _busy(f"{len(lines)} orders arrive"):
+        created = _place(stage, lines[:BEFORE_OUTAGE])
+        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), 60)
+    _say(began, f"{BEFORE_OUTAGE} orders came in a CSV file and became jobs; release 1.0 of the handlers has run them")
+    stage.turn("mail", "down")
+    _say(began, "the mail server went down")
+    with _busy("more orders arrive; receipts are tried again and again"):
+        created += _place(stage, lines[BEFORE_OUTAGE:])
+        stage.wait("the receipts give up", lambda: not shop.is_busy(stage.conn), 60)
+    again = len(lines) - created
+    _say(
+        began, f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job"
+    )
+
+
+def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
+    created = 0
+    for line in lines:
+        created += shop.place(stage.conn, line).created
+        stage.pause(1 / ORDERS_PER_SECOND)
+    return created
+
+
+def chapters(stage: Stage) -> list[Chapter]:
+    """What to type, with the ids of this database in it."""
+    crash = shop.dead(stage.conn, "payment.book", "AttributeError")
+    refused = shop.dead(stage.conn, "payment.book", "GiveUp", "ValidationError")
+    nowhere = shop.dead(stage.conn, "receipt.deliver", "ValidationError")
+    return [
+        Chapter(
+            "Look: what is in the queues, what died, and why",
+            ["redrive queue ls", "redrive dlq groups", *(f"redrive dlq show {job}" for job in crash[:1])],
+        ),
+        Chapter(
+            "The mail server comes back, and the receipts that gave up go out, 20 a second",
+            ["redrive demo mail up",
+             _redrive("receipt.deliver", "transient", "the mail server is back")],
+            drains=True,
+        ),
+        Chapter(
+            "Release 1.0 cannot read 1249,50; release 1.1 can",
+            ["redrive demo fix decimal-commas",
+             _redrive("payment.book", "bug", "release 1.1 reads decimal commas")],
+            drains=True,
+        ),
+        Chapter(
+            "Nothing can mend the rest: no mail address; a 30th of February, and gold",
+            [f"redrive dlq dismiss {_ids(jobs)} --why '{why}'"
+             for jobs, why in ((nowhere, "sent by post"), (refused, "withdrawn by the shop")) if jobs],
+        ),
+        Chapter("Is everything right? No dead letter is open, and the ledger agrees with the bank",
+                ["redrive queue ls", "redrive demo ledger"]),
+    ]  # fmt: skip
+
+
+def _redrive(kind: str, category: str, why: str) -> str:
+    return f"redrive dlq redrive --kind {kind} --category {category} --rate 20 --why '{why}' --yes"
+
+
+def _ids(jobs: list[int]) -> str:
+    return " ".join(map(str, jobs))
+
+
+# ---------------------------------------------------------------------- typed by somebody
+
+
+def tell(stage: Stage) -> None:
+    """Say what to type."""
+    causes, dead = shop.causes(stage.conn)
+    click.secho(f"\n{dead} jobs are dead letters now, for {causes} causes. In another terminal:\n", bold=True)
+    _show(f"source {shlex.quote(str(stage.env_file))}")
+    for chapter in chapters(stage):
+        click.secho(f"\n  # {chapter.title}", dim=True)
+        for command in chapter.commands:
+            _show(command)
+    click.echo(
+        "\nWithout --yes a redrive shows what it would do, and asks. Every command has --help, most have --json."
+    )
+    click.echo(f"Metrics are on http://127.0.0.1:{stage.metrics_port}/metrics, mails in {stage.mailbox}.")
+    click.echo("Ctrl-C ends the demo.\n")
+
+
+def stay(stage: Stage) -> None:
+    """Stay up until the end, and say so when all is well."""
+    was_well = False
+    with _busy("") as show:
+        while True:
+            accounts = list(shop.accounts(stage.conn))
+            booked, expected = sum(a.booked for a in accounts), sum(a.expected for a in accounts)
+            _, dead = shop.causes(stage.conn)
+            show(f"{booked} of {expected} payments booked, {mailed(stage)} receipts mailed, {dead} dead letters open")
+            is_well = dead == 0 and all(account.agrees for account in accounts) and not shop.is_busy(stage.conn)
+            if is_well and not was_well:
+                click.secho(ALL_IS_WELL, fg="green")
+            was_well = is_well
+            stage.pause(1.0)
+
+
+def mailed(stage: Stage) -> int:
+    """Receipts that the mail server has taken."""
+    return len(list(stage.mailbox.glob("*.eml")))
+
+
+# ---------------------------------------------------------------------- played by itself
+
+
+def play(stage: Stage) -> None:
+    """Type it all ourselves. Raises RedriveError when not everything is right in the end."""
+    causes, dead = shop.causes(stage.conn)
+    click.secho(f"\n{dead} jobs are dead letters now, for {causes} causes.", bold=True)
+    for chapter in chapters(stage):
+        click.secho(f"\n# {chapter.title}", bold=True)
+        for command in chapter.commands:
+            click.secho(f"$ {command}", fg="cyan")
+            _type(stage, command)
+        if chapter.drains:
+            stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), 60)
+    wrong = [account.currency for account in shop.accounts(stage.conn) if not account.agrees]
+    _, dead = shop.causes(stage.conn)
+    if wrong or dead:
+        msg = f"the demo did not end well: {dead} dead letters are open, wrong accounts: {', '.join(wrong) or 'none'}"
+        raise RedriveError(msg)
+    click.secho(f"\n{ALL_IS_WELL}", fg="green")
+
+
+def _type(stage: Stage, command: str) -> None:
+    """Run a command as a shell would, while the stage is tended: the command may wait for it."""
+    sys.stdout.flush()
+    environment = {"COLUMNS": WIDTH} | stage.environment() | {"REDRIVE_DEMO_HOME": str(stage.home)}
+    process = subprocess.Popen(shlex.split(command), stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    try:
+        while process.poll() is None:
+            stage.pause(TICK)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        msg = f"exit code {process.returncode} from: {command}"
+        raise RedriveError(msg)
+
+
+# ---------------------------------------------------------------------- how it looks
+
+
+def _say(began: float, text: str) -> None:
+    click.echo(click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}")
+
+
+def _show(command: str) -> None:
+    click.secho(f"  {command}", fg="cyan")
+
+
+@contextmanager
+def _busy(text: str) -> Iterator[Callable[[str], None]]:
+    """Something that moves while we wait, where somebody watches."""
+    if not sys.stdout.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 # only where people look
+
+    with Console().status(text) as status:
+        yield status.update
