@@ -1,0 +1,51 @@
+"""A timeout is hard: whatever a handler does with its time, its slot comes back and the heart goes on beating."""
+
+import pytest
+
+from redrive import enqueue
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+HANGING = ["hang.async", "hang.async-deaf", "hang.async-blocking", "hang.sync", "hang.sync-deaf", "hang.c"]
+
+
+def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(database: Database, workers: Workers):
+    hanging = {kind: enqueue(database.conn, kind) for kind in HANGING}
+    worker = workers("--slots", "8")
+    wait_for(lambda: len(look.reasons(database)) == len(HANGING), 40)
+    after = enqueue(database.conn, "work.sync")
+    wait_for(lambda: workers.starts(after))
+
+    assert {kind: look.dead(database, job)[:3] for kind, job in hanging.items()} == dict.fromkeys(
+        HANGING, ("attempts_exhausted", "lost", "DeadlineExceeded")
+    )
+    # Each started once: a runner killed for one that hangs gives the others back.
+    assert [look.dead(database, job).attempts for job in hanging.values()] == [1] * len(HANGING)
+    assert worker.process.poll() is None
+
+
+def test_neighbours_of_a_hanging_job_are_not_charged_for_it(database: Database, workers: Workers):
+    innocent = [enqueue(database.conn, "work.sync", {"seconds": 2}, max_attempts=1) for _ in range(3)]
+    enqueue(database.conn, "hang.c")
+    workers("--slots", "4")
+
+    wait_for(lambda: look.live(database) == 0)
+
+    assert list(look.reasons(database).values()) == ["attempts_exhausted"]
+    assert all(any(e.phase == "end" for e in workers.ledger() if e.job == job) for job in innocent) or set(
+        look.reasons(database)
+    ) & set(innocent)
+
+
+@pytest.mark.slow
+def test_a_handler_that_holds_the_interpreter_does_not_silence_the_heart(database: Database, workers: Workers):
+    job = enqueue(database.conn, "hang.gil", {"seconds": 6})
+    for _ in range(2):
+        workers(redrive_heartbeat_ttl=2)
+
+    wait_for(lambda: look.live(database) == 0, 30)
+
+    assert len(workers.starts(job)) == 1
+    assert look.letters(database) == {}
+    assert look.counted(database) == {"enqueued": 1, "claimed": 1, "completed": 1}

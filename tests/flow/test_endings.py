@@ -1,0 +1,187 @@
+"""How an attempt can end: with a real worker in processes of its own, and a real Postgres."""
+
+import json
+
+import pytest
+
+from redrive import enqueue
+from tests.flow import look
+from tests.flow.handlers import SIGNALS
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+
+@pytest.mark.parametrize("kind", ["work.sync", "work.async", "work.returns-coroutine"])
+def test_a_job_runs_once_and_leaves_nothing_behind(database: Database, workers: Workers, kind: str):
+    job = enqueue(database.conn, kind, {"n": 1})
+
+    workers.run()
+
+    assert [e.phase for e in workers.ledger() if e.job == job] == ["start", "end"]
+    assert look.live(database) == 0
+    assert look.reasons(database) == {}
+    assert look.counted(database) == {"enqueued": 1, "claimed": 1, "completed": 1}
+
+
+def test_a_handler_is_told_everything_about_its_job(database: Database, workers: Workers):
+    keyed = enqueue(
+        database.conn, "work.report", {"ü": [1, None]}, idempotency_key="k-1", tenant="acme", headers={"traceparent": "00-1"},
+        queue="mail",
+    )  # fmt: skip
+    plain = enqueue(database.conn, "work.report")
+
+    workers.run()
+    told = {job: json.loads((workers.home / f"report-{job}").read_text()) for job in (keyed, plain)}
+
+    assert 290 < told[keyed].pop("left") <= 300
+    assert told[keyed] == {
+        "id": keyed, "kind": "work.report", "queue": "mail", "attempt": 1, "deliveries": 1, "key": "k-1", "redrives": 0,
+        "tenant": "acme", "headers": {"traceparent": "00-1"}, "payload": {"ü": [1, None]},
+    }  # fmt: skip
+    assert (told[plain]["key"], told[plain]["queue"], told[plain]["tenant"]) == (str(plain), "default", None)
+
+
+def test_a_failing_job_is_tried_again_until_it_succeeds_and_its_failures_go_with_it(database, workers):
+    job = enqueue(database.conn, "fail.until", {"attempt": 4})
+
+    workers.run()
+
+    assert [e.attempt for e in workers.starts(job)] == [1, 2, 3, 4]
+    assert [e.delivery for e in workers.starts(job)] == [1, 2, 3, 4]
+    assert look.failures(database, job) == []
+    assert look.counted(database) == {"enqueued": 1, "claimed": 4, "retried": 3, "completed": 1}
+
+
+def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(database, workers):
+    job = enqueue(database.conn, "fail.always", {"n": 7}, tenant="acme", headers={"traceparent": "00-2"})
+
+    workers.run(redrive_version="1.4.2")
+    stack, causes, version = database.row(
+        "select detail -> 'stack', detail -> 'causes', detail ->> 'version' from redrive.failures where job = %s limit 1", job
+    )
+
+    assert look.dead(database, job) == look.Dead(
+        "attempts_exhausted", "transient", "ConnectionError", "attempt 3 of {'n': 7}", 3, 3, 0
+    )
+    assert [f[:3] for f in look.failures(database, job)] == [(n, n, "ConnectionError") for n in (1, 2, 3)]
+    assert [frame["function"] for frame in stack] == ["fail_always"]
+    assert [cause["error_class"] for cause in causes] == ["KeyError"]
+    assert version == "1.4.2"
+    assert database.row("select payload, tenant, headers, state from redrive.dead_letters where id = %s", job) == (
+        {"n": 7}, "acme", {"traceparent": "00-2"}, "open",
+    )  # fmt: skip
+    assert look.live(database) == 0
+
+
+def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(database, workers):
+    bug = enqueue(database.conn, "fail.bug", {"n": 1})
+    alike = enqueue(database.conn, "fail.alike")
+
+    workers.run()
+
+    assert look.dead(database, bug)[:3] == ("not_retryable", "bug", "AttributeError")
+    assert look.dead(database, alike)[:5] == ("same_failure", "other", "RuntimeError", f"order {alike * 7919} is in an odd state", 3)
+
+
+def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: Workers):
+    ids = {name: enqueue(database.conn, "signal", {"signal": name}) for name in SIGNALS}
+    far = {"retry-huge", "retry-longest", "retry-infinite", "snooze-huge", "snooze-last", "snooze-past-last"}
+    worker = workers()
+
+    def all_settled() -> bool:
+        held = database.value("select count(*) from redrive.jobs where worker is not null")
+        return held == 0 and look.live(database) == len(far)
+
+    wait_for(all_settled, what="some signal was never settled: " + repr(
+        database.rows("select payload ->> 'signal', deliveries from redrive.jobs")))  # fmt: skip
+    runs = {name: [(e.delivery, e.attempt) for e in workers.starts(job)] for name, job in ids.items()}
+    waiting = {look.row(database, ids[name])["run_at"][:4] >= "2027" for name in far}
+
+    assert worker.process.poll() is None
+    assert {name: runs[name] for name in SIGNALS if name.startswith("retry") and name not in far} == {
+        name: [(1, 1), (2, 2)] for name in SIGNALS if name.startswith("retry") and name not in far
+    }
+    assert {name: runs[name] for name in ("snooze", "snooze-instant", "snooze-past", "snooze-nan")} == dict.fromkeys(
+        ("snooze", "snooze-instant", "snooze-past", "snooze-nan"), [(1, 1), (2, 1)]
+    )
+    assert waiting == {True}
+    assert runs["snooze-naive"] == [(1, 1), (2, 2)]
+    assert look.dead(database, ids["give-up"])[:5] == ("gave_up", "other", "GiveUp", "the customer is gone", 1)
+    assert look.reasons(database) == {ids["give-up"]: "gave_up"}
+    assert look.counted(database)["cancelled"] == 1
+    assert look.failures(database, ids["cancel"]) == []
+
+
+def test_a_handler_that_only_asks_to_retry_dies_of_its_attempts_and_not_of_its_snoozes(database, workers):
+    retries = enqueue(database.conn, "signal", {"signal": "retry-zero", "always": True})
+    snoozes = enqueue(database.conn, "signal", {"signal": "snooze", "always": True})
+
+    workers()
+    wait_for(lambda: look.dead(database, retries) and len(workers.starts(snoozes)) > 5)
+
+    assert look.dead(database, retries)[:5] == ("attempts_exhausted", "other", "Retry", "asked for by the handler", 3)
+    assert {e.attempt for e in workers.starts(snoozes)} == {1}
+
+
+def test_a_payload_that_does_not_fit_is_dead_lettered_at_once_and_its_values_are_not_recorded(database, workers):
+    wrong = enqueue(database.conn, "work.typed", {"number": "SECRET-17", "card": 4111})
+    right = enqueue(database.conn, "work.typed", {"number": 17, "card": "4111"})
+
+    workers.run()
+    letter = look.dead(database, wrong)
+
+    assert letter[:3] == ("invalid_payload", "invalid", "pydantic_core._pydantic_core.ValidationError")
+    assert "number: Input should be a valid integer" in letter.message
+    assert "SECRET" not in str(database.rows("select * from redrive.failures"))
+    assert "4111" not in str(database.rows("select * from redrive.failures"))
+    assert len(workers.starts(right)) == 1
+    assert workers.starts(wrong) == []
+
+
+def test_a_job_past_its_window_is_not_started(database: Database, workers: Workers):
+    late = enqueue(database.conn, "work.sync", expires_in=0.001)
+    unknown = enqueue(database.conn, "nobody.knows", expires_in=0.001)
+    early = enqueue(database.conn, "work.sync", expires_in=60)
+    database.conn.execute("select pg_sleep(0.01)")
+
+    workers()
+    wait_for(lambda: look.live(database) == 0)
+
+    assert look.reasons(database) == {late: "expired", unknown: "expired"}
+    assert (workers.starts(late), len(workers.starts(early))) == ([], 1)
+    assert look.dead(database, late).attempts == 0
+
+
+def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(database: Database, workers: Workers):
+    unknown = enqueue(database.conn, "nobody.knows", max_attempts=1)
+    known = enqueue(database.conn, "work.sync")
+
+    workers.run()
+    row = look.row(database, unknown)
+
+    assert (row["attempt"], row["deliveries"], row["worker"]) == (0, 1, None)
+    assert database.value("select run_at > now() + interval '3 s' from redrive.jobs where id = %s", unknown)
+    assert len(workers.starts(known)) == 1
+    assert look.reasons(database) == {}
+
+
+def test_max_attempts_of_the_job_goes_before_the_policy(database: Database, workers: Workers):
+    fewer = enqueue(database.conn, "fail.always", max_attempts=1)
+    more = enqueue(database.conn, "fail.always", max_attempts=5)
+
+    workers.run()
+
+    assert [look.dead(database, job).attempts for job in (fewer, more)] == [1, 5]
+
+
+def test_a_redriven_job_starts_again_at_its_first_attempt_and_resolves_its_dead_letter(database, workers):
+    from tests.factories import redrive
+
+    job = enqueue(database.conn, "fail.until", {"attempt": 2}, max_attempts=1)
+    workers.run()
+    database.conn.execute("update redrive.dead_letters set payload = '{\"attempt\": 1}'")
+    redrive(database.conn, [job])
+    workers.run()
+
+    assert [(e.delivery, e.attempt) for e in workers.starts(job)] == [(1, 1), (2, 1)]
+    assert database.row("select state, outcome from redrive.dead_letters") == ("resolved", "succeeded")

@@ -1,0 +1,103 @@
+"""Ways out of a handler: each is recorded as that job's own failure, and the worker survives all of them."""
+
+import pytest
+
+from redrive import enqueue
+from tests.flow import look
+from tests.flow.handlers import EXITS, KILLERS, SURVIVED
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+RAISING = sorted(EXITS.keys() - KILLERS - SURVIVED)
+
+
+@pytest.mark.parametrize("kind", ["exit.sync", "exit.async"])
+def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(database: Database, workers: Workers, kind: str):
+    ids = {way: enqueue(database.conn, kind, {"way": way}) for way in RAISING}
+    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
+
+    worker = workers()
+    wait_for(lambda: look.live(database) == 0)
+    classes = {way: look.dead(database, job).error_class for way, job in ids.items()}
+
+    assert worker.metric("redrive_runner_deaths_total") == 0
+    assert set(look.reasons(database)) == set(ids.values())
+    assert {way: classes[way] for way in ("sys-exit", "keyboard-interrupt", "cancelled", "generator-exit", "memory")} == {
+        "sys-exit": "SystemExit", "keyboard-interrupt": "KeyboardInterrupt", "generator-exit": "GeneratorExit",
+        "cancelled": "asyncio.exceptions.CancelledError", "memory": "MemoryError",
+    }  # fmt: skip
+    assert [len(workers.starts(job)) for job in innocent] == [1] * 20
+
+
+@pytest.mark.parametrize("kind", ["exit.sync", "exit.async"])
+def test_what_a_handler_does_to_its_process_harms_no_other_job(database: Database, workers: Workers, kind: str):
+    for way in sorted(SURVIVED):
+        enqueue(database.conn, kind, {"way": way})
+    worker = workers()
+    wait_for(lambda: look.live(database) == 0)
+    after = [enqueue(database.conn, "work.sync") for _ in range(4)]
+    wait_for(lambda: look.live(database) == 0)
+
+    assert look.letters(database) == {}
+    assert [len(workers.starts(job)) for job in after] == [1] * 4
+    assert worker.process.poll() is None
+
+
+def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(database: Database, workers: Workers):
+    ids = {way: enqueue(database.conn, "exit.sync", {"way": way}, max_attempts=1) for way in sorted(KILLERS)}
+    worker = workers("--slots", "1")
+    wait_for(lambda: len(look.reasons(database)) == len(ids), 40)
+
+    assert {way: look.dead(database, job)[:3] for way, job in ids.items()} == dict.fromkeys(
+        ids, ("attempts_exhausted", "lost", "RunnerLost")
+    )
+    assert [len(workers.starts(job)) for job in ids.values()] == [1] * len(ids)
+    assert worker.process.poll() is None
+    assert "signal SIGSEGV" in look.dead(database, ids["segfault"]).message
+
+
+def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_all_complete(database, workers):
+    poison = [enqueue(database.conn, "exit.poison") for _ in range(3)]
+    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(150)]
+    workers("--slots", "8", "--runners", "2")
+    wait_for(lambda: look.live(database) == 0, 60)
+
+    assert look.reasons(database) == dict.fromkeys(poison, "killed_worker")
+    assert [look.dead(database, job)[4:] for job in poison] == [(look.dead(database, job).attempts, 3, 3) for job in poison]
+    assert [[e.delivery for e in workers.starts(job)] for job in poison] == [[1, 2, 3]] * 3
+    assert all(any(e.phase == "end" for e in workers.ledger() if e.job == job) for job in innocent)
+
+
+def test_a_handler_that_cancels_its_own_task_harms_no_other_job(database: Database, workers: Workers):
+    odd = enqueue(database.conn, "exit.cancels-itself")
+    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.3}, max_attempts=1) for _ in range(3)]
+    worker = workers()
+    wait_for(lambda: look.live(database) == 0)
+
+    assert look.letters(database) == {}
+    assert [len(workers.starts(job)) for job in (odd, *innocent)] == [1] * 4
+    assert worker.metric("redrive_runner_deaths_total") == 0
+
+
+def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(database: Database, workers: Workers):
+    enqueue(database.conn, "exit.leaks-tasks")
+    worker = workers()
+    wait_for(lambda: look.live(database) == 0)
+    status, took = worker.stop()
+
+    assert (status, took < 5) == (0, True)
+
+
+def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(database, workers):
+    enqueue(database.conn, "exit.orphan")
+    worker = workers().wait_ready()
+    wait_for(lambda: look.live(database) == 0)
+    (runner,) = worker.runners
+    import os
+    import signal
+
+    os.kill(runner, signal.SIGKILL)
+    after = enqueue(database.conn, "work.sync")
+    wait_for(lambda: workers.starts(after), 10, what="the job was handed to a dead runner and never came back")
+
+    assert look.letters(database) == {}
