@@ -137,7 +137,8 @@ class Link:
             if trouble(error) is Trouble.LOST:
                 self._failures += 1
                 # Full jitter: a fleet that lost its database together must not come back together.
-                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0**self._failures))
+                # The power is bounded too: 2.0 ** 1024 overflows, and an outage of an hour has that many failures.
+                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0 ** min(self._failures, 8)))
                 self.close()
             raise
         else:
