@@ -24,6 +24,10 @@ $(STAMP): requirements/dev.txt pyproject.toml .ci/venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+.PHONY: demo
+demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive
+	@$(BIN)/redrive demo $(ARGS)
+
 .PHONY: test
 test: install tools ## run the tests, on a Postgres of their own
 	$(BIN)/pytest $(ARGS)
@@ -48,6 +52,10 @@ contracts: install
 .PHONY: copies
 copies:
 	.ci/sync --check
+
+.PHONY: bench
+bench: install ## measure, beside other queues; ARGS=--quick for a first look
+	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: fmt
 fmt: install ## format, and fix what can be fixed
