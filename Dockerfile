@@ -1,0 +1,50 @@
+# One image for every command: worker, migrate, exporter, enqueue, dlq, purge ...
+#
+#   docker build --tag redrive:0.1.0 .
+#   docker run --rm --env REDRIVE_DATABASE_URL=postgresql://... redrive:0.1.0 queue ls
+#
+# Your handlers, one of:
+#   an image of yours    FROM redrive:0.1.0
+#                        COPY --chown=0:0 billing /app/billing     (REDRIVE_HANDLERS=billing.jobs:jobs)
+#                        Needs packages?  USER 0, RUN pip install --no-cache-dir ..., USER 65532
+#   mounted              docker run --volume ./billing:/app/billing:ro ...; in the chart workers.<name>.handlersConfigMap
+#
+# Valid for BuildKit and for the classic builder. Both stages must have the same Python at the same path, hence one ARG.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python3 -m venv /opt/redrive && python3 -m venv /opt/build
+WORKDIR /src
+# Dependencies first: they change less often than the code, so this layer is mostly cached.
+COPY requirements/runtime.txt requirements/build.txt requirements/
+RUN /opt/redrive/bin/pip install --require-hashes --only-binary=:all: --requirement requirements/runtime.txt \
+    && /opt/build/bin/pip install --require-hashes --only-binary=:all: --requirement requirements/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY sql sql
+COPY service service
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/redrive/bin/pip install --no-deps /wheels/*.whl \
+    && /opt/redrive/bin/redrive --version
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="redrive" \
+      org.opencontainers.image.description="Runs background jobs from Postgres on Kubernetes, and gets the failed ones back to work safely." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY --from=build /opt/redrive /opt/redrive
+# No byte code is written at run time: the root file system may be read-only.
+ENV PATH=/opt/redrive/bin:$PATH PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /app
+# A number, so that Kubernetes can see that it is not root. It has no home and owns nothing.
+USER 65532:65532
+EXPOSE 9808
+STOPSIGNAL SIGTERM
+# No shell and no init in between: redrive is process 1, gets SIGTERM itself and waits for its own runners.
+ENTRYPOINT ["redrive"]
+CMD ["--help"]

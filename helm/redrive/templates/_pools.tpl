@@ -1,0 +1,67 @@
+{{/* Lay the second map over the first, in place. Unlike merge, an empty, zero or false value counts. */}}
+{{- define "redrive.overlay" -}}
+{{- $under := index . 0 -}}
+{{- range $key, $value := index . 1 }}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $under $key)) }}
+{{- include "redrive.overlay" (list (get $under $key) $value) }}
+{{- else }}
+{{- $_ := set $under $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A pool with all its properties, as YAML: the defaults, what values say of it, and what follows from both. (list root name) */}}
+{{- define "redrive.pool" -}}
+{{- $root := index . 0 -}}{{- $name := index . 1 -}}
+{{- $pool := deepCopy $root.Values.workerDefaults -}}
+{{- include "redrive.overlay" (list $pool (index $root.Values.workers $name)) -}}
+{{- $scales := ne $pool.autoscaling.type "none" -}}
+{{- $grace := add (int $pool.drainTimeoutSeconds) 10 -}}
+{{- $asked := $pool.terminationGracePeriodSeconds -}}
+{{- if not (kindIs "invalid" $asked) -}}
+{{- if lt (int $asked) (int $grace) -}}
+{{- fail (printf "workers.%s.terminationGracePeriodSeconds is %d; it must be at least drainTimeoutSeconds + 10 = %d, or jobs would be killed while they drain" $name (int $asked) (int $grace)) -}}
+{{- end -}}
+{{- $grace = int $asked -}}
+{{- end -}}
+{{- $_ := set $pool "terminationGracePeriodSeconds" $grace -}}
+{{- $_ := set $pool "scales" $scales -}}
+{{- $_ := set $pool "most" (ternary $pool.autoscaling.maxReplicas $pool.replicas $scales | int) -}}
+{{- $_ := set $pool "jobsPerPod" ($pool.autoscaling.jobsPerPod | default (mul (int $pool.slots) (int $pool.runners)) | int) -}}
+{{- $_ := set $pool "fullname" (printf "%s-worker-%s" (include "redrive.name" $root) $name) -}}
+{{- toYaml $pool -}}
+{{- end }}
+
+{{/* How KEDA asks Prometheus. A paused queue needs no pods. (list root pool) */}}
+{{- define "redrive.load.promql" -}}
+{{- $selector := printf "namespace=%q,job=\"redrive\"%s" (index . 0).Release.Namespace (include "redrive.load.queues" (index . 1).queues) -}}
+sum(max by (queue, state) (redrive_queue_depth{ {{- $selector }},state=~"ready|running"}) unless on (queue) max by (queue) (redrive_queue_paused{ {{- $selector }}}) == 1) or vector(0)
+{{- end }}
+
+{{- define "redrive.wait.promql" -}}
+max(redrive_queue_oldest_ready_age_seconds{namespace={{ (index . 0).Release.Namespace | quote }},job="redrive"{{ include "redrive.load.queues" (index . 1).queues }}})
+{{- end }}
+
+{{/* A dot in a name of a queue is a dot, not any character. */}}
+{{- define "redrive.load.queues" -}}
+{{- with . }},queue=~"{{ join "|" . | replace "." "[.]" }}"{{ end -}}
+{{- end }}
+
+{{- define "redrive.load.sql" -}}
+select coalesce(sum(ready + running), 0)::float8 from redrive.depths_v1() where not paused
+{{- with .queues }} and queue in ('{{ join "', '" . }}'){{ end -}}
+{{- end }}
+
+{{/* Up at once, down slowly. */}}
+{{- define "redrive.scaling.behavior" -}}
+scaleUp:
+  stabilizationWindowSeconds: 0
+  selectPolicy: Max
+  policies:
+    - {type: Percent, value: 100, periodSeconds: 15}
+    - {type: Pods, value: 4, periodSeconds: 15}
+scaleDown:
+  stabilizationWindowSeconds: {{ .scaleDownSeconds }}
+  policies:
+    - {type: Percent, value: 25, periodSeconds: 60}
+{{- end }}
