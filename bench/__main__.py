@@ -1,0 +1,154 @@
+"""python -m bench: run the benchmark, or a part of it.
+
+python -m bench                                        everything, medians of three
+python -m bench --quick --only drain,latency --systems redrive,graphile,pgbench
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bench import scenarios
+from bench.install import Peers
+from bench.report import Report
+from bench.scenarios import Figures, Lab
+from bench.server import running
+from bench.session import SystemFailed
+from bench.systems import PGBENCH, REDRIVE, System, chosen
+
+QUICK = 0.2
+HANDLERS = {  # what 256 slots do with a job, its payload, and how many of them
+    "waits 1 ms": ("wait:1", 0, 60_000),
+    "waits 50 ms": ("wait:50", 0, 40_000),
+    "computes 1 ms": ("spin:1", 0, 5_000),
+    "payload 1 kB": ("", 1_000, 100_000),
+    "payload 64 kB": ("", 64_000, 4_000),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of one table."""
+
+    scenario: str
+    system: str
+    run: Callable[[], Figures]
+
+
+Measure = Callable[[Lab, System], Figures]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: a scenario, and which systems are in it."""
+
+    group: str
+    title: str
+    measure: Measure
+    only_ours: bool = False
+    clients: int = 0
+    """Of pgbench beside it; 0 = none."""
+
+
+def _tables(*, full: bool) -> Iterator[Table]:
+    """All there are, in the order of the report."""
+    for n in (1, 2, 4):
+        yield Table(f"drain{n}", f"drain, {n} worker{'s' * (n > 1)}", partial(scenarios.drain, workers=n), clients=n)
+    yield Table("idle", "idle worker", scenarios.idle, only_ours=True)
+    yield Table("latency", "latency, idle", scenarios.latency)
+    yield Table("enqueue", "enqueue", scenarios.enqueue)
+    yield Table("mixed", "mixed, 1 producer and 1 worker", scenarios.mixed)
+    for part in (0.5, 0.9):
+        yield Table("load", f"latency, at {part:.0%} of its mixed speed", partial(_at_load, part=part))
+    for name, (work, payload, jobs) in HANDLERS.items():
+        measure = partial(scenarios.drain, use="slots", work=work, payload=payload, full=jobs)
+        yield Table("handlers", f"256 slots, {name}", measure)
+    for held in (False, True):
+        title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"
+        yield Table("snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held))
+    yield Table("backlog", "a million waiting", scenarios.backlog)
+    depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
+    yield Table("claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True)
+    yield Table("dlq", "dead letters, then all redriven", scenarios.dead_letters, only_ours=True)
+
+
+def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
+    """The rows of a table."""
+    for system in systems:
+        if not table.only_ours or system is REDRIVE:
+            yield Case(table.title, system.name, partial(table.measure, lab, system))
+    for name in pgbench if table.clients else []:
+        script = "fused.sql" if name.endswith("fused") else "loop.sql"
+        yield Case(table.title, name, partial(scenarios.pgbench, lab, script, clients=table.clients))
+
+
+_mixed_speed: dict[str, float] = {}
+
+
+def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
+    """Latency at a part of the speed that producer and worker reach together, measured first."""
+    if system.name not in _mixed_speed:
+        _mixed_speed[system.name] = scenarios.mixed(lab, system, full=10)["jobs_per_second"]
+    return scenarios.loaded(lab, system, rate=_mixed_speed[system.name] * part)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Redrive and its peers on one Postgres.")
+    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), idle, latency, enqueue, mixed, load, handlers,"
+                                       " snapshot, backlog, claim, dlq")  # fmt: skip
+    parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the length")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3)")
+    parser.add_argument(
+        "--peers", type=Path, help="where peers are installed and stay; by default they go with the run"
+    )
+    parser.add_argument("--name", default="latest", help="of the files in bench/results")
+    return parser.parse_args()
+
+
+def _run(case: Case, report: Report) -> None:
+    began = time.monotonic()
+    try:
+        figures = case.run()
+    except SystemFailed as error:
+        report.failed[f"{case.system}, {case.scenario}"] = str(error)
+        print(f"FAILED {case.scenario}: {error}", file=sys.stderr, flush=True)
+        return
+    report.add(case.scenario, case.system, figures)
+    shown = " ".join(f"{name}={value:.5g}" for name, value in figures.items())
+    print(f"{case.scenario} | {case.system} | {shown} | {time.monotonic() - began:.0f} s", flush=True)
+
+
+def main() -> int:
+    """Run what was asked for. Returns the exit status."""
+    asked = _arguments()
+    only = tuple(asked.only.split(",")) if asked.only else None
+    names = asked.systems.split(",") if asked.systems else None
+    report = Report(QUICK if asked.quick else 1.0)
+    with (
+        tempfile.TemporaryDirectory(prefix="redrive-bench-peers-", ignore_cleanup_errors=True) as scratch,
+        running() as server,
+    ):
+        peers = Peers(asked.peers or Path(scratch))
+        systems = peers.install(chosen(names))
+        report.versions, report.missing = peers.versions, peers.missing
+        pgbench = list(PGBENCH) if names is None or any(name.startswith("pgbench") for name in names) else []
+        lab = Lab(server, peers, report.size)
+        for table in _tables(full=not asked.quick):
+            if only is not None and not table.group.startswith(only):
+                continue
+            for _ in range(asked.repeat):
+                for case in _cases(table, lab, systems, pgbench):
+                    _run(case, report)
+            report.save(asked.name)
+    print(report.save(asked.name).read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,379 @@
+"""What is measured. Each function does one run of one system and returns figures; __main__ interleaves and repeats.
+
+How a drain is timed, for everybody alike: from the moment the first handler begins to the moment the system's own
+tables say that no job is left unsettled. A handler that has run is not yet done.
+"""
+
+import contextlib
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import usage
+from bench.install import Peers
+from bench.server import Connection, Server
+from bench.session import Session, SystemFailed, session
+from bench.systems import System
+from redrive.connect import connect
+from redrive.dead_letters import Filter, plan, redrive
+from redrive.worker import store
+
+Figures = dict[str, float]
+
+QUIET_SECONDS = 30.0
+SLICES = 6
+PGBENCH_BATCH = 500
+SQL = Path(__file__).parent / "pgbench"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where runs happen, and how long they are: `size` 1.0 is the full length."""
+
+    server: Server
+    peers: Peers
+    size: float
+
+    def jobs(self, system: System, full: int) -> int:
+        """How many jobs this system gets."""
+        return max(1000, round(full * system.pace * self.size))
+
+    def seconds(self, full: float) -> float:
+        """How long a timed run takes."""
+        return max(5.0, full * self.size)
+
+    def session(self, system: System) -> contextlib.AbstractContextManager[Session]:
+        """The system on a fresh database."""
+        return session(self.server, self.peers, system)
+
+
+# ---------------------------------------------------------------------- drain
+
+
+def drain(  # noqa: PLR0913 # what can differ between drains
+    lab: Lab,
+    system: System,
+    *,
+    workers: int = 1,
+    full: int = 300_000,
+    use: str = "drain",
+    work: str = "",
+    payload: int = 0,
+) -> Figures:
+    """Jobs wait; workers start; until none is left."""
+    jobs = lab.jobs(system, full)
+    with lab.session(system) as at:
+        at.run("enqueue", "bulk", jobs, payload=payload)
+        lab.server.settle_down(at.database)
+        written = lab.server.written(at.monitor)
+        at.start_workers(workers, system.config(use) | {"work": work})
+        begun, cpu = at.wait_for("first", 60)["t"], at.cpu()
+        _wait_until_handled(at, jobs)
+        _wait_until_settled(at)
+        seconds, cpu = time.time() - begun, at.cpu() - cpu
+        written = lab.server.written(at.monitor) - written
+        return {
+            "jobs_per_second": jobs / seconds,
+            "jobs": jobs,
+            "database_us": cpu.database / jobs * 1e6,
+            "worker_us": cpu.workers / jobs * 1e6,
+            "runner_us": cpu.runners / jobs * 1e6,
+            "wal_bytes": written.wal / jobs,
+            "full_page_images": written.images / jobs,
+            "commits": written.commits / jobs,
+            "dead_tuples": lab.server.dead_tuples(at.monitor),
+        }
+
+
+def _wait_until_handled(at: Session, jobs: int) -> None:
+    quiet_until = time.monotonic() + QUIET_SECONDS
+    for event in at.events(time.monotonic() + 3600):
+        if event["ev"] == "n":
+            if sum(at.handled.values()) >= jobs:
+                return
+            quiet_until = time.monotonic() + QUIET_SECONDS
+        if time.monotonic() > quiet_until:
+            break
+    raise SystemFailed(f"{at.system.name} stopped at {sum(at.handled.values())} of {jobs} jobs")
+
+
+def _wait_until_settled(at: Session) -> None:
+    give_up = time.monotonic() + QUIET_SECONDS
+    while at.left():
+        if time.monotonic() > give_up:
+            raise SystemFailed(f"{at.system.name} handled all jobs but left {at.left()} unsettled")
+        time.sleep(0.01)
+
+
+def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> Figures:
+    """The same shape in pgbench: claim by UPDATE, DELETE, in batches. No handler, no fence, nothing sent to a client."""
+    database = "bench_pgbench"
+    jobs = max(10_000, round(full * lab.size))
+    lab.server.fresh(database)
+    with lab.server.connect(database) as conn:
+        conn.execute((SQL / "schema.sql").read_bytes())
+        conn.execute(
+            "insert into job (payload) select jsonb_build_object('i', g) from generate_series(1, %s) as g", (jobs,)
+        )
+        lab.server.settle_down(database)
+        written, before = lab.server.written(conn), usage.cpu(lab.server.pid, [])
+        output = subprocess.run(
+            [lab.server.program("pgbench"), "-h", "127.0.0.1", "-p", str(lab.server.port), "-U", "postgres", "-n",
+             "-M", "prepared", "-c", str(clients), "-j", str(clients), "-t", str(jobs // PGBENCH_BATCH // clients),
+             "-D", f"b={PGBENCH_BATCH}", "-D", "ids={}", "-f", str(SQL / script), database],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        cpu = usage.cpu(lab.server.pid, []) - before
+        written = lab.server.written(conn) - written
+        seconds = (jobs // PGBENCH_BATCH // clients * clients) / float(output.partition("tps = ")[2].split()[0])
+        row = conn.execute("select count(*) from job").fetchone()
+        done = jobs - (row[0] if row else 0)
+        return {
+            "jobs_per_second": done / seconds,
+            "jobs": done,
+            "database_us": cpu.database / done * 1e6,
+            "wal_bytes": written.wal / done,
+            "full_page_images": written.images / done,
+            "commits": written.commits / done,
+            "dead_tuples": lab.server.dead_tuples(conn),
+        }
+
+
+# ---------------------------------------------------------------------- enqueue
+
+
+def enqueue(lab: Lab, system: System) -> Figures:
+    """One job per call and commit, then the system's best way to add many."""
+    with lab.session(system) as at:
+        single = at.run("enqueue", "single", max(500, round(2000 * lab.size)))
+    with lab.session(system) as at:
+        before = lab.server.written(at.monitor)
+        bulk = at.run("enqueue", "bulk", lab.jobs(system, 200_000))
+        written = lab.server.written(at.monitor) - before
+    return {
+        "single_per_second": single["n"] / single["secs"],
+        "bulk_per_second": bulk["n"] / bulk["secs"],
+        "bulk_wal_bytes": written.wal / bulk["n"],
+    }
+
+
+# ---------------------------------------------------------------------- latency
+
+
+def latency(lab: Lab, system: System) -> Figures:
+    """From enqueue to the handler's beginning, on an idle system."""
+    probes = max(100, round(300 * lab.size))
+    with lab.session(system) as at:
+        at.start_workers(1, system.config("latency"))
+        at.wait_for("run", 60)
+        time.sleep(4)
+        at.start_producer("probe", probes, 60)
+        return _latencies(at, probes * 0.075 + 10, probes)
+
+
+def loaded(lab: Lab, system: System, *, rate: float) -> Figures:
+    """The same beside a steady stream of `rate` jobs a second."""
+    seconds = lab.seconds(20)
+    with lab.session(system) as at:
+        at.start_workers(1, system.config("steady"))
+        at.wait_for("run", 60)
+        time.sleep(3)
+        at.start_producer("load", seconds, rate)
+        found = _latencies(at, seconds + 5, None, skip=40)
+        return found | {"rate": rate, "handled_per_second": sum(at.handled.values()) / seconds}
+
+
+def _latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
+    began: dict[int, float] = {}
+    enqueued: dict[int, tuple[float, float]] = {}
+    for event in at.events(time.monotonic() + seconds):
+        if event["ev"] == "lat":
+            began.setdefault(event["i"], event["t"])
+        elif event["ev"] == "enq":
+            enqueued[event["i"]] = event["t0"], event["t1"]
+        if wanted is not None and len(began) == len(enqueued) == wanted:
+            break
+    probes = sorted(began.keys() & enqueued.keys())[skip:]
+    if not probes:
+        raise SystemFailed(f"{at.system.name} ran no probe")
+    from_call = sorted((began[i] - enqueued[i][0]) * 1e3 for i in probes)
+    from_return = sorted((began[i] - enqueued[i][1]) * 1e3 for i in probes)
+    return {
+        "p50_ms": _quantile(from_return, 0.50),
+        "p99_ms": _quantile(from_return, 0.99),
+        "call_p50_ms": _quantile(from_call, 0.50),
+        "call_p99_ms": _quantile(from_call, 0.99),
+        "max_ms": from_call[-1],
+        "lost": len(enqueued) - len(began.keys() & enqueued.keys()),
+    }
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[min(len(ordered) - 1, round(q * (len(ordered) - 1)))]
+
+
+# ---------------------------------------------------------------------- over time
+
+
+def mixed(  # noqa: PLR0913 # what can differ
+    lab: Lab, system: System, *, full: float = 20.0, batch: int = 100, held: bool = False, workers: int = 1
+) -> Figures:
+    """A producer that stays a little ahead of one worker; `held`: while somebody keeps a snapshot open."""
+    seconds = lab.seconds(full)
+    with lab.session(system) as at, _snapshot(lab, at, held=held):
+        at.start_workers(workers, system.config("steady"))
+        at.wait_for("run", 60)
+        time.sleep(3)
+        at.start_producer("produce", seconds + 5, batch, 5000)
+        at.wait_for("n", 30)
+        written = lab.server.written(at.monitor)
+        cpu, began = at.cpu(), time.time()
+        series = [(began, float(sum(at.handled.values())))]
+        reports = (event for event in at.events(time.monotonic() + seconds) if event["ev"] == "n")
+        series += ((time.time(), float(sum(at.handled.values()))) for _ in reports)
+        cpu = at.cpu() - cpu
+        written = lab.server.written(at.monitor) - written
+        (t0, n0), (t1, n1) = series[0], series[-1]
+        jobs = max(1.0, n1 - n0)
+        slices = _slices(series, seconds)
+        return {
+            "jobs_per_second": jobs / (t1 - t0),
+            "first_slice": slices[0],
+            "last_slice": slices[-1],
+            "database_us": cpu.database / jobs * 1e6,
+            "worker_us": cpu.workers / jobs * 1e6,
+            "runner_us": cpu.runners / jobs * 1e6,
+            "wal_bytes": written.wal / jobs,
+            "commits": written.commits / jobs,
+            "dead_tuples": lab.server.dead_tuples(at.monitor),
+        }
+
+
+def _slices(series: list[tuple[float, float]], seconds: float) -> list[float]:
+    """Jobs per second in equal parts of the time; for a part in which nothing was reported, 0."""
+    t0, width = series[0][0], seconds / SLICES
+    rates = []
+    for k in range(SLICES):
+        part = [(t, n) for t, n in series if k * width <= t - t0 <= (k + 1) * width]
+        rates.append((part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) if len(part) > 1 else 0.0)
+    return rates
+
+
+@contextlib.contextmanager
+def _snapshot(lab: Lab, at: Session, *, held: bool) -> Iterator[None]:
+    """Somebody's long report: a REPEATABLE READ transaction that has read and stays open."""
+    if not held:
+        yield
+        return
+    with lab.server.connect(at.database) as conn, conn.transaction():
+        conn.execute("set transaction isolation level repeatable read")
+        conn.execute("select count(*) from pg_class")
+        yield
+
+
+def backlog(lab: Lab, system: System) -> Figures:
+    """A worker's speed with a million jobs before it, and the same worker's with few: both while none run out."""
+    figures: Figures = {}
+    for name, jobs in (("deep", lab.jobs(system, 1_000_000)), ("shallow", lab.jobs(system, 100_000))):
+        with lab.session(system) as at:
+            at.run("enqueue", "bulk", jobs)
+            lab.server.settle_down(at.database)
+            at.start_workers(1, system.config("drain"))
+            at.wait_for("n", 120)
+            before, began = sum(at.handled.values()), time.time()
+            for _ in at.events(time.monotonic() + 8):
+                if sum(at.handled.values()) >= jobs * 0.9:
+                    break
+            figures[f"{name}_per_second"] = (sum(at.handled.values()) - before) / (time.time() - began)
+    return figures | {"ratio": figures["deep_per_second"] / figures["shallow_per_second"]}
+
+
+# ---------------------------------------------------------------------- only Redrive
+
+
+def idle(lab: Lab, system: System) -> Figures:
+    """What a worker costs that has nothing to do."""
+    seconds = lab.seconds(20)
+    with lab.session(system) as at:
+        at.start_workers(1, system.config("drain") | {"quiet": True})
+        at.wait_for("run", 60)
+        time.sleep(15)  # polling slows down to once a second
+        before, began = at.cpu(), time.time()
+        time.sleep(seconds)
+        elapsed = time.time() - began
+        spent = at.cpu() - before
+        pids = [pid for worker in at.pids for pid in (worker, *usage.children(worker))]
+        return {
+            "memory_mib": usage.memory(pids) / 2**20,
+            "resident_mib": usage.resident(pids) / 2**20,
+            "core_percent": (spent.workers + spent.runners) / elapsed * 100,
+            "supervisor_percent": spent.workers / elapsed * 100,
+            "runner_percent": spent.runners / elapsed * 100,
+            "database_percent": spent.database / elapsed * 100,
+        }
+
+
+def dead_letters(lab: Lab, system: System) -> Figures:
+    """Every handler fails for good; then all of it is redriven at once."""
+    jobs = lab.jobs(system, 100_000)
+    with lab.session(system) as at:
+        at.run("enqueue", "bulk", jobs)
+        lab.server.settle_down(at.database)
+        at.start_workers(1, system.config("drain") | {"work": "fail"})
+        begun = at.wait_for("first", 60)["t"]
+        cpu = at.cpu()
+        _wait_until_handled(at, jobs)
+        _wait_until_settled(at)
+        seconds, cpu = time.time() - begun, at.cpu() - cpu
+        for process in at.workers:
+            process.terminate()
+        row = at.monitor.execute("select count(*) from redrive.dead_letters").fetchone()
+        if row is None or row[0] != jobs:
+            raise SystemFailed(f"{row} dead letters of {jobs} jobs")
+        began = time.time()
+        with connect(lab.server.url_of(at.database), name="bench") as conn:
+            everything = Filter(kind=["noop"])
+            redriven = redrive(conn, plan(conn, everything), everything, why="benchmark", actor="bench").redriven
+        return {
+            "jobs_per_second": jobs / seconds,
+            "database_us": cpu.database / jobs * 1e6,
+            "worker_us": cpu.workers / jobs * 1e6,
+            "runner_us": cpu.runners / jobs * 1e6,
+            "redriven_per_second": redriven / (time.time() - began),
+        }
+
+
+def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)) -> Figures:
+    """Milliseconds to claim 100 jobs, floor and all, with few and with many waiting."""
+    figures: Figures = {}
+    with lab.session(system) as at, connect(lab.server.url_of(at.database), name="bench") as conn:
+        worker, there = store.register(conn, "bench", ""), 0
+        for depth in depths:
+            conn.execute("set statement_timeout = 0")
+            conn.execute("insert into redrive.jobs (kind) select 'noop' from generate_series(1, %s)", (depth - there,))
+            lab.server.settle_down(at.database)
+            there = depth - _CLAIMS * 100
+            figures[f"claim_ms_{depth}"] = _claim_ms(conn, worker)
+    return figures | {"ratio": figures[f"claim_ms_{depths[-1]}"] / figures[f"claim_ms_{depths[0]}"]}
+
+
+_CLAIMS = 60
+
+
+def _claim_ms(conn: Connection, worker: int) -> float:
+    (lane,) = (lane for lane, _ in store.lanes(conn, None))
+    floor, times = store.EPOCH, []
+    for _ in range(_CLAIMS):
+        began = time.perf_counter()
+        _, _, rows = store.exchange(conn, [], [], store.ClaimRequest(worker, [lane], [floor], 100))
+        times.append((time.perf_counter() - began) * 1e3)
+        floor = max(row[7] for row in rows)
+    return statistics.median(times)
+
+
+def median(runs: list[Figures]) -> Figures:
+    """Figure by figure."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}

@@ -1,0 +1,92 @@
+"""The systems under test: how to get each, how to drive it, and how to see in its database what is not done yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, LiteralString
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class System:
+    """One system.
+
+    `left` counts jobs that have not been settled in the database, cheaply near the end; `pace` is how many jobs it is
+    given where the fast ones get 1.0. Each config is the best setting we found for that use, and is in the report.
+    """
+
+    name: str
+    made_of: Literal["python", "node", "go", "ours"]
+    packages: tuple[str, ...]
+    driver: str
+    left: LiteralString
+    pace: float = 1.0
+    drain: Config | None = None
+    steady: Config | None = None  # mixed and held snapshot
+    latency: Config | None = None
+    slots: Config | None = None  # handlers that wait
+
+    def config(self, use: str) -> dict[str, Any]:
+        """Its setting for a use."""
+        special = {"latency": self.latency, "slots": self.slots, "steady": self.steady}.get(use)
+        return dict(special or self.drain or {})
+
+
+REDRIVE = System(
+    "redrive", "ours", (), "drive_redrive.py", "select exists(select from redrive.jobs)::int", slots={"slots": 256}
+)
+
+PEERS = (
+    System(
+        "graphile-worker", "node", ("graphile-worker@0.18.0",), "drive_graphile.mjs",
+        "select exists(select from graphile_worker._private_jobs)::int",
+        drain={"batching": True}, latency={"batching": False, "slots": 10}, slots={"batching": True, "slots": 256},
+    ),
+    System(
+        "pg-boss", "node", ("pg-boss@12.33.7", "pg@8.23.0"), "drive_pgboss.mjs",
+        "select exists(select from pgboss.job where name = 'bench' and state < 'completed')::int",
+        drain={"batch": 1000}, latency={"batch": 100}, slots={"batch": 256},
+    ),
+    System(
+        "pgqueuer", "python", ("pgqueuer", "asyncpg", "uvloop"), "drive_pgqueuer.py",
+        "select exists(select from pgqueuer)::int",
+        drain={"consumers": 1, "batch": 1000}, steady={"consumers": 1, "batch": 500},
+        latency={"consumers": 1, "batch": 10}, slots={"consumers": 1, "batch": 256},
+    ),
+    System(
+        "river", "go", (), "river",
+        "select exists(select from river_job where state in"
+        " ('available', 'running', 'retryable', 'scheduled', 'pending'))::int",
+        drain={"max_workers": 2000}, latency={"max_workers": 100}, slots={"max_workers": 256},
+    ),
+    System(
+        "awa", "python", ("awa-pg",), "drive_awa.py",
+        "select count(*) from awa.jobs where state in ('available', 'running', 'scheduled', 'retryable')",
+        pace=0.2, drain={"slots": 256}, slots={"slots": 256},
+    ),
+    System(
+        "chancy", "python", ("chancy", "uvloop"), "drive_chancy.py",
+        "select count(*) from chancy_jobs where state in ('pending', 'running', 'retrying')",
+        pace=0.1, drain={"slots": 500}, slots={"slots": 256},
+    ),
+    System(
+        "absurd", "python", ("absurd-sdk", "uvloop"), "drive_absurd.py",
+        "select count(*) from absurd.t_bench where state in ('pending', 'running', 'sleeping')",
+        pace=0.03, drain={"slots": 100},
+    ),
+    System(
+        "procrastinate", "python", ("procrastinate", "psycopg[binary,pool]", "uvloop"), "drive_procrastinate.py",
+        "select count(*) from procrastinate_jobs where status in ('todo', 'doing')",
+        pace=0.03, drain={"slots": 20}, slots={"slots": 256},
+    ),
+)  # fmt: skip
+
+PGBENCH = ("pgbench", "pgbench-fused")
+ALL = (REDRIVE, *PEERS)
+
+
+def chosen(names: list[str] | None) -> list[System]:
+    """The systems of these names, or of names that begin so; all when None."""
+    if names is None:
+        return list(ALL)
+    return [system for system in ALL if any(system.name.startswith(name) for name in names)]
