@@ -39,6 +39,7 @@ def _run(*, once: bool, home: Path | None) -> int:
     from redrive.demo.home import open_home  # noqa: PLC0415
     from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415
 
+    was_stopped = False
     with open_home(home.resolve() if home else None) as path:
         stage = Stage(path)
         stage.listen_for_the_end()
@@ -50,16 +51,12 @@ def _run(*, once: bool, home: Path | None) -> int:
                 story.tell(stage)
                 story.stay(stage)
         except Stopped:
-            return _say_end(home)
+            was_stopped = True
         finally:
             stage.stop()
-    return 0
-
-
-def _say_end(home: Path | None) -> int:
     with contextlib.suppress(OSError):  # the terminal may be what ended us
-        click.echo("\nThe demo has ended; " + (f"{home} is kept." if home else "nothing is left of it."))
-    return 0
+        click.echo(f"\n{home} is kept." if home else "\nThe demo has ended; nothing is left of it.")
+    return 1 if once and was_stopped else 0
 
 
 @demo.command()

@@ -247,6 +247,7 @@ class Stage:
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_LOG_FORMAT": "console",
             "REDRIVE_DRAIN_TIMEOUT": "5",
+            "REDRIVE_VERSION": self._actual["release"],
             "SHOP_DATABASE_URL": self.url,
             "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",
         }
