@@ -25,6 +25,8 @@ grant execute on function
     redrive.complete_v1(int[], bigint[], int[]), redrive.complete_in_transaction_v1(int, bigint, int),
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
     redrive.side_effects_v1(int[], bigint[], int[], text[], jsonb[]),
+    redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
+    redrive.take_probe_v1(text, int, interval),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1(), redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
@@ -32,7 +34,7 @@ grant execute on function redrive.done_chore_v1(text, interval), redrive.set_obj
 
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(), redrive.stats_v1(interval) to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives
+grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects, redrive.audit, redrive.completions
@@ -43,6 +45,7 @@ grant execute on function
     redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
     redrive.record_audit_v1(text, text, text, int, jsonb),
+    redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text)
 to redrive_operator;

@@ -11,6 +11,7 @@ import msgspec
 from redrive.errors import SettingsError
 from redrive.limits import check_name
 from redrive.policy import Policy
+from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
@@ -49,6 +50,15 @@ class Handler:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """How a breaker is set; seconds."""
+
+    threshold: int = 5
+    window: float = 10.0
+    cooldown: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """What `on_dead` is told. The message is the one that is stored: scrubbed and bounded."""
 
@@ -75,6 +85,21 @@ class Handlers:
         """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot hurt the job."""
         self._by_kind: dict[str, Handler] = {}
         self.on_dead = on_dead
+        self.breakers: dict[str, Breaker] = {}
+
+    def breaker(self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5) -> None:
+        """Say how the breaker of a dependency is set, where the defaults do not fit.
+
+        Args:
+            name: as in `depends_on` and `job.dependency`.
+            threshold: failures within `window` that open it, when they are at least half of all calls.
+            cooldown: how long it stays open at first; it doubles, up to 16 times, while probes fail.
+        """
+        check_name("dependency", name)
+        if threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
+            msg = f"breaker({name!r}): threshold, window and cooldown must be above 0"
+            raise ValueError(msg)
+        self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
 
     def handle(  # noqa: PLR0913 # what a handler can say of itself
         self,
@@ -113,6 +138,10 @@ class Handlers:
             msg = f"the handler of {kind!r} takes version {version} and must upgrade each of 1 to {version - 1}"
             raise ValueError(msg)
 
+        for name in depends_on:
+            check_name("depends_on", name)
+            self.breakers.setdefault(name, Breaker())
+
         def register(function: Function) -> Function:
             if kind in self._by_kind:
                 msg = f"kind {kind!r} has a handler already: {self._by_kind[kind].function!r}"
@@ -147,6 +176,7 @@ class Handlers:
                 msg = f"kind {handler.kind!r} has a handler already"
                 raise ValueError(msg)
             self._by_kind[handler.kind] = handler
+        self.breakers = other.breakers | self.breakers
 
     def get(self, kind: str) -> Handler | None:
         """The handler of a kind, or None."""

@@ -1,6 +1,7 @@
 """What a handler is told of its job, and what it can do with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,16 @@ MAX_SIDE_EFFECT_BYTES = 2_048
 MAX_SIDE_EFFECT_CHARACTERS = 200
 
 COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
+
+
+class Watch:
+    """What `Job.dependency` tells whoever runs the job; on its own it lets everything through."""
+
+    def enter(self, name: str) -> None:
+        """A dependency is about to be used. May raise DependencyOpen."""
+
+    def leave(self, name: str, error: Exception | None) -> None:
+        """It was used, and failed with `error` or did not."""
 
 
 class Job:
@@ -32,8 +43,8 @@ class Job:
     """
 
     __slots__ = (
-        "_completed_on", "_tell", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key", "kind",
-        "queue", "redrives", "tenant",
+        "_completed_on", "_tell", "_watch", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key",
+        "kind", "queue", "redrives", "tenant",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 # a record
@@ -51,6 +62,7 @@ class Job:
         headers: Mapping[str, Any] | None = None,
         worker: int = 0,
         tell: Callable[[str, dict[str, Any]], None] = lambda _what, _detail: None,
+        watch: "Watch | None" = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -64,6 +76,7 @@ class Job:
         self.headers = dict(headers or {})
         self._worker = worker
         self._tell = tell
+        self._watch = watch or Watch()
         self._completed_on: Any = None
 
     def side_effect(self, what: str, **detail: Any) -> None:
@@ -80,6 +93,21 @@ class Job:
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
         self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
+
+    @contextmanager
+    def dependency(self, name: str) -> Iterator[None]:
+        """Use a dependency that only part of the work needs; what happens inside counts for its breaker.
+
+        Raises:
+            DependencyOpen: its breaker is open; let it pass, and the job comes back later with its attempt refunded.
+        """
+        self._watch.enter(name)
+        try:
+            yield
+        except Exception as error:
+            self._watch.leave(name, error)
+            raise
+        self._watch.leave(name, None)
 
     def complete(self, conn: Any) -> Any:
         """Complete the job in the transaction that is open on `conn`: the handler's writes and the end of the job

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from redrive.categories import Rule
 from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
-from redrive.signals import Cancel, GiveUp, Retry, Seconds, Signal, Snooze, seconds
+from redrive.signals import Cancel, DependencyOpen, GiveUp, Retry, Seconds, Signal, Snooze, seconds
 
 MAX_EXPONENT = 62
 """Past this, 2 ** n times any base is past any cap: the power is never computed (power(2, 2000) overflows)."""
@@ -109,6 +109,8 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
             return Release("snoozed", delay=max(wait, 0.0))
         case Snooze(until=at):
             return Release("snoozed", at=at)  # pyright: ignore[reportArgumentType] # floats are matched above
+        case DependencyOpen(name=name, after=after):
+            return Release(f"breaker {name}", delay=after)
         case Retry(after=after):
             if job.attempt >= (job.max_attempts or policy.max_attempts):
                 return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)

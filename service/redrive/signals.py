@@ -46,3 +46,12 @@ class Cancel(Signal):
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)
+
+
+class DependencyOpen(Signal):
+    """Raised by `job.dependency(name)` while its breaker is open: the job is given back, its attempt refunded."""
+
+    def __init__(self, name: str, after: float) -> None:
+        super().__init__(name)
+        self.name = name
+        self.after = after

@@ -127,11 +127,15 @@ create or replace function redrive.dismiss_v1(ids bigint[], actor text, why text
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    with gone as (
+    with pick as materialized (             -- ascending like redrive: two that want the same never wait in a circle
+        select d.id, d.redrives from redrive.dead_letters d
+        where d.id = any (ids) and d.state = 'open'
+        order by d.id for update),
+    gone as (
         update redrive.dead_letters d
         set state = 'dismissed', settled_at = clock_timestamp(),
             notes = d.notes || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', why)
-        where d.id = any (ids) and d.state = 'open'
+        from pick p where d.id = p.id and d.redrives = p.redrives
         returning d.id, d.queue, d.kind, d.reason),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)

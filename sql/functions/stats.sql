@@ -29,6 +29,7 @@ begin
         'oldest_dead', (select coalesce(jsonb_object_agg(o.queue, o.age_seconds), '{}') from redrive.oldest_dead_v1() o),
         'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)), '[]')
                        from redrive.objectives o),
+        'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}') from redrive.breakers b),
         'chores', (select coalesce(jsonb_agg(jsonb_build_array(
                        c.name, extract(epoch from c.ran_at)::float8, extract(epoch from c.every)::float8)), '[]')
                    from redrive.chores c where c.ran_at > '-infinity'),

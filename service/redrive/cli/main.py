@@ -33,6 +33,7 @@ COMMANDS = {
     "queue": "redrive.cli.queue",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
+    "breaker": "redrive.cli.breaker",
     "objective": "redrive.cli.objective",
     "exporter": "redrive.cli.exporter",
     "demo": "redrive.cli.demo",

@@ -77,6 +77,16 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     max_attempts: int
     timeout: float
     max_losses: int
+    depends_on: tuple[str, ...] = ()
+
+
+class Dependency(msgspec.Struct, array_like=True, frozen=True):
+    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds at first."""
+
+    name: str
+    threshold: int = 5
+    window: float = 10.0
+    cooldown: float = 5.0
 
 
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
@@ -95,6 +105,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Up: ready, and this is what I can run."""
 
     kinds: list[Kind]
+    dependencies: list[Dependency]
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
@@ -118,6 +129,20 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
     detail: str
 
 
+class Bar(msgspec.Struct, array_like=True, tag="bar"):
+    """Down: start nothing that depends on these (name -> seconds to put it off), but one job for each of `probes`."""
+
+    names: dict[str, float]
+    probes: list[str]
+
+
+class Observed(msgspec.Struct, array_like=True, tag="observed"):
+    """Up: a handler used a dependency by name, and it worked or not."""
+
+    name: str
+    succeeded: bool
+
+
 class Died(msgspec.Struct, array_like=True, tag="died"):
     """Down: a job died of what the supervisor saw; for the registry's `on_dead`."""
 
@@ -133,8 +158,8 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     ids: list[int]
 
 
-Down = Jobs | Stop | Died
-Up = Hello | Done | Ended | Unstarted | Told
+Down = Jobs | Stop | Died | Bar
+Up = Hello | Done | Ended | Unstarted | Told | Observed
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode

@@ -69,7 +69,6 @@ class Pulse:
         next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
         while not self.stopping.wait(0.1):
             now = self.ticked_at = time.monotonic()
-            self._check_silence(now)
             if now < self.link.retry_at:
                 continue
             try:
@@ -83,8 +82,11 @@ class Pulse:
                 logger.debug("the pulse could not reach the database: %s", type(error).__name__)
                 next_chores = max(next_chores, now + 0.5)
 
-    def _check_silence(self, now: float) -> None:
-        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on running here."""
+    def check_silence(self, now: float) -> None:
+        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on running here.
+
+        Called from the watchdog: this thread may be held up by the very call that cannot make itself heard.
+        """
         margin = min(2.0, self.ttl / 5)
         silent = [worker for worker, heard in list(self.identities.items()) if now - heard > self.ttl - margin]
         if any(worker not in self.lost for worker in silent):

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,23 +26,27 @@ from typing import Any
 import msgspec
 
 from redrive import sql_drivers
+from redrive.categories import category_of, evidence_of
 from redrive.errors import SettingsError
 from redrive.failure import class_name, describe, made_up, safe_text
 from redrive.handlers import Death, Handler, Handlers, decode_object, encode_json, load
-from redrive.job import Job
+from redrive.job import Job, Watch
 from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
 from redrive.policy import decide, decide_signal, spent
 from redrive.redact import secret_values
-from redrive.signals import Signal, seconds
+from redrive.signals import DependencyOpen, Signal, seconds
 from redrive.worker.board import Board
 from redrive.worker.frames import (
+    Bar,
     Channel,
+    Dependency,
     Died,
     Done,
     Ended,
     Hello,
     Jobs,
     Kind,
+    Observed,
     Rest,
     Stop,
     Told,
@@ -70,7 +74,7 @@ _decode_rest = msgspec.json.Decoder(Rest).decode
 _NO_REST = Rest()
 
 
-class Runner:
+class Runner(Watch):
     """Runs jobs from one channel until it is told to stop or the supervisor is gone."""
 
     def __init__(self, channel: Channel, board: Board, handlers: Handlers, where: dict[str, str]) -> None:
@@ -85,6 +89,8 @@ class Runner:
         self._ended: list[Verdict] = []
         self._flush_is_due = False
         self._stopping = False
+        self._barred: dict[str, float] = {}
+        self._probes: set[str] = set()
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="hook")
         self._threads = ThreadPoolExecutor(board.slots, thread_name_prefix="slot")
@@ -97,7 +103,11 @@ class Runner:
         """Say hello, then work until the end."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._channel.fileno(), self._read)
-        self._channel.send(Hello([_kind(handler) for handler in self._handlers]))
+        dependencies = [
+            Dependency(name, breaker.threshold, breaker.window, breaker.cooldown)
+            for name, breaker in self._handlers.breakers.items()
+        ]
+        self._channel.send(Hello([_kind(handler) for handler in self._handlers], dependencies))
         self._tasks = [asyncio.create_task(self._slot(n)) for n in range(self._board.slots)]
         ticker = asyncio.create_task(self._tick())
         await asyncio.gather(*self._tasks)
@@ -119,6 +129,8 @@ class Runner:
                         self._idle.popleft().set_result(None)
                 case Stop():
                     self._stop()
+                case Bar(names=names, probes=probes):
+                    self._barred, self._probes = names, set(probes)
                 case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
                     self._escalate(job, kind, attempt, verdict)
 
@@ -179,6 +191,8 @@ class Runner:
         if handler is None:
             wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
             return verdict_of(work.id, work.token, Release("unknown_kind", wait))
+        if self._barred and (put_off := self._put_off(handler.depends_on)) is not None:
+            return verdict_of(work.id, work.token, put_off)
         settlement: Settlement | None
         job: Job | None = None
         rest = _NO_REST
@@ -216,6 +230,28 @@ class Runner:
         if settlement is None and job is not None and job.completed_on is not None:
             return self._completed_by_handler(handler, work, rest, job, taken)
         return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+
+    def _put_off(self, names: Iterable[str]) -> Release | None:
+        """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
+        for name in names:
+            if name in self._barred:
+                if name not in self._probes:
+                    return Release(f"breaker {name}", self._barred[name] * random.uniform(1.0, 1.5))
+                self._probes.discard(name)
+        return None
+
+    # What a handler does with `job.dependency`; it may do so in a thread.
+
+    def enter(self, name: str) -> None:
+        """Let a handler use a dependency, or not."""
+        put_off = self._put_off((name,))
+        if put_off is not None:
+            raise DependencyOpen(name, put_off.delay)
+
+    def leave(self, name: str, error: Exception | None) -> None:
+        """Report how it went; what is no fault of the dependency's speaks for it."""
+        blamed = error is not None and category_of(evidence_of(error, "")) in {Category.TRANSIENT, Category.THROTTLED}
+        self._loop.call_soon_threadsafe(self._channel.send, Observed(name, succeeded=not blamed))
 
     def _payload(self, handler: Handler, work: Work, version: Any) -> Any:
         """What the handler takes, or the Failure of reading it."""
@@ -284,6 +320,7 @@ class Runner:
             headers=rest.headers,
             worker=batch.worker,
             tell=tell,
+            watch=self,
         )
 
     async def _perform(self, handler: Handler, payload: Any, job: Job | None) -> None:
@@ -349,7 +386,7 @@ def _claimed(work: Work, rest: Rest) -> Claimed:
 
 def _kind(handler: Handler) -> Kind:
     policy = handler.policy
-    return Kind(handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses)
+    return Kind(handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses, handler.depends_on)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,13 +1,13 @@
 """The statements of the worker, one function each, on a connection of its own. Rows in, rows out; no decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
-from redrive.worker.frames import Told, Verdict
+from redrive.worker.frames import Dependency, Told, Verdict
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -128,6 +128,32 @@ def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, fl
     """The lanes that hold jobs, most urgent first, each with the seconds until its next job is due."""
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
     return [(Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found]
+
+
+def breakers(
+    conn: Connection, settings: Sequence[Dependency], failures: Mapping[str, int], successes: Mapping[str, int]
+) -> list[tuple[str, str, float, bool]]:
+    """Report what was seen. Returns name, state, seconds until a probe, and whether the dependency is failing."""
+    return conn.execute(
+        "select name, state, open_for, failing from redrive.breakers_v1("
+        "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])",
+        (
+            [d.name for d in settings],
+            [failures.get(d.name, 0) for d in settings],
+            [successes.get(d.name, 0) for d in settings],
+            [d.threshold for d in settings],
+            [d.window for d in settings],
+            [d.cooldown for d in settings],
+        ),
+    ).fetchall()
+
+
+def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
+    """Whether this worker may let one job try a half-open dependency."""
+    row = conn.execute(
+        "select redrive.take_probe_v1(%s, %s, %s * interval '1 second')", (name, worker, lease)
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def register(conn: Connection, name: str, version: str) -> int:

@@ -11,7 +11,6 @@ import os
 import random
 import selectors
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,22 @@ from redrive.model import Bury, Category, Claimed, Release, Settlement
 from redrive.policy import Policy, decide, decide_loss
 from redrive.telemetry import Telemetry
 from redrive.worker import store
+from redrive.worker.breakers import Breakers
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
-from redrive.worker.frames import Died, Done, Ended, Hello, Rest, Told, Unstarted, Verdict, decode_up, verdict_of
+from redrive.worker.frames import (
+    Died,
+    Done,
+    Ended,
+    Hello,
+    Observed,
+    Rest,
+    Told,
+    Unstarted,
+    Up,
+    Verdict,
+    decode_up,
+    verdict_of,
+)
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
 from redrive.worker.pulse import Pulse
@@ -40,6 +53,12 @@ LINGER_SECONDS = 0.002
 """How long an ending may wait for company, while more is under way."""
 
 SETTLE_BATCH = 500
+
+BREAKER_SECONDS = 0.05
+"""How soon after one report of what was seen of dependencies the next may follow."""
+LAST_SECONDS = 1.5
+"""What is left after the grace to give jobs back and end."""
+
 SOON_SECONDS = 60.0
 """`until_empty`: a job due within this time is waited for."""
 
@@ -77,11 +96,14 @@ class Supervisor:
         self.fleet = Fleet(options.handlers, options.runners, options.slots, options.memory_limit, options.where)
         self.lanes = LaneBook(options.queues)
         self.room = Room(options.slots)
+        self.breakers = Breakers()
         pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
         self.pulse = Pulse(pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held)
         self.listener = Listener(listen_link, self._notified)
-        self.watchdog = Watchdog(self.link, pulse_link, listen_link)
+        self.watchdog = Watchdog(
+            self.link, pulse_link, listen_link, checks=(self.pulse.check_silence, self._exit_when_overdue)
+        )
 
         self.me: int | None = None
         self.leaving: set[int] = set()  # identities left behind after a claim whose outcome we never learnt
@@ -108,12 +130,15 @@ class Supervisor:
         self.active_at = time.monotonic()
         self.more_likely = True
         self.drain_until: float | None = None
+        self.signalled_at = 0.0
+        self.exit_at = float("inf")
         self.stopped = False
         self.exit_status = 0
         self.abandoned = 0
         self.ticked_at = time.monotonic()
         self.housekeeping_at = 0.0
         self.empty_check_at = 0.0
+        self.breakers_at = 0.0
         self.lanes_due_at = float("inf")
 
     # ------------------------------------------------------------------ life
@@ -148,6 +173,12 @@ class Supervisor:
         if now >= self.housekeeping_at:
             self._housekeep(now)
         if now >= max(self.hold_off_until, self.link.retry_at):
+            if (
+                self.me is not None
+                and now >= self.breakers_at
+                and self.breakers.is_due(now, was_notified=self.was_notified)
+            ):
+                self._report_breakers(now)
             self._exchange(now)
         if self.drain_until is not None:
             self._finish(now)
@@ -178,27 +209,39 @@ class Supervisor:
             self._runner_ended(runner)
             return
         for frame in frames:
-            match message := decode_up(frame):
-                case Done(rows=rows):
-                    self._completed(runner, rows)
-                case Ended(verdicts=verdicts):
-                    for verdict in verdicts:
-                        held = runner.held.pop(verdict.id, None)
-                        if held is not None and held.token == verdict.token:
-                            self._ended(held, verdict)
-                case Told(id=job):
-                    if (held := runner.held.get(job)) is not None:
-                        self.told.append((held.worker, message))
-                case Unstarted(ids=ids):
-                    for job in ids:
-                        if (held := runner.held.pop(job, None)) is not None:
-                            self._take_back(held)
-                case Hello(kinds=kinds):
-                    runner.ready = True
-                    self.fleet.kinds = {kind.kind: kind for kind in kinds}
-                    self.telemetry.ready(self.fleet.kinds)
-                    self.more_likely = True
+            self._heed(runner, decode_up(frame))
         runner.idle_since = time.monotonic()
+
+    def _heed(self, runner: RunnerProcess, message: Up) -> None:
+        match message:
+            case Done(rows=rows):
+                self._completed(runner, rows)
+            case Ended(verdicts=verdicts):
+                for verdict in verdicts:
+                    self._heed_verdict(runner, verdict)
+            case Told(id=job):
+                if (held := runner.held.get(job)) is not None:
+                    self.told.append((held.worker, message))
+            case Unstarted(ids=ids):
+                for job in ids:
+                    if (held := runner.held.pop(job, None)) is not None:
+                        self._take_back(held)
+            case Observed(name=name, succeeded=succeeded):
+                self.breakers.observed(name, succeeded=succeeded)
+            case Hello(kinds=kinds, dependencies=dependencies):
+                runner.ready = True
+                self.fleet.kinds = {kind.kind: kind for kind in kinds}
+                self.breakers.configure(dependencies, {kind.kind: kind.depends_on for kind in kinds})
+                self._tell_bar()
+                self.telemetry.ready(self.fleet.kinds)
+                self.more_likely = True
+
+    def _heed_verdict(self, runner: RunnerProcess, verdict: Verdict) -> None:
+        held = runner.held.pop(verdict.id, None)
+        if held is None or held.token != verdict.token:
+            return
+        if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
+            self._ended(held, verdict)
 
     def _completed(self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]]) -> None:
         held_by = runner.held
@@ -211,6 +254,9 @@ class Supervisor:
                 kinds_of[job] = (held.queue, held.row[3])
                 finished.append((held, spent))
         runner.done_recently += len(finished)
+        if self.breakers.is_used:
+            for held, _ in finished:
+                self.breakers.saw(held.kind, succeeded=1)
         self.telemetry.completed(finished)
         self._note_ending()
 
@@ -355,6 +401,24 @@ class Supervisor:
             self.more_likely = len(rows) == request.want
             if not rows:
                 self._nothing_due(time.monotonic())
+
+    def _report_breakers(self, now: float) -> None:
+        self.breakers_at = now + BREAKER_SECONDS
+        try:
+            settled = self.breakers.report(self.link, self.me or 0, now)
+        except psycopg.Error as error:
+            self.telemetry.database_error("breakers", error)
+            return
+        for held, verdict in settled:
+            self._ended(held, verdict)
+        self._tell_bar()
+
+    def _tell_bar(self) -> None:
+        """Tell the runners which dependencies are barred, when that has changed."""
+        bar = self.breakers.bar()
+        for runner in self.fleet.runners if bar is not None else ():
+            with contextlib.suppress(OSError):
+                runner.channel.send(bar)
 
     def _register(self, conn: store.Connection) -> None:
         sent = time.monotonic()
@@ -533,7 +597,7 @@ class Supervisor:
             return
         known = {h.worker for r in self.fleet.runners for h in r.held.values()}
         known |= {c[2] for c in self.completions} | {v[1] for v in self.verdicts}
-        known |= {held.worker for held in (*self.suspects, *self.waiting)}
+        known |= {held.worker for held in (*self.suspects, *self.waiting, *self.breakers.holding())}
         for worker in self.leaving - known:
             try:
                 with self.link.use() as conn:
@@ -549,8 +613,19 @@ class Supervisor:
     # ------------------------------------------------------------------ stopping
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        # The clock starts here and not in the loop, which may be in a call that a frozen database holds for seconds.
+        now = time.monotonic()
+        if self.signals == 0:
+            self.signalled_at = now
         self.signals += 1
+        self.exit_at = min(self.exit_at, now + LAST_SECONDS + (self.options.drain if self.signals == 1 else 0.0))
         self._wake()
+
+    def _exit_when_overdue(self, now: float) -> None:
+        """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
+        if now >= self.exit_at:
+            self.fleet.kill()
+            os._exit(1)
 
     def _notified(self) -> None:
         self.was_notified = True
@@ -568,17 +643,17 @@ class Supervisor:
 
     def _drain(self, now: float) -> None:
         if self.drain_until is None:
-            self.drain_until = now + self.options.drain
+            self.drain_until = self.signalled_at + self.options.drain
             logger.info("draining", extra={"jobs": self.fleet.held(), "seconds": self.options.drain})
             for held in (*self.waiting, *self.suspects):
                 self._settle(held, Release("shutdown"))
+            for held, verdict in self.breakers.give_up_holding():
+                self._ended(held, verdict)
             self.waiting.clear()
             self.suspects.clear()
             self.fleet.stop()
-            _exit_at_last(self.options.drain + 1.5, self.fleet)
         if self.signals > 1 and self.drain_until > now:
             self.drain_until = now
-            _exit_at_last(1.5, self.fleet)
 
     def _finish(self, now: float) -> None:
         """While draining: end when everything is settled; at the end of the grace, give the rest back."""
@@ -616,7 +691,7 @@ class Supervisor:
             self.telemetry.database_error("pending", error)
             return
         if not pending:
-            self.signals += 1
+            self._on_signal(signal.SIGTERM, None)
 
 
 def _claimed(held: Held) -> Claimed:
@@ -624,15 +699,3 @@ def _claimed(held: Held) -> Claimed:
     return Claimed(
         held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
     )
-
-
-def _exit_at_last(after: float, fleet: Fleet) -> None:
-    """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
-
-    def end() -> None:
-        fleet.kill()
-        os._exit(1)
-
-    timer = threading.Timer(after, end)
-    timer.daemon = True
-    timer.start()

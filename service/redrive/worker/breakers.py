@@ -1,0 +1,148 @@
+"""The supervisor's side of breakers: count what is seen of dependencies, learn how they stand, act on it.
+
+A dependency that is down must cost no attempts. So a transient failure of a job that depends on something is held back
+until the next report (a tenth of a second); when the breaker is open by then, or half of what the fleet saw of the
+dependency has failed, the attempt is refunded. Jobs behind an open breaker are not started at all.
+"""
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from redrive.connect import Link
+from redrive.model import Category
+from redrive.worker import store
+from redrive.worker.fleet import Held
+from redrive.worker.frames import Bar, Dependency, Verdict
+
+CHECK_SECONDS = 0.5
+PROBE_LEASE_SECONDS = 30.0
+MAX_REFUNDS = 20
+"""Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
+
+BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
+
+
+@dataclass(slots=True)
+class Standing:
+    """How a dependency stood at the last report. `open_until` is a monotonic instant."""
+
+    state: str = "closed"
+    open_until: float = 0.0
+    failing: bool = False
+
+
+class Breakers:
+    """The dependencies of one worker."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Dependency] = {}
+        self._of_kind: dict[str, tuple[str, ...]] = {}
+        self._failures: dict[str, int] = {}
+        self._successes: dict[str, int] = {}
+        self._standing: dict[str, Standing] = {}
+        self._held: list[tuple[Held, Verdict]] = []
+        self._probing: dict[str, float] = {}
+        self._check_at = 0.0
+        self._said: Bar | None = None
+
+    def configure(self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]) -> None:
+        """Take what a runner said of its handlers."""
+        self._settings = {dependency.name: dependency for dependency in dependencies}
+        self._of_kind = {kind: names for kind, names in of_kind.items() if names}
+        self._said = None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any handler depends on anything."""
+        return bool(self._settings)
+
+    def saw(self, kind: str, *, succeeded: int = 0) -> None:
+        """Attempts of a kind succeeded."""
+        for name in self._of_kind.get(kind, ()):
+            self._successes[name] = self._successes.get(name, 0) + succeeded
+
+    def observed(self, name: str, *, succeeded: bool) -> None:
+        """A handler used a dependency by name."""
+        counts = self._successes if succeeded else self._failures
+        if name in self._settings:
+            counts[name] = counts.get(name, 0) + 1
+
+    def holds_back(self, held: Held, verdict: Verdict) -> bool:
+        """Take a failure that a dependency may be to blame for, until the next report says."""
+        names = self._of_kind.get(held.kind, ())
+        if not names or verdict.category not in BLAMED or verdict.outcome not in {"retry", "dead"}:
+            return False
+        for name in names:
+            self._failures[name] = self._failures.get(name, 0) + 1
+        self._held.append((held, verdict))
+        return True
+
+    def is_due(self, now: float, *, was_notified: bool) -> bool:
+        """Whether to report now."""
+        return self.is_used and (bool(self._failures) or was_notified or now >= self._check_at)
+
+    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Verdict]]:
+        """Report and learn. Returns the failures that were held back, with their final verdicts.
+
+        Raises psycopg.Error; what was held back stays so.
+        """
+        names = list(self._settings)
+        with link.use() as conn:
+            rows = store.breakers(conn, [self._settings[n] for n in names], self._failures, self._successes)
+            for name, state, _, _ in rows:
+                if state == "half_open" and self._probing.get(name, 0.0) < now:
+                    if store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS):
+                        self._probing[name] = now + PROBE_LEASE_SECONDS
+                elif state != "half_open":
+                    self._probing.pop(name, None)
+        self._failures, self._successes = {}, {}
+        self._check_at = now + CHECK_SECONDS
+        self._standing = {name: Standing(state, now + open_for, failing) for name, state, open_for, failing in rows}
+        held, self._held = self._held, []
+        return [(one, self._final(one, verdict)) for one, verdict in held]
+
+    def bar(self) -> Bar | None:
+        """What the runners must be told now, or None when they know."""
+        now = time.monotonic()
+        barred = {
+            name: max(0.0, standing.open_until - now) + self._settings[name].cooldown * random.random()
+            for name, standing in self._standing.items()
+            if standing.state != "closed"
+        }
+        probes = [name for name in barred if self._probing.get(name, 0.0) > now]
+        said = self._said
+        if said is not None and said.names.keys() == barred.keys() and said.probes == probes:
+            return None
+        self._said = Bar(barred, probes)
+        return self._said
+
+    def states(self) -> dict[str, str]:
+        """Each dependency's state, as last heard."""
+        return {name: standing.state for name, standing in self._standing.items()}
+
+    def holding(self) -> list[Held]:
+        """The jobs whose failures are held back."""
+        return [held for held, _ in self._held]
+
+    def give_up_holding(self) -> list[tuple[Held, Verdict]]:
+        """What is held back, as it came: when there is no time left to ask."""
+        held, self._held = self._held, []
+        return held
+
+    def _final(self, held: Held, verdict: Verdict) -> Verdict:
+        standings = [self._standing[n] for n in self._of_kind.get(held.kind, ()) if n in self._standing]
+        to_blame = [s for s in standings if s.state != "closed" or s.failing]
+        refunds = held.token - held.row[2]
+        if (
+            not to_blame
+            or refunds >= MAX_REFUNDS
+            or (verdict.outcome == "dead" and verdict.reason != "attempts_exhausted")
+        ):
+            return verdict
+        wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
+        delay = max(verdict.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
+        return msgspec.structs.replace(verdict, outcome="retry", reason=verdict.category, delay=delay, refund=True)
