@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -22,6 +22,8 @@ from redrive.errors import SettingsError
 
 CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
+
+WATCH_SECONDS = 0.2
 
 SESSION_SETTINGS = {
     "statement_timeout": "12s",
@@ -83,7 +85,13 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> psycopg.Conn
     Statements are functions with plans of their own, so nothing is prepared on the client. The settings are sent as
     statements and not as startup options, which PgBouncer refuses.
     """
-    conn = psycopg.connect(
+    conn = _open(url, name)
+    _set_up(conn, settings)
+    return conn
+
+
+def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    return psycopg.connect(
         url,
         autocommit=True,
         prepare_threshold=None,
@@ -94,10 +102,12 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> psycopg.Conn
         keepalives_count=3,
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
+
+
+def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, str]) -> None:
     chosen = SESSION_SETTINGS | settings
     conn.execute("select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
                  (list(chosen), list(chosen.values())))  # fmt: skip
-    return conn
 
 
 class Link:
@@ -130,9 +140,7 @@ class Link:
         """The open connection for one call of at most `bound` seconds. A lost one is dropped, and the error raised."""
         self.overdue_at = time.monotonic() + bound
         try:
-            if self._conn is None or self._conn.closed:
-                self._conn = connect(self._url, name=self._name, **self._settings)
-            yield self._conn
+            yield self._conn if self._conn is not None and not self._conn.closed else self._open()
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
                 self._failures += 1
@@ -145,6 +153,16 @@ class Link:
             self._failures = 0
         finally:
             self.overdue_at = float("inf")
+
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        # Known to `shut` before its first statement: a server may accept a connection and never answer on it.
+        conn = self._conn = _open(self._url, self._name)
+        try:
+            _set_up(conn, self._settings)
+        except psycopg.Error:
+            self.close()
+            raise
+        return conn
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -163,17 +181,20 @@ class Link:
 
 
 class Watchdog(threading.Thread):
-    """Shuts the links whose call is overdue."""
+    """The one thread that never waits for anybody: shuts links whose call is overdue, and looks at other clocks."""
 
-    def __init__(self, *links: Link) -> None:
+    def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
         super().__init__(name="watchdog", daemon=True)
         self._links = links
+        self._checks = checks
 
     def run(self) -> None:
-        """Look every half second, until the process ends."""
+        """Look five times a second, until the process ends."""
         while True:
-            time.sleep(0.5)
+            time.sleep(WATCH_SECONDS)
             now = time.monotonic()
             for link in self._links:
                 if link.overdue_at < now:
                     link.shut()
+            for check in self._checks:
+                check(now)
