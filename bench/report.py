@@ -91,7 +91,7 @@ class Report:
             yield "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + "."
         for title, entries in (("Skipped", self.missing), ("Failed", self.failed)):
             yield from (f"{title}: {name}: {' '.join(why.split())[-300:]}" for name, why in entries.items())
-        yield "Medians of interleaved runs; `n` is their number. Columns ending in `_us` are microseconds of CPU per job."
+        yield "Medians of interleaved runs; `n` is their number. `_us` are microseconds of CPU per job."
         for scenario, by_system in medians.items():
             yield from ("", f"## {scenario}", "")
             yield from self._table(scenario, by_system)

@@ -53,7 +53,7 @@ class Lab:
 # ---------------------------------------------------------------------- drain
 
 
-def drain(  # noqa: PLR0913 # what can differ between drains
+def drain(  # what can differ between drains
     lab: Lab,
     system: System,
     *,
@@ -109,7 +109,7 @@ def _wait_until_settled(at: Session) -> None:
 
 
 def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> Figures:
-    """The same shape in pgbench: claim by UPDATE, DELETE, in batches. No handler, no fence, nothing sent to a client."""
+    """The same shape in pgbench: claim by UPDATE, DELETE, in batches. No handler, no fence, no payload sent."""
     database = "bench_pgbench"
     jobs = max(10_000, round(full * lab.size))
     lab.server.fresh(database)
@@ -218,7 +218,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 # ---------------------------------------------------------------------- over time
 
 
-def mixed(  # noqa: PLR0913 # what can differ
+def mixed(  # what can differ
     lab: Lab, system: System, *, full: float = 20.0, batch: int = 100, held: bool = False, workers: int = 1
 ) -> Figures:
     """A producer that stays a little ahead of one worker; `held`: while somebody keeps a snapshot open."""

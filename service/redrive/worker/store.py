@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from redrive.worker.arrays import Bigints, Ints
 from redrive.worker.frames import Dependency, Told, Verdict
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -67,8 +68,8 @@ def exchange(
     with conn.cursor(binary=True) as complete, conn.cursor(binary=True) as settle, conn.cursor(binary=True) as take:
         with conn.pipeline():
             if completions:
-                ordered = sorted(completions)
-                complete.execute(_COMPLETE, ([c[2] for c in ordered], [c[0] for c in ordered], [c[1] for c in ordered]))
+                ids, tokens, workers = zip(*sorted(completions), strict=True)
+                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(tokens)))
             if verdicts:
                 settle.execute(_SETTLE, _columns(verdicts))
             if claim is not None:
