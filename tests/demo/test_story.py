@@ -1,0 +1,98 @@
+"""The demo as somebody sees it who has never seen Redrive."""
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.request import urlopen
+
+import pytest
+
+from tests.demo.conftest import SECONDS, Place, read_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+
+
+def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: Place):
+    said, _ = place.start("--once").communicate(timeout=SECONDS)
+
+    assert "51 jobs are dead letters now, for 5 causes." in said
+    assert "36 redriven, campaign 1" in said
+    assert "9 redriven, campaign 2" in said
+    assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
+    assert "193 receipts are with the mail server" in said
+    assert "All is well" in said
+    assert [] == place.what_is_left()
+
+
+class Running(NamedTuple):
+    """A demo that waits for somebody to type."""
+
+    process: subprocess.Popen[str]
+    said: str
+
+    @property
+    def source(self) -> str:
+        return next(line.strip() for line in self.said.splitlines() if line.startswith("  source "))
+
+    @property
+    def commands(self) -> list[str]:
+        return [line.strip() for line in self.said.splitlines() if line.startswith("  redrive ")]
+
+    def type(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Type a command in another terminal."""
+        script = f"{self.source} && {command}"
+        return subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False, cwd="/"
+        )
+
+
+@pytest.fixture(scope="module")
+def running(place: Place) -> Iterator[Running]:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else has it: just as well
+            holder.bind(("", 9808))
+            holder.listen()
+        process = place.start()
+        try:
+            yield Running(process, read_until(process, "Ctrl-C ends the demo"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=SECONDS)
+
+
+def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
+    # The port of the metrics is taken, so another was found.
+    url = re.search(r"http://127.0.0.1:(\d+)/metrics", running.said)
+    assert url
+    assert url[1] != "9808"
+    with urlopen(url[0], timeout=10) as answer:
+        assert b"redrive_dlq_depth" in answer.read()
+
+    # It changes nothing without --yes, and says so.
+    redrives = [command for command in running.commands if "dlq redrive" in command]
+    preview = running.type(redrives[0].removesuffix(" --yes"))
+    assert preview.returncode == 0, preview.stderr
+    assert "nothing was changed" in preview.stdout
+
+    # Everything it printed, in its order.
+    done = [running.type(command) for command in running.commands]
+    assert [0] * len(done) == [ended.returncode for ended in done], "\n".join(ended.stderr for ended in done)
+    assert len(done) >= 11
+
+    # It sees by itself that all is well.
+    read_until(running.process, "All is well")
+    ledger = running.type("redrive demo ledger").stdout
+    assert ledger.count("yes") == 3
+    assert "193 receipts" in ledger
+    assert "no dead letters" in running.type("redrive dlq ls").stdout
+
+    running.process.send_signal(signal.SIGINT)
+    said, _ = running.process.communicate(timeout=SECONDS)
+    assert "nothing is left of it" in said
+    assert running.process.returncode == 0
+    assert [] == place.what_is_left()
