@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 
 @pytest.mark.parametrize(
-    "how, after",
+    ("how", "after"),
     [
         (signal.SIGINT, "A shop books payments"),
         (signal.SIGTERM, "Postgres 18 serves"),
@@ -30,7 +30,7 @@ def test_nothing_is_left_of_a_demo_that_is_stopped_in_the_middle(place: Place, h
     process.communicate(timeout=SECONDS)
 
     assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 0)
-    assert [] == place.what_is_left()
+    assert place.what_is_left() == []
 
 
 def test_a_second_demo_gets_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -40,7 +40,7 @@ def test_a_second_demo_gets_a_directory_of_its_own(tmp_path: Path, monkeypatch: 
         assert first != second
         (second / "a file").touch()
 
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_demos_cannot_keep_the_same_directory(tmp_path: Path):
@@ -64,7 +64,7 @@ def test_what_a_demo_left_that_was_killed_with_its_guard_is_cleared_away(
 
     with open_home(None) as home:
         assert home == left
-        assert ["lock"] == [file.name for file in home.iterdir()]
+        assert [file.name for file in home.iterdir()] == ["lock"]
 
 
 def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -76,4 +76,4 @@ def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch:
     with open_home(None) as home:
         assert home.name.startswith("redrive-demo-")
 
-    assert [] == list(elsewhere.iterdir())
+    assert list(elsewhere.iterdir()) == []

@@ -25,7 +25,7 @@ def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: P
     assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
     assert "193 receipts are with the mail server" in said
     assert "All is well" in said
-    assert [] == place.what_is_left()
+    assert place.what_is_left() == []
 
 
 class Running(NamedTuple):
@@ -95,4 +95,4 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     said, _ = running.process.communicate(timeout=SECONDS)
     assert "nothing is left of it" in said
     assert running.process.returncode == 0
-    assert [] == place.what_is_left()
+    assert place.what_is_left() == []
