@@ -41,7 +41,7 @@ class Chapter:
 def begin(stage: Stage) -> None:
     """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the dead letters."""
     click.echo("A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,")
-    click.echo(f"with all they need in {stage.home}, and leave nothing behind.\n")
+    click.echo(f"with all they have in {stage.home}.\n")
     began = time.monotonic()
     with _busy("starting Postgres"):
         stage.start_postgres()
@@ -84,6 +84,7 @@ def chapters(stage: Stage) -> list[Chapter]:
     """What to type, with the ids of this database in it."""
     crash = shop.dead(stage.conn, "payment.book", "AttributeError")
     refused = shop.dead(stage.conn, "payment.book", "GiveUp", "ValidationError")
+    unsent = shop.dead(stage.conn, "receipt.deliver", "ConnectionRefusedError")
     nowhere = shop.dead(stage.conn, "receipt.deliver", "ValidationError")
     return [
         Chapter(
@@ -93,13 +94,13 @@ def chapters(stage: Stage) -> list[Chapter]:
         Chapter(
             "The mail server comes back, and the receipts that gave up go out, 20 a second",
             ["redrive demo mail up",
-             _redrive("receipt.deliver", "transient", "the mail server is back")],
+             _redrive("receipt.deliver", "transient", "the mail server is back")] if unsent else [],
             drains=True,
         ),
         Chapter(
             "Release 1.0 cannot read 1249,50; release 1.1 can",
             ["redrive demo fix decimal-commas",
-             _redrive("payment.book", "bug", "release 1.1 reads decimal commas")],
+             _redrive("payment.book", "bug", "release 1.1 reads decimal commas")] if crash else [],
             drains=True,
         ),
         Chapter(
@@ -125,10 +126,9 @@ def _ids(jobs: list[int]) -> str:
 
 def tell(stage: Stage) -> None:
     """Say what to type."""
-    causes, dead = shop.causes(stage.conn)
-    click.secho(f"\n{dead} jobs are dead letters now, for {causes} causes. In another terminal:\n", bold=True)
+    click.secho(f"\n{_what_died(stage)} In another terminal:\n", bold=True)
     _show(f"source {shlex.quote(str(stage.env_file))}")
-    for chapter in chapters(stage):
+    for chapter in (chapter for chapter in chapters(stage) if chapter.commands):
         click.secho(f"\n  # {chapter.title}", dim=True)
         for command in chapter.commands:
             _show(command)
@@ -155,6 +155,11 @@ def stay(stage: Stage) -> None:
             stage.pause(1.0)
 
 
+def _what_died(stage: Stage) -> str:
+    causes, dead = shop.causes(stage.conn)
+    return f"{dead} jobs are dead letters now, for {causes} causes." if dead else "No dead letter is open."
+
+
 def mailed(stage: Stage) -> int:
     """Receipts that the mail server has taken."""
     return len(list(stage.mailbox.glob("*.eml")))
@@ -165,9 +170,8 @@ def mailed(stage: Stage) -> int:
 
 def play(stage: Stage) -> None:
     """Type it all ourselves. Raises RedriveError when not everything is right in the end."""
-    causes, dead = shop.causes(stage.conn)
-    click.secho(f"\n{dead} jobs are dead letters now, for {causes} causes.", bold=True)
-    for chapter in chapters(stage):
+    click.secho(f"\n{_what_died(stage)}", bold=True)
+    for chapter in (chapter for chapter in chapters(stage) if chapter.commands):
         click.secho(f"\n# {chapter.title}", bold=True)
         for command in chapter.commands:
             click.secho(f"$ {command}", fg="cyan")
