@@ -191,7 +191,7 @@ class Fleet:
         runner.board.close()
         # Only what cannot even start is held back: a poisonous job must not slow the restarts its neighbours wait for.
         self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
-        self._respawn_at = time.monotonic() + random.uniform(0.0, min(10.0, 0.1 * 2.0**self._deaths - 0.1))
+        self._respawn_at = time.monotonic() + random.uniform(0.0, min(10.0, 0.1 * 2.0 ** min(self._deaths, 8) - 0.1))
         return status
 
     def enforce_deadlines(self) -> None:
