@@ -118,6 +118,11 @@ class RunnerProcess:
         except (ProcessLookupError, PermissionError):
             self.process.kill()
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process has ended. Its channel need not say so: a child of a handler may hold it open."""
+        return self.process.poll() is not None
+
     def memory(self) -> int:
         """Its resident memory in bytes; 0 where the system does not tell."""
         try:

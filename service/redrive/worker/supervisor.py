@@ -289,7 +289,7 @@ class Supervisor:
         self._completed(runner, [(held.id, held.token, 0.0) for held in remains.completed])
         for held in remains.waiting:
             self._take_back(held)
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        how = _how_it_ended(status)
         out_of_grace = self.drain_until is not None and time.monotonic() >= self.drain_until
         for held in (*remains.running, *remains.failed):
             if out_of_grace:
@@ -553,6 +553,8 @@ class Supervisor:
         self.housekeeping_at = now + 0.1
         self.fleet.enforce_deadlines()
         self.fleet.enforce_memory()
+        for runner in [r for r in self.fleet.runners if r.is_dead]:
+            self._read_out(runner)
         if self.drain_until is None:
             self.fleet.replenish(self._watch)
         for runner in self.fleet.runners:
@@ -673,10 +675,11 @@ class Supervisor:
             logger.info("stopped")
 
     def _read_out(self, runner: RunnerProcess) -> None:
-        """Take the last reports of a killed runner, then give back what it still held."""
+        """Take the last reports of a dead runner, then give back what it still held."""
         runner.process.wait()
-        while runner in self.fleet.runners:
-            self._read(runner)
+        self._read(runner)
+        if runner in self.fleet.runners:  # the channel is still open, in the hands of a child that outlived it
+            self._runner_ended(runner)
 
     def _stop_when_empty(self, now: float) -> None:
         idle = not (self.fleet.held() or self.completions or self.verdicts or self.waiting or self.suspects)
@@ -692,6 +695,15 @@ class Supervisor:
             return
         if not pending:
             self._on_signal(signal.SIGTERM, None)
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-status}"
 
 
 def _claimed(held: Held) -> Claimed:
