@@ -26,6 +26,9 @@ RUNNER = "import sys; from redrive.worker.runner import main; sys.exit(main(sys.
 KILL_GRACE = 1.0
 """Seconds past its timeout that an attempt may take to react to being cancelled, before its process is killed."""
 
+RETIRE_SECONDS = 5.0
+"""Seconds that a runner without jobs gets to end by itself: a task that refuses to be cancelled would keep it."""
+
 NEIGHBOUR_GRACE = 0.5
 """Seconds that the other jobs of a runner get to finish before it is killed for one that hangs."""
 
@@ -108,6 +111,7 @@ class RunnerProcess:
     def stop(self) -> None:
         """Ask it to start nothing more and to end when the rest is done."""
         self.retiring = True
+        self.idle_since = time.monotonic()
         with contextlib.suppress(OSError):  # it is gone; its channel will say so
             self.channel.send(Stop())
 
@@ -203,7 +207,8 @@ class Fleet:
         """Retire runners with an attempt that outlived its timeout, then kill them."""
         now, now_ns = time.monotonic(), time.monotonic_ns()
         for runner in self.runners:
-            if runner.kill_at <= now:
+            is_idle = runner.retiring and not runner.held and now - runner.idle_since > RETIRE_SECONDS
+            if runner.kill_at <= now or is_idle:
                 runner.kill()
                 continue
             for running in runner.board.running():
@@ -211,7 +216,8 @@ class Fleet:
                 if held is None or held.token != running.token or running.id in runner.killed_for:
                     continue
                 limit = self.kinds[held.kind].timeout if held.kind in self.kinds else float("inf")
-                if (now_ns - running.since_ns) / 1e9 > limit + KILL_GRACE:
+                # A slot may be read while it is written: what is so is so when one looks again.
+                if (now_ns - running.since_ns) / 1e9 > limit + KILL_GRACE and running in runner.board.running():
                     runner.killed_for.add(running.id)
                     runner.kill_at = min(runner.kill_at, now + (0.0 if len(runner.held) == 1 else NEIGHBOUR_GRACE))
                     runner.stop()

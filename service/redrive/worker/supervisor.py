@@ -237,9 +237,10 @@ class Supervisor:
                 self.more_likely = True
 
     def _heed_verdict(self, runner: RunnerProcess, verdict: Verdict) -> None:
-        held = runner.held.pop(verdict.id, None)
+        held = runner.held.get(verdict.id)
         if held is None or held.token != verdict.token:
-            return
+            return  # of an earlier claim: the job in hand is not it
+        del runner.held[verdict.id]
         if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
             self._ended(held, verdict)
 
@@ -248,8 +249,9 @@ class Supervisor:
         completions, kinds_of = self.completions, self.kinds_of
         finished: list[tuple[Held, float]] = []
         for job, token, spent in rows:
-            held = held_by.pop(job, None)
+            held = held_by.get(job)
             if held is not None and held.row[1] == token:
+                del held_by[job]
                 completions.append((job, token, held.worker))
                 kinds_of[job] = (held.queue, held.row[3])
                 finished.append((held, spent))
