@@ -191,8 +191,9 @@ class Supervisor:
         due = [self.housekeeping_at]
         if self.completions or self.verdicts:
             due.append(max(self.first_ending_at + self._linger(), self.hold_off_until, self.link.retry_at))
-        if self._wants_to_claim(now) or (self.drain_until is None and self.room.free(self.fleet.runners)):
-            due.append(max(self.poll_at, self.hold_off_until, self.link.retry_at))
+        if self._can_claim():
+            poll_at = now if self.more_likely or self.was_notified else self.poll_at
+            due.append(max(poll_at, self.hold_off_until, self.link.retry_at))
         return max(0.0, min(due) - now)
 
     def _linger(self) -> float:
@@ -340,7 +341,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ the database
 
-    def _wants_to_claim(self, now: float) -> bool:
+    def _can_claim(self) -> bool:
         if (
             self.drain_until is not None
             or not self.fleet.kinds
@@ -348,9 +349,10 @@ class Supervisor:
             or len(self.suspects) > SUSPECTS_WAITING
         ):
             return False
-        if not self.more_likely and not self.was_notified and now < self.poll_at:
-            return False
         return self.room.is_worth_a_claim(self.fleet.runners, backlog=self.more_likely)
+
+    def _wants_to_claim(self, now: float) -> bool:
+        return (self.more_likely or self.was_notified or now >= self.poll_at) and self._can_claim()
 
     def _exchange(self, now: float) -> None:
         """One round trip: settle what has ended, claim what there is room for."""
