@@ -62,6 +62,9 @@ LAST_SECONDS = 1.5
 SOON_SECONDS = 60.0
 """`until_empty`: a job due within this time is waited for."""
 
+UNSTORABLE_SECONDS = 60.0
+"""When a job runs again whose ending the database refuses in every form."""
+
 SUSPECTS_WAITING = 20
 ALONE_IDLE_SECONDS = 20.0
 
@@ -365,7 +368,6 @@ class Supervisor:
         verdicts, self.verdicts = self.verdicts, []
         self.first_ending_at = float("inf")
         request: store.ClaimRequest | None = None
-        asked = False
         try:
             with self.link.use() as conn:
                 if self.me is None:
@@ -379,7 +381,6 @@ class Supervisor:
                     self._nothing_due(now)
                 if request is None and not completions and not verdicts and not self.told:
                     return
-                asked = request is not None
                 if self.told:
                     store.side_effects(conn, self.told)
                     self.told = []
@@ -394,7 +395,7 @@ class Supervisor:
                     self.completions = completions + self.completions
                     self._settle_singly(verdicts)
                 case Trouble.LOST | Trouble.AGAIN as kind:
-                    self._undo(completions, verdicts, kind, claim_was_sent=asked)
+                    self._undo(completions, verdicts, kind)
                 case _:
                     raise
             return
@@ -509,14 +510,13 @@ class Supervisor:
             self.may_be_gone.discard(verdict.id)
 
     def _undo(
-        self,
-        completions: list[store.Completion],
-        verdicts: list[tuple[Verdict, int]],
-        kind: Trouble,
-        *,
-        claim_was_sent: bool,
+        self, completions: list[store.Completion], verdicts: list[tuple[Verdict, int]], kind: Trouble
     ) -> None:
-        """Keep the endings for the next try; leave the identity behind if jobs may have been claimed for it unseen."""
+        """Keep the endings for the next try, and leave the identity behind when the connection was lost.
+
+        Jobs may have been claimed for it unseen; and a server that crashed may have forgotten claims of it that were
+        committed relaxed, and give us the same jobs again under the same fence.
+        """
         self.completions = completions + self.completions
         self.verdicts = verdicts + self.verdicts
         if self.completions or self.verdicts:
@@ -525,7 +525,7 @@ class Supervisor:
             self.hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
         else:
             self.sent_before = True
-            if claim_was_sent and self.me is not None:
+            if self.me is not None:
                 self.leaving.add(self.me)
                 self.me = None
         self.poll_at = 0.0
@@ -538,7 +538,9 @@ class Supervisor:
             bare = msgspec.structs.replace(
                 verdict, failure=None if verdict.failure is None else msgspec.json.encode(constant.record()).decode()
             )
-            for version in (verdict, bare):
+            # The last one holds nothing that came from a handler: whatever was refused, the job must not stay claimed.
+            plain = Verdict(verdict.id, verdict.token, "release", UNSTORABLE_SECONDS, reason="unstorable")
+            for version in (verdict, bare, plain):
                 try:
                     with self.link.use() as conn:
                         store.exchange(conn, [], [(version, worker)], None)
@@ -546,7 +548,7 @@ class Supervisor:
                 except psycopg.Error as error:
                     self.telemetry.database_error("settle", error)
                     if trouble(error) is not Trouble.DATA:
-                        self.verdicts.append((bare, worker))
+                        self.verdicts.append((version, worker))
                         self.sent_before = True
                         break
         self._note_ending()
