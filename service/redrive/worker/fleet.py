@@ -91,6 +91,7 @@ class RunnerProcess:
     retiring: bool = False
     kill_at: float = float("inf")
     killed_for: set[int] = field(default_factory=set[int])
+    blameless: bool = False
     done_recently: float = 0.0
     idle_since: float = 0.0
 
@@ -126,6 +127,11 @@ class RunnerProcess:
     def is_dead(self) -> bool:
         """Whether its process has ended. Its channel need not say so: a child of a handler may hold it open."""
         return self.process.poll() is not None
+
+    def give_up(self) -> None:
+        """End it now, through no fault of its jobs."""
+        self.blameless = True
+        self.kill()
 
     def memory(self) -> int:
         """Its resident memory in bytes; 0 where the system does not tell."""
@@ -253,4 +259,4 @@ class Fleet:
     def kill(self) -> None:
         """End all of them now. Any thread may."""
         for runner in list(self.runners):
-            runner.kill()
+            runner.give_up()

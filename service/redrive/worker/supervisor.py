@@ -164,7 +164,10 @@ class Supervisor:
         return self.exit_status
 
     def _turn(self) -> None:
-        for key, _ in self.selector.select(self._wait()):
+        events = self.selector.select(self._wait())
+        if self.pulse.lost:  # first: runners ended for it are among the events, and their jobs are not to be charged
+            self._declared_lost()
+        for key, _ in events:
             if key.fileobj == self.wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake_read, 4096)
@@ -321,7 +324,7 @@ class Supervisor:
             text = f"it outlived its timeout of {limit:g} s and was killed"
             failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
             settlement = decide(claimed, failure, policy, random.random())
-        elif (runner.killed_for or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
+        elif (runner.killed_for or runner.blameless or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
             settlement = Release("neighbour_killed")
         else:
             failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, **detail)
@@ -574,24 +577,26 @@ class Supervisor:
             self._hand_out_waiting()
         self._hand_to_alone()
         self.room.measure(self.fleet.runners, now)
-        if self.pulse.lost:
-            self._declared_lost()
         self._retire_left(now)
         self.telemetry.gauges(self)
 
     def _declared_lost(self) -> None:
-        """Others may have our jobs already: end ours, keep nothing of them, come back as somebody new."""
+        """Others may have our jobs already: end what runs, come back as somebody new.
+
+        What has ended is still settled: if the jobs are others' by now the fence refuses it, and if it was only the
+        database that was away, no work is done twice.
+        """
         lost = set(self.pulse.lost)
         logger.warning("declared lost", extra={"workers": sorted(lost)})
         self.telemetry.declared_lost(self.fleet.held())
         for runner in self.fleet.runners:
-            for job in [h.id for h in runner.held.values() if h.worker in lost]:
+            theirs = [held.id for held in runner.held.values() if held.worker in lost]
+            for job in theirs:
                 del runner.held[job]
-            runner.kill()
+            if theirs:
+                runner.give_up()
         self.suspects = deque(held for held in self.suspects if held.worker not in lost)
         self.waiting = deque(held for held in self.waiting if held.worker not in lost)
-        self.completions = [c for c in self.completions if c[2] not in lost]
-        self.verdicts = [v for v in self.verdicts if v[1] not in lost]
         if self.me in lost:
             self.me = None
         self.leaving |= lost
