@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -84,6 +84,7 @@ class Handlers:
     def __init__(self, *, on_dead: Callable[[Death], Any] | None = None) -> None:
         """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot hurt the job."""
         self._by_kind: dict[str, Handler] = {}
+        self._prefixes: list[str] = []
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
 
@@ -140,7 +141,6 @@ class Handlers:
 
         for name in depends_on:
             check_name("depends_on", name)
-            self.breakers.setdefault(name, Breaker())
 
         def register(function: Function) -> Function:
             if kind in self._by_kind:
@@ -151,19 +151,21 @@ class Handlers:
                 msg = f"the handler of {kind!r} must take (payload) or (payload, job), it takes {takes} arguments"
                 raise ValueError(msg)
             payload_type, read = _reader(function)
-            self._by_kind[kind] = Handler(
-                kind=kind,
-                function=function,
-                policy=policy or Policy(),
-                queue=queue,
-                depends_on=tuple(depends_on),
-                is_async=inspect.iscoroutinefunction(function),
-                takes_job=takes == TAKES_JOB,
-                read=read,
-                secret=frozenset(secret) | _secret_fields(payload_type),
-                version=version,
-                upgrade=steps,
-                on_expired=on_expired,
+            self.add(
+                Handler(
+                    kind=kind,
+                    function=function,
+                    policy=policy or Policy(),
+                    queue=queue,
+                    depends_on=tuple(depends_on),
+                    is_async=inspect.iscoroutinefunction(function),
+                    takes_job=takes == TAKES_JOB,
+                    read=read,
+                    secret=frozenset(secret) | _secret_fields(payload_type),
+                    version=version,
+                    upgrade=steps,
+                    on_expired=on_expired,
+                )
             )
             return function
 
@@ -172,21 +174,36 @@ class Handlers:
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module."""
         for handler in other:
-            if handler.kind in self._by_kind:
-                msg = f"kind {handler.kind!r} has a handler already"
-                raise ValueError(msg)
-            self._by_kind[handler.kind] = handler
+            self.add(handler)
         self.breakers = other.breakers | self.breakers
+
+    def add(self, handler: Handler) -> None:
+        """Add one handler as it is. Its kind may be a prefix that ends in `*`; a longer one comes first."""
+        if handler.kind in self._by_kind:
+            msg = f"kind {handler.kind!r} has a handler already"
+            raise ValueError(msg)
+        self._by_kind[handler.kind] = handler
+        for name in handler.depends_on:
+            self.breakers.setdefault(name, Breaker())
+        prefixes = [kind for kind in self._by_kind if kind.endswith("*")]
+        self._prefixes = sorted(prefixes, key=len, reverse=True)
 
     def get(self, kind: str) -> Handler | None:
         """The handler of a kind, or None."""
-        return self._by_kind.get(kind)
+        return self._by_kind.get(matching(kind, self._by_kind, self._prefixes) or "")
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._by_kind.values())
 
     def __len__(self) -> int:
         return len(self._by_kind)
+
+
+def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
+    """The name under which a kind is known: its own, or the first prefix (`mail.*`) that fits; None when unknown."""
+    if kind in known:
+        return kind
+    return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)
 
 
 def load(target: str) -> Handlers:

@@ -28,6 +28,7 @@ class Settings(BaseSettings):
     database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
     database_url_file: Path | None = Field(None, description="A file that holds it instead.")
     handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
+    targets: Path | None = Field(None, description="A YAML file that routes kinds to HTTP endpoints.")
     queues: str | None = Field(None, description="Queues to work on, comma-separated; all when not set.")
     slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")

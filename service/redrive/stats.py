@@ -84,8 +84,9 @@ class DatabaseStats:
         yield _gauge("redrive_dlq_oldest_age_seconds", "Age of the oldest open dead letter.", ("queue",),
                      {(queue,): age for queue, age in body["oldest_dead"].items()})  # fmt: skip
         yield _objectives(body["objectives"], [depth["queue"] for depth in body["depths"]])
+        breakers: Mapping[str, str] = body["breakers"]
         yield _gauge("redrive_circuit_breaker_state", "1 for the state each breaker is in.", ("breaker", "state"),
-                     {(n, s): float(s == now) for n, now in body["breakers"].items() for s in BREAKER_STATES})  # fmt: skip
+                     {(n, s): float(s == now) for n, now in breakers.items() for s in BREAKER_STATES})  # fmt: skip
         yield _gauge("redrive_maintenance_last_success_timestamp_seconds", "When the task last succeeded.", ("task",),
                      {(name,): ran_at for name, ran_at, _ in body["chores"]})  # fmt: skip
         yield _gauge("redrive_maintenance_interval_seconds", "How often it should.", ("task",),

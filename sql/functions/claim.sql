@@ -116,7 +116,7 @@ begin
 end
 $$;
 
--- pending: does one of these kinds run, wait, or become due within `horizon`? For a worker that stops when all is done.
+-- pending: does one of these kinds (or prefixes ending in *) run, wait, or become due within `horizon`? For a worker that stops when all is done.
 create or replace function redrive.pending_v1(only_queues text[], kinds text[], horizon interval) returns boolean
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -125,6 +125,7 @@ as $$
         select from redrive.jobs j
         where j.run_at <= clock_timestamp() + horizon
           and (only_queues is null or j.queue = any (only_queues))
-          and j.kind = any (kinds)
+          and exists (select from unnest(kinds) k
+                      where j.kind = k or right(k, 1) = '*' and starts_with(j.kind, left(k, -1)))
           and not exists (select from redrive.queues q where q.queue = j.queue and q.paused_at is not null))
 $$;

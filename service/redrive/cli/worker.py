@@ -50,8 +50,8 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
     set_up(settings.log_format, settings.log_level)
     for name in unknown():
         logger.warning("%s is no setting of redrive; is it misspelt?", name)
-    if settings.handlers is None:
-        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+    if settings.handlers is None and settings.targets is None:
+        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs (or set REDRIVE_TARGETS)"
         raise SettingsError(msg)
     _wait_for_schema(settings.url())
     metrics = Metrics()
@@ -71,6 +71,7 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
     return WorkerOptions(
         url=settings.url(),
         handlers=settings.handlers or "",
+        targets=str(settings.targets or ""),
         name=f"{socket.gethostname()}/{os.getpid()}",
         version=version("redrive"),
         queues=settings.queue_names(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from redrive.connect import Link
+from redrive.handlers import matching
 from redrive.model import Category
 from redrive.worker import store
 from redrive.worker.fleet import Held
@@ -41,6 +42,7 @@ class Breakers:
     def __init__(self) -> None:
         self._settings: dict[str, Dependency] = {}
         self._of_kind: dict[str, tuple[str, ...]] = {}
+        self._prefixes: list[str] = []
         self._failures: dict[str, int] = {}
         self._successes: dict[str, int] = {}
         self._standing: dict[str, Standing] = {}
@@ -53,6 +55,7 @@ class Breakers:
         """Take what a runner said of its handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
+        self._prefixes = sorted((k for k in self._of_kind if k.endswith("*")), key=len, reverse=True)
         self._said = None
 
     @property
@@ -62,8 +65,11 @@ class Breakers:
 
     def saw(self, kind: str, *, succeeded: int = 0) -> None:
         """Attempts of a kind succeeded."""
-        for name in self._of_kind.get(kind, ()):
+        for name in self._names(kind):
             self._successes[name] = self._successes.get(name, 0) + succeeded
+
+    def _names(self, kind: str) -> tuple[str, ...]:
+        return self._of_kind.get(matching(kind, self._of_kind, self._prefixes) or "", ())
 
     def observed(self, name: str, *, succeeded: bool) -> None:
         """A handler used a dependency by name."""
@@ -73,7 +79,7 @@ class Breakers:
 
     def holds_back(self, held: Held, verdict: Verdict) -> bool:
         """Take a failure that a dependency may be to blame for, until the next report says."""
-        names = self._of_kind.get(held.kind, ())
+        names = self._names(held.kind)
         if not names or verdict.category not in BLAMED or verdict.outcome not in {"retry", "dead"}:
             return False
         for name in names:
@@ -134,7 +140,7 @@ class Breakers:
         return held
 
     def _final(self, held: Held, verdict: Verdict) -> Verdict:
-        standings = [self._standing[n] for n in self._of_kind.get(held.kind, ()) if n in self._standing]
+        standings = [self._standing[n] for n in self._names(held.kind) if n in self._standing]
         to_blame = [s for s in standings if s.state != "closed" or s.failing]
         refunds = held.token - held.row[2]
         if (

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from redrive.handlers import matching
 from redrive.worker.board import Board
 from redrive.worker.frames import Channel, Jobs, Kind, Stop
 from redrive.worker.store import Row
@@ -156,10 +157,17 @@ class Fleet:
     """The runners of one worker."""
 
     def __init__(  # what a runner is started with
-        self, handlers: str, runners: int, slots: int, memory_limit: int = 0, where: Mapping[str, str] | None = None
+        self,
+        handlers: str,
+        targets: str,
+        runners: int,
+        slots: int,
+        memory_limit: int = 0,
+        where: Mapping[str, str] | None = None,
     ) -> None:
         self.where = dict(where or {})
         self._handlers = handlers
+        self._targets = targets
         self._wanted = runners
         self._slots = slots
         self._memory_limit = memory_limit
@@ -167,6 +175,11 @@ class Fleet:
         self._deaths = 0
         self.runners: list[RunnerProcess] = []
         self.kinds: dict[str, Kind] = {}
+
+    def kind(self, name: str) -> Kind | None:
+        """What is known of a kind, None when no runner has a handler for it."""
+        prefixes = sorted((k for k in self.kinds if k.endswith("*")), key=len, reverse=True)
+        return self.kinds.get(matching(name, self.kinds, prefixes) or "")
 
     def held(self) -> int:
         """Jobs in the hands of runners."""
@@ -178,7 +191,8 @@ class Fleet:
         slots = 1 if alone else self._slots
         board = Board(slots)
         command = [sys.executable, "-c", RUNNER, str(theirs.fileno()), str(board.fd), str(slots),
-                   str(os.getpid()), self._handlers, msgspec.json.encode(self.where).decode()]  # fmt: skip
+                   str(os.getpid()), self._handlers, self._targets,
+                   msgspec.json.encode(self.where).decode()]  # fmt: skip
         process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
@@ -221,7 +235,8 @@ class Fleet:
                 held = runner.held.get(running.id)
                 if held is None or held.token != running.token or running.id in runner.killed_for:
                     continue
-                limit = self.kinds[held.kind].timeout if held.kind in self.kinds else float("inf")
+                known = self.kind(held.kind)
+                limit = known.timeout if known else float("inf")
                 # A slot may be read while it is written: what is so is so when one looks again.
                 if (now_ns - running.since_ns) / 1e9 > limit + KILL_GRACE and running in runner.board.running():
                     runner.killed_for.add(running.id)

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -404,17 +405,21 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS WHERE. Returns the exit status."""
+    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS TARGETS WHERE. Returns the exit status."""
     fd, board_fd, slots, parent = map(int, arguments[:4])
     _end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor drains; a terminal's Ctrl-C is for it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        handlers = load(arguments[4])
+        handlers = load(arguments[4]) if arguments[4] else Handlers()
+        if arguments[5]:
+            from redrive import targets  # noqa: PLC0415 # only where there are any: it brings pydantic
+
+            targets.register(handlers, targets.load(Path(arguments[5])), slots)
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
     channel = Channel(socket.socket(fileno=fd))
-    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, msgspec.json.decode(arguments[5])).run())
+    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, msgspec.json.decode(arguments[6])).run())
     # Threads of handlers that never end must not keep the process.
     os._exit(0)

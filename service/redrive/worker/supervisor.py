@@ -78,6 +78,7 @@ class WorkerOptions:
     url: str
     handlers: str
     name: str
+    targets: str = ""
     version: str = ""
     queues: tuple[str, ...] | None = None
     slots: int = 16
@@ -96,7 +97,9 @@ class Supervisor:
         self.options = options
         self.telemetry = telemetry
         self.link = Link(options.url, "redrive worker")
-        self.fleet = Fleet(options.handlers, options.runners, options.slots, options.memory_limit, options.where)
+        self.fleet = Fleet(
+            options.handlers, options.targets, options.runners, options.slots, options.memory_limit, options.where
+        )
         self.lanes = LaneBook(options.queues)
         self.room = Room(options.slots)
         self.breakers = Breakers()
@@ -320,7 +323,8 @@ class Supervisor:
         claimed = _claimed(held)
         detail = {"exit": how, "running": running, **self.options.where}
         if held.id in runner.killed_for:
-            limit = self.fleet.kinds[held.kind].timeout
+            known = self.fleet.kind(held.kind)
+            limit = known.timeout if known else 0.0
             text = f"it outlived its timeout of {limit:g} s and was killed"
             failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
             settlement = decide(claimed, failure, policy, random.random())
@@ -342,7 +346,7 @@ class Supervisor:
                 listener.channel.send(self.untold_deaths.popleft())
 
     def _policy(self, kind: str) -> Policy:
-        known = self.fleet.kinds.get(kind)
+        known = self.fleet.kind(kind)
         return Policy() if known is None else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
 
     # ------------------------------------------------------------------ the database
@@ -424,7 +428,9 @@ class Supervisor:
     def _tell_bar(self) -> None:
         """Tell the runners which dependencies are barred, when that has changed."""
         bar = self.breakers.bar()
-        for runner in self.fleet.runners if bar is not None else ():
+        if bar is None:
+            return
+        for runner in self.fleet.runners:
             with contextlib.suppress(OSError):
                 runner.channel.send(bar)
 
