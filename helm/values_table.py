@@ -35,7 +35,9 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
     return found
 
 
-def rows(values: Any, schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def rows(
+    values: Any, schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """Each value as path, type and default."""
     is_of_kubernetes = schema.get("$ref") == "#/definitions/resources"
     if "$ref" in schema:
@@ -54,9 +56,10 @@ def kind(schema: dict[str, Any]) -> str:
     if "oneOf" in schema:
         return " or ".join(kind(choice) for choice in schema["oneOf"])
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    names = {"object": "map", "array": "list", "null": "empty"}
-    limits = [f"{schema[k]}" if k == "minimum" else f"… {schema[k]}" for k in ("minimum", "maximum") if k in schema]
-    return " or ".join(names.get(t, t) for t in types) + (f", {' '.join(limits)}{'' if 'maximum' in schema else ' …'}" if limits else "")
+    words = " or ".join({"object": "map", "array": "list", "null": "empty"}.get(t, t) for t in types)
+    if "maximum" in schema:
+        return f"{words}, {schema['minimum']} to {schema['maximum']}"
+    return f"{words}, at least {schema['minimum']}" if "minimum" in schema else words
 
 
 def table() -> str:

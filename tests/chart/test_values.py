@@ -1,0 +1,177 @@
+"""values.yaml, values.schema.json, README.md and templates say the same."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path as PathOnDisk
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.chart.conftest import EVERYTHING, Render, read_values
+from tests.chart.helm import CHART, ROOT, Helm, HelmRefusedError
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
+FOR_PARENT_CHARTS = {("global",), ("enabled",)}
+"""Helm hands them to every chart that is a part of another; there is nothing to do with them here."""
+
+Path = tuple[str, ...]
+"""Of a value: its keys."""
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    return SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+
+
+def leaves(schema: dict[str, Any], path: Path = ()) -> Iterator[Path]:
+    properties = resolved(schema).get("properties")
+    if properties is None:
+        yield path
+    for name, of in (properties or {}).items():
+        yield from leaves(of, (*path, name))
+
+
+def schema_at(path: Path) -> dict[str, Any]:
+    schema = SCHEMA
+    for name in path:
+        schema = resolved(resolved(schema)["properties"][name])
+    return schema
+
+
+def at(values: dict[str, Any], path: Path, default: Any = None) -> Any:
+    for name in path:
+        if name not in values:
+            return default
+        values = values[name]
+    return values
+
+
+def changed(values: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    result = deepcopy(values)
+    inner = result
+    for name in path[:-1]:
+        inner = inner.setdefault(name, {})
+    inner[path[-1]] = value
+    return result
+
+
+LEAVES = [path for path in leaves(SCHEMA) if path not in FOR_PARENT_CHARTS]
+
+ALL = read_values(EVERYTHING)
+POOLS = {name: ALL[name] for name in ("database", "workerDefaults", "workers")} | {
+    "purge": {"enabled": False}, "redrive": {"template": {"enabled": False}}
+}  # fmt: skip
+WITHOUT_POOLS = ALL | {"workers": {"plain": {}}}
+CONTEXTS = [
+    # what those two exclude
+    {"postgres": {"trial": {"enabled": True}}, "networkPolicy": {"enabled": True}},
+    {"database": LOGINS, "workerDefaults": {"handlers": "a:b"}, "workers": {"one": {}, "two": {"handlers": "c:d"}}},
+    {"database": LOGINS | {"tls": {"caConfigMap": {"name": "ca"}}}},
+    {"database": {}, "migrations": {"mode": "none"}},
+    {"serviceAccount": {"create": False}, "database": LOGINS},
+    {"database": {login: {"url": "postgresql://h/d"} for login in LOGINS}},
+    {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
+]
+
+# Tried in turn, for want of a word that fits every field.
+CANDIDATES = [
+    True, False, "changed", "changed:changed", "app.changed:jobs", "2h", "3m", "65Mi", "0 1 * * *", "https://changed.example",
+    "postgresql://changed/changed", "sha256:" + "1" * 64, ["changed"], [{"name": "changed"}], [{"changed": "x"}],
+    ["RedriveMetricsAbsent"], [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
+    {"changed": {"handlers": "a:b"}}, {"changed": "x"}, {"cpu": "7m"}, {"key": "1"},
+]  # fmt: skip
+
+
+def candidates(path: Path) -> Iterator[Any]:
+    schema = schema_at(path)
+    default = at(DEFAULTS, path)
+    whole = [default + 1] if isinstance(default, (int, float)) and not isinstance(default, bool) else [50]
+    validator = jsonschema.Draft7Validator({**schema, "definitions": SCHEMA["definitions"]})
+    for value in [*schema.get("enum", []), *schema.get("items", {}).get("enum", []), *CANDIDATES, *whole]:
+        for shaped in (value, [value]):
+            if validator.is_valid(shaped):
+                yield shaped
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=".".join)
+def test_every_value_changes_something(render: Render, with_dashboard: PathOnDisk, path: Path) -> None:
+    def text(values: dict[str, Any]) -> str:
+        try:
+            return render(values, chart=with_dashboard).text
+        except HelmRefusedError as refused:
+            # A rule over several values that names this one has read it; other refusals say nothing.
+            return str(refused) if ".".join(path) in str(refused) else ""
+
+    for value in candidates(path):
+        for context in (POOLS if path[0] == "workerDefaults" else WITHOUT_POOLS, *CONTEXTS):
+            if value == at(context, path, at(DEFAULTS, path)):
+                continue
+            if text(changed(context, path, value)) not in {"", text(context)}:
+                return
+
+    pytest.fail(f"{'.'.join(path)} can be set, and nothing comes of it")
+
+
+def test_every_default_is_in_the_schema_and_every_value_of_the_schema_has_a_default() -> None:
+    def paths(values: Any, schema: dict[str, Any], path: Path = ()) -> Iterator[Path]:
+        if "properties" not in resolved(schema):
+            yield path
+            return
+        for name, value in values.items():
+            assert name in resolved(schema)["properties"], f"{'.'.join((*path, name))} is not in values.schema.json"
+            yield from paths(value, resolved(schema)["properties"][name], (*path, name))
+
+    assert set(paths(DEFAULTS, SCHEMA)) == set(LEAVES)
+
+
+def test_the_defaults_are_valid() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.validate(DEFAULTS, SCHEMA)
+
+
+def test_every_object_of_the_schema_is_closed() -> None:
+    def unclosed(schema: Any, path: str) -> Iterator[str]:
+        if isinstance(schema, dict):
+            if "properties" in schema and "type" in schema and schema.get("additionalProperties") is not False:
+                yield path
+            for name, inner in schema.items():
+                yield from unclosed(inner, f"{path}/{name}")
+
+    assert list(unclosed(SCHEMA, "")) == []
+
+
+@pytest.mark.parametrize("path", [(), *{p[:n] for p in LEAVES for n in range(1, len(p))}], ids=".".join)
+def test_a_misspelt_value_is_refused_wherever_it_stands(path: Path) -> None:
+    errors = list(jsonschema.Draft7Validator(SCHEMA).iter_errors(changed({}, (*path, "mispelt"), 1)))
+
+    assert len(errors) == 1
+    assert "mispelt" in errors[0].message
+
+
+def test_the_table_of_values_is_up_to_date() -> None:
+    script = ROOT / "helm" / "values_table.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("directory", "pattern"), [("alerts", "*.yaml"), ("dashboards", "*.json")])
+def test_alerts_and_dashboards_in_the_chart_are_those_at_the_top(directory: str, pattern: str) -> None:
+    original = {path.name: path.read_bytes() for path in (ROOT / directory).glob(pattern)}
+    copied = {path.name: path.read_bytes() for path in (CHART / "files" / directory).glob("*")}
+
+    assert copied == original, "run: make sync"
+
+
+def test_helm_has_nothing_to_say_but_that_there_is_no_icon(helm: Helm, cluster: Any) -> None:
+    found = helm.run("lint", kubeconfig=cluster.kubeconfig, chart=str(CHART))
+
+    # Severity 1 is an information.
+    assert [message["Severity"] for message in found["Messages"] or []] == [1]
+    assert not found["Errors"]
