@@ -1,7 +1,8 @@
 """Real Postgres for every test that asks for `database`; nothing is mocked.
 
 REDRIVE_TEST_POSTGRES says which:
-  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on each of them, others on the newest
+  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on each version, others on
+                    the newest
   embedded:18       only that version (or several: embedded:16,18)
   testcontainers    a container of REDRIVE_TEST_POSTGRES_IMAGE (postgres:18)
   <url>             a server that runs already, as a user who may create databases and roles
@@ -32,7 +33,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server_name" not in metafunc.fixturenames:
         return
     names = _server_names()
-    is_for_all = SQL_TESTS in metafunc.definition.path.parents or metafunc.definition.get_closest_marker("every_version")
+    is_for_all = SQL_TESTS in metafunc.definition.path.parents or metafunc.definition.get_closest_marker(
+        "every_version"
+    )
     metafunc.parametrize("server_name", names if is_for_all else names[-1:], scope="session")
 
 
@@ -53,7 +56,9 @@ class _Servers:
     def get(self, name: str) -> Server:
         if name not in self._running:
             start = {"external": partial(external, CHOICE), "testcontainers": partial(container, IMAGE)}.get(name)
-            self._running[name] = self._stack.enter_context(start() if start else embedded(int(name.removeprefix("pg"))))
+            self._running[name] = self._stack.enter_context(
+                start() if start else embedded(int(name.removeprefix("pg")))
+            )
         return self._running[name]
 
 

@@ -154,7 +154,9 @@ def redrive(
 
 def make_campaign(conn: Connection, matched: int = 1) -> int:
     """Open a campaign. Returns its id."""
-    row = conn.execute("select redrive.open_campaign_v1('ada', 'the fix is out', '{}', null, %s)", (matched,)).fetchone()
+    row = conn.execute(
+        "select redrive.open_campaign_v1('ada', 'the fix is out', '{}', null, %s)", (matched,)
+    ).fetchone()
     return row[0] if row else 0
 
 

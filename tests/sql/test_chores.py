@@ -121,7 +121,14 @@ def test_nothing_is_lost_between_enqueue_and_end(database: Database) -> None:
     jobs = claim(database.conn, worker, 90)
     complete(database.conn, worker, *jobs[:30])
     for n, job in enumerate(jobs[30:80]):
-        settle(database.conn, worker, job, ("retry", "release", "dead", "cancel", "dead")[n % 5], failure=failure(), reason="r")
+        settle(
+            database.conn,
+            worker,
+            job,
+            ("retry", "release", "dead", "cancel", "dead")[n % 5],
+            failure=failure(),
+            reason="r",
+        )
     redrive(database.conn, [job.id for n, job in enumerate(jobs[30:80]) if n % 5 == 2])
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [jobs[34].id])
     found = totals(database.conn)
@@ -207,7 +214,9 @@ def test_a_queue_that_only_has_a_row_is_shown(database: Database) -> None:
 
 def test_the_oldest_ready_job_has_its_age(database: Database) -> None:
     make_jobs(database.conn, 2)
-    database.rows("update redrive.jobs set run_at = run_at - interval '1 hour' where id = (select max(id) from redrive.jobs)")
+    database.rows(
+        "update redrive.jobs set run_at = run_at - interval '1 hour' where id = (select max(id) from redrive.jobs)"
+    )
 
     age = database.value("select oldest_ready_seconds from redrive.depths_v1()")
     assert 3600 <= age < 3660

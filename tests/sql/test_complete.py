@@ -140,7 +140,8 @@ def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(database
 
     complete(database.conn, worker, jobs[0])
 
-    assert database.rows("select id, run_at >= %s, isfinite(run_at) from redrive.jobs where queue = 'default' order by id",
+    assert database.rows("select id, run_at >= %s, isfinite(run_at) from redrive.jobs"
+                         " where queue = 'default' order by id",
                          instant) == [(second, True, True), (third, True, False)]  # fmt: skip
 
 

@@ -79,9 +79,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def nothing_was_written(database: Database) -> bool:
-    return not database.value(
-        "select exists (select from redrive.jobs) or exists (select from redrive.deltas)"
-    )
+    return not database.value("select exists (select from redrive.jobs) or exists (select from redrive.deltas)")
 
 
 def test_a_job_gets_its_defaults(database: Database) -> None:
@@ -108,6 +106,7 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
         "idempotency_key": None,
         "headers": {},
         "payload": {},
+        "noted": False,
     }
     stored = database.value("select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j")
     assert stored == expected
@@ -221,7 +220,7 @@ def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
 
 
 def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(database: Database) -> None:
-    """The insert waits for the completion to commit, finds the key free, and must look for what the completion wrote."""
+    """The insert waits for the completion, finds the key free, and must look for what the completion wrote."""
     job_id = make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -296,7 +295,12 @@ def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
 
 @pytest.mark.parametrize(
     ("payload", "sqlstate"),
-    [('{"a": "\\u0000"}', "22P05"), ('{"\\u0000": 1}', "22P05"), ('{"a": "\\ud800"}', "22P02"), ('{"a": NaN}', "22P02")],
+    [
+        ('{"a": "\\u0000"}', "22P05"),
+        ('{"\\u0000": 1}', "22P05"),
+        ('{"a": "\\ud800"}', "22P02"),
+        ('{"a": NaN}', "22P02"),
+    ],
     ids=["NUL", "NUL in a key", "lone surrogate", "NaN"],
 )
 def test_what_jsonb_cannot_hold_is_refused_by_postgres(refusing: Database, payload: str, sqlstate: str) -> None:
@@ -388,7 +392,7 @@ def test_many_jobs_have_the_defaults_of_one(database: Database) -> None:
 
 def test_one_bad_job_of_many_refuses_all(refusing: Database) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        refusing.rows("select redrive.enqueue_many_v1('[{\"kind\": \"a\"}, {\"kind\": \"B\"}]')")
+        refusing.rows('select redrive.enqueue_many_v1(\'[{"kind": "a"}, {"kind": "B"}]\')')
 
     assert caught.value.diag.message_primary == f"kind: {NAME_RULE}"
     assert nothing_was_written(refusing)
@@ -446,7 +450,9 @@ def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> No
         ("b", 1),
     ]
     make_job(database.conn, "a")
-    stored = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j where kind = 'a'")
+    stored = database.column(
+        "select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j where kind = 'a'"
+    )
     assert all(job == stored[0] for job in stored)
 
 
@@ -464,7 +470,14 @@ def test_a_producer_can_copy_no_other_column(refusing: Database, column: str, va
 
 
 def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Database) -> None:
-    job = {"kind": "a", "payload": {"n": [1, "é\n\t\\"]}, "queue": "q", "priority": 3, "max_attempts": 4, "headers": {"a": "b"}}
+    job = {
+        "kind": "a",
+        "payload": {"n": [1, "é\n\t\\"]},
+        "queue": "q",
+        "priority": 3,
+        "max_attempts": 4,
+        "headers": {"a": "b"},
+    }
     producer = database.connect("redrive_producer")
 
     assert enqueue_many(producer, [job]) == 1

@@ -73,7 +73,7 @@ def test_a_plan_names_an_index_that_exists(database: Database) -> None:
 
 def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Database) -> None:
     rows = database.rows(
-        f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"  # noqa: S608 # a constant
+        f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"  # a constant
     )
 
     assert rows

@@ -96,10 +96,14 @@ def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.Mon
             conn.execute("set role redrive_owner")
             conn.execute("create schema redrive")
             conn.execute("create table redrive.migrations (version int primary key, name text not null,"
-                         " applied_at timestamptz not null default clock_timestamp(), functions text not null default '')")  # fmt: skip
+                         " applied_at timestamptz not null default clock_timestamp(),"
+                         " functions text not null default '')")  # fmt: skip
             for migration in everything[:version]:
                 conn.execute(migration.text)  # type: ignore[arg-type]
-                conn.execute("insert into redrive.migrations (version, name) values (%s, %s)", (migration.version, migration.name))
+                conn.execute(
+                    "insert into redrive.migrations (version, name) values (%s, %s)",
+                    (migration.version, migration.name),
+                )
             conn.execute("insert into redrive.jobs (kind) values ('lived.before')")
             conn.execute("reset role")
             report = migrate(conn)
@@ -167,7 +171,9 @@ print("done")
 
 def test_killed_before_any_of_its_files_it_leaves_nothing_or_all(url: str) -> None:
     for files in (0, 2, 9, 200):
-        killed = subprocess.run([sys.executable, "-c", KILLED, url, str(files)], capture_output=True, text=True, check=False)
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, url, str(files)], capture_output=True, text=True, check=False
+        )
         with connect(url) as conn:
             is_there = conn.execute("select to_regnamespace('redrive') is not null").fetchone() == (True,)
 
@@ -256,7 +262,9 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
             migrate(conn)
         with connect(url) as conn:
             assert migrate(conn).without_roles is None
-            assert conn.execute("select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchone() == (5,)
+            assert conn.execute(
+                "select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)
+            ).fetchone() == (5,)
             assert conn.execute("select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
                                 " where proname = 'claim_v1'").fetchall() == [(True,)]  # fmt: skip
         with connect(url, user="plain") as conn:
@@ -269,8 +277,8 @@ def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) ->
         report = migrate(conn)
 
         assert report.without_roles is None
-        assert conn.execute("select nspowner::regrole::text from pg_namespace where nspname = 'redrive'").fetchone() == (
-            "redrive_owner",)  # fmt: skip
+        owner = "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
+        assert conn.execute(owner).fetchone() == ("redrive_owner",)
         assert migrate(conn).applied == []
     with connect(fresh_server.url) as conn:
         assert conn.execute("select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchone() == (5,)

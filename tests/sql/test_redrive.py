@@ -64,7 +64,8 @@ def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
 def test_the_window_a_job_had_is_counted_anew(database: Database) -> None:
     job_id = make_dead_letter(database.conn, expires_in=3600)
     database.rows(
-        "update redrive.dead_letters set created_at = created_at - interval '9 days', expires_at = expires_at - interval '9 days'"
+        "update redrive.dead_letters set created_at = created_at - interval '9 days',"
+        " expires_at = expires_at - interval '9 days'"
     )
     redrive(database.conn, [job_id])
 
@@ -246,10 +247,13 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
     campaign = database.value("select redrive.open_campaign_v1('ada', 'bank is back', '{\"kind\": \"a\"}', 2.5, 7)")
     database.rows("select redrive.close_campaign_v1(%s, 5, '{\"conflict\": 2}')", campaign)
 
-    assert database.row("select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns") == (
+    assert database.row(
+        "select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns"
+    ) == (
         "ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")  # fmt: skip
     assert database.row("select actor, action, why, n, detail, db_user = session_user from redrive.audit") == (
-        "ada", "redrive", "bank is back", 7, {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
+        "ada", "redrive", "bank is back", 7,
+        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
 
 
 @pytest.mark.parametrize(("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")])
@@ -275,7 +279,10 @@ def test_nobody_acts_without_a_name_and_a_reason(database: Database, actor: str 
 def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     first, second, third = make_dead_letters(database.conn, 3)
 
-    assert sorted(database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])) == [first, third]
+    assert sorted(database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])) == [
+        first,
+        third,
+    ]
 
     assert database.rows(
         "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0 ->> 'text'"

@@ -32,7 +32,8 @@ def rescue(conn: Connection, ttl: timedelta = TTL, max_losses: int = 3) -> tuple
 def silence(database: Database, worker: int, seconds: int = 3600) -> None:
     """Let the last beat of a worker be that long ago."""
     database.conn.execute(
-        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second' where id = %s", (seconds, worker)
+        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second' where id = %s",
+        (seconds, worker),
     )
 
 
@@ -63,9 +64,9 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
         before,
         before,
     ) == [(job.id, None, 1, 1, 1, 1, "worker-lost", True, True) for job in jobs]
-    assert database.rows("select job, deliveries, worker, error_class, category from redrive.failures order by job") == [
-        (job.id, 1, "lost", "WorkerLost", "lost") for job in jobs
-    ]
+    assert database.rows(
+        "select job, deliveries, worker, error_class, category from redrive.failures order by job"
+    ) == [(job.id, 1, "lost", "WorkerLost", "lost") for job in jobs]
     assert database.column("select id from redrive.workers") == [alive]
     assert totals(database.conn) == {"enqueued": 3, "claimed": 3, "rescued": 2}
     assert complete(database.conn, lost, *jobs) == set()
@@ -128,7 +129,7 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
-    left_behind = {"worker", "run_at", "streak", "failed_at", "losses", "fingerprint"}
+    left_behind = {"worker", "run_at", "streak", "failed_at", "noted", "losses", "fingerprint"}
     for column in row.keys() - left_behind:
         assert letter[{"attempt": "attempts"}.get(column, column)] == row[column], column
 
@@ -361,7 +362,9 @@ def test_a_lost_job_keeps_its_place_in_the_key(database: Database) -> None:
     assert [job.id for job in claim(database.conn, next_worker)] == [first]
 
 
-@pytest.mark.parametrize("statement", ["insert into redrive.workers (id, name) overriding system value values (1, 'x')"])
+@pytest.mark.parametrize(
+    "statement", ["insert into redrive.workers (id, name) overriding system value values (1, 'x')"]
+)
 def test_a_worker_id_is_never_used_twice(database: Database, statement: str) -> None:
     """A job of a retired worker could otherwise be taken for one of the new worker's."""
     worker = make_worker(database.conn)

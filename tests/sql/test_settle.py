@@ -41,7 +41,10 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
 
     assert database.rows("select * from redrive.jobs") == before
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
-    assert database.value("select (select count(*) from redrive.failures) + (select count(*) from redrive.dead_letters)") == 0
+    assert (
+        database.value("select (select count(*) from redrive.failures) + (select count(*) from redrive.dead_letters)")
+        == 0
+    )
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -76,7 +79,12 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
     assert database.column("select id from redrive.dead_letters") == [dead.id]
     assert database.rows(
         "select event, reason, n from redrive.totals where event not in ('enqueued', 'claimed') order by event"
-    ) == [("cancelled", "asked", 1), ("dead", "not_retryable", 1), ("released", "unknown_kind", 1), ("retried", "bug", 1)]
+    ) == [
+        ("cancelled", "asked", 1),
+        ("dead", "not_retryable", 1),
+        ("released", "unknown_kind", 1),
+        ("retried", "bug", 1),
+    ]
 
 
 # Retry
@@ -158,7 +166,13 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(database: Datab
     for _ in range(3):
         settle(database.conn, worker, claim_one(database.conn, worker), "release", refund=True)
 
-    assert database.row("select worker, attempt, deliveries, streak, failed_at from redrive.jobs") == (None, 0, 3, 0, None)
+    assert database.row("select worker, attempt, deliveries, streak, failed_at from redrive.jobs") == (
+        None,
+        0,
+        3,
+        0,
+        None,
+    )
     assert database.value("select count(*) from redrive.failures") == 0
 
 
@@ -191,9 +205,10 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
     renamed = {"attempt": "attempts"}
-    left_behind = {"worker", "run_at", "streak", "failed_at"}
+    left_behind = {"worker", "run_at", "streak", "failed_at", "noted"}
     columns = set(database.column(
-        "select column_name::text from information_schema.columns where table_schema = 'redrive' and table_name = 'jobs'"
+        "select column_name::text from information_schema.columns"
+        " where table_schema = 'redrive' and table_name = 'jobs'"
     ))  # fmt: skip
     assert columns == set(row)
     for column in columns - left_behind - {"losses", "fingerprint"}:
@@ -211,8 +226,10 @@ def test_a_dead_letter_says_why(database: Database) -> None:
     )  # fmt: skip
 
     assert database.row(
-        "select d.state, d.reason, d.error_class, d.message, d.category, d.fingerprint, d.attempts, d.deliveries, d.redrives,"
-        " d.first_failed_at = (select min(at) from redrive.failures), d.died_at - (select max(at) from redrive.failures) < '1 s',"
+        "select d.state, d.reason, d.error_class, d.message, d.category, d.fingerprint, d.attempts, d.deliveries,"
+        " d.redrives,"
+        " d.first_failed_at = (select min(at) from redrive.failures),"
+        " d.died_at - (select max(at) from redrive.failures) < '1 s',"
         " d.settled_at, d.outcome, d.blocked, d.campaign, d.notes from redrive.dead_letters d"
     ) == ("open", "same_failure", "KeyError", "m", "missing", "f2", 2, 2, 0, True, True, None, None, None, None, [])
     assert database.column("select error_class from redrive.failures order by at") == ["ValueError", "KeyError"]

@@ -1,0 +1,264 @@
+"""What a claim may cost: no index write, no second look at dead rows, so many buffers and so many bytes of WAL.
+
+Tuples and blocks are those the server counted for the transaction itself, so these numbers are exact; nothing is timed.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, LiteralString, Self
+
+import pytest
+
+from redrive.worker import store
+from redrive.worker.store import EPOCH, Lane
+from tests.factories import Claimed, claim, complete, failure, make_jobs, make_worker, settle
+from tests.postgres import Connection, Database, Server, Session
+
+LANE = [Lane(0, "default", 0)]
+COUNTERS = """
+    select (select sum(pg_stat_get_xact_blocks_fetched(c.oid)) from pg_class c
+            where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'i'))::int,
+           pg_stat_get_xact_numscans('redrive.jobs'::regclass)::int,
+           pg_stat_get_xact_numscans('redrive.jobs_ready_idx'::regclass)::int,
+           pg_stat_get_xact_tuples_updated('redrive.jobs'::regclass)::int,
+           pg_stat_get_xact_tuples_hot_updated('redrive.jobs'::regclass)::int
+"""
+FILL = (
+    "insert into redrive.jobs (kind, run_at, payload)"
+    " select 'invoice.charge', timestamptz '2020-01-01' + n * interval '1 ms', '{\"invoice\": 123456}'"
+    " from generate_series(%s::int, %s::int) n"
+)
+
+
+def fill(conn: Connection, first: int, last: int) -> None:
+    """Insert a backlog past the triggers, which count and wake and are not what is measured."""
+    with conn.transaction():
+        conn.execute("set local session_replication_role = replica")
+        conn.execute("set local statement_timeout = 0")
+        conn.execute(FILL, (first, last))
+
+
+class Cost:
+    """What a transaction did. Its counters are read inside of it, and run on from those not yet reported."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ending: LiteralString = "rollback"
+        self.blocks = self.full_scans = self.index_scans = self.updated = self.hot = 0
+
+    def __enter__(self) -> Self:
+        self._session.rows("begin")
+        self._before = self._read()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        spent = (after - before for before, after in zip(self._before, self._read(), strict=True))
+        self.blocks, self.full_scans, self.index_scans, self.updated, self.hot = spent
+        self._session.rows(self._ending)
+
+    def keep(self) -> None:
+        """Commit it in the end, instead of rolling it back."""
+        self._ending = "commit"
+
+    def _read(self) -> tuple[int, ...]:
+        return self._session.row(COUNTERS)
+
+
+def cost_of_a_claim(session: Session, worker: int, want: int = 100, floor: datetime = EPOCH) -> Cost:
+    with Cost(session) as cost:
+        assert len(claim(session.conn, worker, want, lanes=LANE, floors=[floor])) == want
+    return cost
+
+
+# Index writes
+
+
+def test_no_index_mentions_what_a_claim_writes(database: Database) -> None:
+    """Not even in a predicate: a row whose indexed columns change cannot be updated in place."""
+    definitions = database.column("select indexdef from pg_indexes where schemaname = 'redrive' and tablename = 'jobs'")
+
+    assert len(definitions) == 5
+    for definition in definitions:
+        assert not re.search(r"\b(worker|deliveries|attempt|losses|streak)\b", definition), definition
+
+
+@pytest.mark.parametrize("payload", ["{}", '{"invoice": 123456}', '{"text": "%s"}' % ("x" * 700)], ids=len)
+def test_every_claim_is_a_hot_update(database: Database, payload: str) -> None:
+    database.rows("insert into redrive.jobs (kind, payload) select 'a', %s from generate_series(1, 3000)", payload)
+    worker, session = make_worker(database.conn), database.session()
+    claimed = 0
+    while jobs := claim_and_commit(session, worker):
+        complete(database.conn, worker, *jobs)
+        claimed += len(jobs)
+
+    assert claimed == 3000
+
+
+def claim_and_commit(session: Session, worker: int) -> list[Claimed]:
+    with Cost(session) as cost:
+        jobs = claim(session.conn, worker, 100, lanes=LANE)
+        cost.keep()
+    assert cost.updated == cost.hot == len(jobs)
+    return jobs
+
+
+def test_a_retry_is_how_an_update_that_is_not_hot_would_be_seen(database: Database) -> None:
+    make_jobs(database.conn, 100)
+    worker, session = make_worker(database.conn), database.session()
+    jobs = claim(database.conn, worker, 100)
+    with Cost(session) as cost:
+        for job in jobs:
+            settle(session.conn, worker, job, "retry", delay=60.0, failure=failure())
+
+    assert (cost.updated, cost.hot) == (100, 0)
+
+
+# Plans
+
+
+@pytest.fixture(scope="module")
+def backlog(server: Server) -> Iterator[dict[str, Any]]:
+    """A session that claimed from an empty table, and what a claim costs it at 10 thousand and at a million jobs."""
+    with server.database() as database:
+        worker = make_worker(database.conn)
+        session = database.session()
+        for _ in range(10):
+            assert claim(session.conn, worker, 100, lanes=LANE) == []
+            complete(session.conn, worker)
+        fill(database.conn, 1, 10_000)
+        at_10_thousand = cost_of_a_claim(session, worker)
+        fill(database.conn, 10_001, 1_000_000)
+        yield {
+            "database": database,
+            "session": session,
+            "worker": worker,
+            "at 10 thousand": at_10_thousand,
+            "at a million": cost_of_a_claim(session, worker),
+        }
+
+
+def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(backlog: dict[str, Any]) -> None:
+    cost = backlog["at a million"]
+
+    assert (cost.full_scans, cost.index_scans) == (0, 1)
+    assert cost.blocks < 1_000, "the whole table has more than 10,000"
+    assert backlog["database"].value("select pg_relation_size('redrive.jobs') / 8192") > 10_000
+
+
+def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(backlog: dict[str, Any]) -> None:
+    small, large = backlog["at 10 thousand"].blocks, backlog["at a million"].blocks
+
+    assert large <= 2 * small
+    assert small <= 2 * large
+
+
+def test_the_plan_is_the_same_once_the_table_was_analysed(backlog: dict[str, Any]) -> None:
+    backlog["database"].rows("analyze redrive.jobs")
+    fresh = backlog["database"].session()
+
+    for session in (backlog["session"], fresh):
+        cost = cost_of_a_claim(session, backlog["worker"])
+        assert (cost.full_scans, cost.index_scans) == (0, 1)
+        assert cost.blocks <= 2 * backlog["at 10 thousand"].blocks
+
+
+def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any]) -> None:
+    session, worker = backlog["session"], backlog["worker"]
+    with Cost(session) as cost:
+        jobs = claim(session.conn, worker, 20, lanes=LANE)
+        complete(session.conn, worker, *jobs[:10])
+        for job in jobs[10:]:
+            settle(session.conn, worker, job, "retry", delay=1.0, failure=failure())
+
+    assert cost.full_scans == 0
+    assert cost.blocks < 1_000
+
+
+def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) -> None:
+    session = backlog["session"]
+    with Cost(session) as cost:
+        assert [lane for lane, _ in store.lanes(session.conn, None)] == LANE
+    assert (cost.full_scans, cost.blocks < 100) == (0, True)
+    with Cost(session) as cost:
+        session.rows("select * from redrive.depths_v1()")
+    assert cost.full_scans == 0
+
+
+def test_without_its_guards_the_same_claim_reads_the_whole_table(server: Server) -> None:
+    """So that the tests above can fail: this is what they would see."""
+    with server.database() as database:
+        for guard in ("enable_seqscan", "enable_bitmapscan", "plan_cache_mode"):
+            database.rows(f"alter function redrive.claim_v1 reset {guard}")  # type: ignore[arg-type]
+        worker, session = make_worker(database.conn), database.session()
+        session.rows("set enable_indexscan = off")
+        session.rows("set enable_bitmapscan = off")
+        fill(database.conn, 1, 50_000)
+
+        assert cost_of_a_claim(session, worker).full_scans == 1
+
+
+# Dead rows
+
+
+def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> None:
+    """An open snapshot keeps 200,000 finished jobs in table and index; only a scan from below meets them."""
+    worker, session, holder = make_worker(database.conn), database.session(), database.session()
+    fill(database.conn, 1, 201_000)
+    holder.rows("begin isolation level repeatable read")
+    holder.rows("select count(*) from redrive.jobs")
+    database.rows("set statement_timeout = 0")
+    (floor,) = database.row("select run_at from redrive.jobs order by run_at offset 200000 limit 1")
+    database.conn.execute("delete from redrive.jobs where run_at < %s", (floor,))
+
+    floored = cost_of_a_claim(session, worker, 100, floor)
+    swept = cost_of_a_claim(session, worker, 100)
+
+    assert floored.blocks < 1_000
+    assert swept.blocks > 2_000, "and this is what it was spared"
+
+
+# Empty polls, and WAL
+
+
+def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(database: Database) -> None:
+    database.rows(
+        "insert into redrive.jobs (kind, run_at) select 'a', now() + interval '1 hour' from generate_series(1, 1000)"
+    )
+    worker, session = make_worker(database.conn), database.session()
+    claim(session.conn, worker, lanes=LANE)  # planning reads too
+    with Cost(session) as cost:
+        assert claim(session.conn, worker, lanes=LANE) == []
+        assert session.value("select pg_current_xact_id_if_assigned()") is None
+
+    assert cost.blocks <= 5
+
+
+def test_the_wal_of_a_job_is_bounded(database: Database) -> None:
+    """Enqueue, claim and completion of jobs with a payload of 200 bytes, in batches of 100."""
+    if database.value("show full_page_writes") == "on":
+        pytest.skip("full page images would be counted")
+    worker, conn = make_worker(database.conn), database.conn
+    lsn = "select pg_current_wal_insert_lsn()"
+    insert = ("insert into redrive.jobs (kind, payload)"
+              " select 'a', jsonb_build_object('text', repeat('x', 185)) from generate_series(1, 1000)")  # fmt: skip
+    spent = {"enqueue": 0, "claim": 0, "complete": 0}
+    for round_no in range(3):
+        if round_no == 1:  # the first one warms up: new pages are written whole
+            spent = dict.fromkeys(spent, 0)
+        start = database.value(lsn)
+        conn.execute(insert)
+        spent["enqueue"] += database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", start)
+        for _ in range(10):
+            start = database.value(lsn)
+            jobs = claim(conn, worker, 100, lanes=LANE)
+            claimed = database.value(lsn)
+            assert len(jobs) == 100
+            complete(conn, worker, *jobs)
+            spent["claim"] += database.value("select %s::pg_lsn - %s::pg_lsn", claimed, start)
+            spent["complete"] += database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", claimed)
+    per_job = {step: int(wal) / 2000 for step, wal in spent.items()}
+
+    assert per_job["claim"] < 200, per_job
+    assert per_job["claim"] + per_job["complete"] < 300, per_job
+    assert sum(per_job.values()) < 800, per_job
