@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redrive.categories import Rule
+from redrive.limits import FIRST_INSTANT, LAST_INSTANT
 from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
 from redrive.signals import Cancel, DependencyOpen, GiveUp, Retry, Seconds, Signal, Snooze, seconds
+
+MAX_WAIT = 100 * 366 * 86_400.0
+"""Seconds. Further away no instant can be computed: the database would refuse the whole batch."""
 
 MAX_EXPONENT = 62
 """Past this, 2 ** n times any base is past any cap: the power is never computed (power(2, 2000) overflows)."""
@@ -106,15 +110,16 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
         case GiveUp():
             return Bury(Reason.GAVE_UP, failure)
         case Snooze(until=float() as wait):
-            return Release("snoozed", delay=max(wait, 0.0))
+            return Release("snoozed", delay=_bounded(wait))
         case Snooze(until=at):
-            return Release("snoozed", at=at)  # pyright: ignore[reportArgumentType] # floats are matched above
+            instant = min(max(at, FIRST_INSTANT), LAST_INSTANT)  # pyright: ignore[reportArgumentType] # no float: see above
+            return Release("snoozed", at=instant)
         case DependencyOpen(name=name, after=after):
             return Release(f"breaker {name}", delay=after)
         case Retry(after=after):
             if job.attempt >= (job.max_attempts or policy.max_attempts):
                 return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
-            wait = delay(policy, job.attempt, jitter) if after is None else max(after, 0.0)
+            wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
             return _again_or_expired(job, failure, wait)
         case _:
             return decide(job, failure, policy, jitter)
@@ -142,6 +147,11 @@ def spent(job: Claimed, policy: Policy) -> Reason | None:
     if job.attempt > (job.max_attempts or policy.max_attempts):
         return Reason.ATTEMPTS_EXHAUSTED
     return None
+
+
+def _bounded(wait: float) -> float:
+    """A wait that an instant can be made of: a handler may say timedelta.max, a negative number, infinity or nan."""
+    return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 
 def _again_or_expired(job: Claimed, failure: Failure, wait: float) -> Settlement:
