@@ -63,6 +63,16 @@ def in_transaction(conn: Any) -> bool:
     return bool(conn.is_in_transaction())
 
 
+def is_async(conn: Any) -> bool:
+    """Whether what is asked of the connection must be awaited."""
+    return driver_of(conn) in {"psycopg async", "sqlalchemy async", "asyncpg"}
+
+
+def roll_back(conn: Any) -> Any:
+    """Roll back the transaction that is open on the connection; an async one gives an awaitable."""
+    return conn.execute("rollback") if driver_of(conn) == "asyncpg" else conn.rollback()
+
+
 async def _psycopg_async(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
     from psycopg.rows import tuple_row  # noqa: PLC0415
 

@@ -87,9 +87,6 @@ class Telemetry:
 
     def ended(self, held: "Held", verdict: "Verdict") -> None:
         """An attempt ended otherwise."""
-        if verdict.may_be_gone:
-            self.completed([(held, verdict.seconds)])
-            return
         outcome = OUTCOMES[verdict.outcome]
         self.metrics.attempts.add((held.queue, held.kind, outcome))
         self.metrics.duration.observe((held.queue, held.kind, outcome), (verdict.seconds,))

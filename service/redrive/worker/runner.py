@@ -165,7 +165,7 @@ class Runner(Watch):
                 self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
             else:
                 self._ended.append(verdict)
-                if verdict.outcome == "dead":
+                if verdict.outcome == "dead" and not verdict.may_be_gone:  # most likely it is gone, and did not die
                     self._escalate(work.id, work.kind, work.attempt, verdict)
             if not self._flush_is_due:
                 self._flush_is_due = True
@@ -190,8 +190,7 @@ class Runner(Watch):
         """Run one attempt; None means complete."""
         handler = self._handlers.get(work.kind)
         if handler is None:
-            wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
-            return verdict_of(work.id, work.token, Release("unknown_kind", wait))
+            return self._unknown(work)
         if self._barred and (put_off := self._put_off(handler.depends_on)) is not None:
             return verdict_of(work.id, work.token, put_off)
         settlement: Settlement | None
@@ -222,15 +221,23 @@ class Runner(Watch):
             settlement = None
         except BaseException as error:  # noqa: BLE001 # SystemExit and KeyboardInterrupt of a handler end its job, not us
             settlement = self._failed(slot, handler, work, rest, error)
-        finally:
-            self._over_at[slot] = float("inf")
-            if self._timed_out[slot]:
-                self._timed_out[slot] = False
-                self._tasks[slot].uncancel()
+        self._over_at[slot] = float("inf")
+        self._timed_out[slot] = False
+        if self._tasks[slot].cancelling():
+            await self._absorb_cancellation(slot)
         taken = (time.monotonic_ns() - started) / 1e9
-        if settlement is None and job is not None and job.completed_on is not None:
-            return self._completed_by_handler(handler, work, rest, job, taken)
+        if job is not None and job.completed_on is not None:
+            settlement = await self._completed_by_handler(handler, work, rest, job, settlement)
+            return msgspec.structs.replace(verdict_of(work.id, work.token, settlement, spent=taken), may_be_gone=True)
         return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+
+    def _unknown(self, work: Work) -> Verdict:
+        """A kind we lack is given back, but its window closes all the same: perhaps nobody ever knows it."""
+        rest = _NO_REST if work.rest is None else _decode_rest(work.rest)
+        if rest.expires_in is not None and rest.expires_in <= 0:
+            failure = made_up("NotStarted", "not started: expired", Category.OTHER, work.kind, **self._where)
+            return verdict_of(work.id, work.token, Bury(Reason.EXPIRED, failure, refund=True))
+        return verdict_of(work.id, work.token, Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)))
 
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
@@ -253,6 +260,14 @@ class Runner(Watch):
         """Report how it went; what is no fault of the dependency's speaks for it."""
         blamed = error is not None and category_of(evidence_of(error, "")) in {Category.TRANSIENT, Category.THROTTLED}
         self._loop.call_soon_threadsafe(self._channel.send, Observed(name, succeeded=not blamed))
+
+    async def _absorb_cancellation(self, slot: int) -> None:
+        """Take in what was asked of the slot's task, by us or by the handler: its next await would end the slot."""
+        task = self._tasks[slot]
+        while task.cancelling():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            task.uncancel()
 
     def _payload(self, handler: Handler, work: Work, version: Any) -> Any:
         """What the handler takes, or the Failure of reading it."""
@@ -329,7 +344,9 @@ class Runner(Watch):
         if handler.is_async:
             await handler.function(*arguments)
         else:
-            returned = await self._loop.run_in_executor(self._threads, _call, handler.function, arguments)
+            returned, error = await self._loop.run_in_executor(self._threads, _call, handler.function, arguments)
+            if error is not None:
+                raise error
             if asyncio.iscoroutine(returned):
                 await returned  # a plain function that returned what an async one would
 
@@ -349,16 +366,41 @@ class Runner(Watch):
             return decide_signal(claimed, error, failure, handler.policy, jitter)
         return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
-    def _completed_by_handler(self, handler: Handler, work: Work, rest: Rest, job: Job, taken: float) -> Verdict:
-        open_still = sql_drivers.in_transaction(job.completed_on)
+    async def _completed_by_handler(
+        self, handler: Handler, work: Work, rest: Rest, job: Job, settlement: Settlement | None
+    ) -> Settlement:
+        """What the job's end is if its completion in a transaction of the handler's was not committed.
+
+        A transaction that is still open is rolled back: it locks the job's row, and the settlement of the whole batch
+        would wait for it.
+        """
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                open_still = await self._loop.run_in_executor(
+                    self._threads, sql_drivers.in_transaction, job.completed_on
+                )
+                if open_still:
+                    await self._end_transaction(job.completed_on)
+        except Exception as error:  # noqa: BLE001 # of a driver, about a connection that is broken
+            open_still = True
+            logger.warning(
+                "the transaction of job.complete() cannot be ended", extra={"error_class": class_name(error)}
+            )
+        if settlement is not None:
+            return settlement
         message = (
             "the handler returned while the transaction of job.complete() was still open"
             if open_still
             else "the transaction of job.complete() was rolled back, but the handler returned as if it had succeeded"
         )
         failure = made_up("NotCommitted", message, Category.OTHER, work.kind, **self._where)
-        again = decide(_claimed(work, rest), failure, handler.policy, random.random())
-        return msgspec.structs.replace(verdict_of(work.id, work.token, again, spent=taken), may_be_gone=True)
+        return decide(_claimed(work, rest), failure, handler.policy, random.random())
+
+    async def _end_transaction(self, conn: Any) -> None:
+        if sql_drivers.is_async(conn):
+            await sql_drivers.roll_back(conn)
+        else:
+            await self._loop.run_in_executor(self._threads, sql_drivers.roll_back, conn)
 
     async def _tick(self) -> None:
         """Cancel async attempts whose time is over: one clock for all slots instead of a timer for each job."""
@@ -371,12 +413,12 @@ class Runner(Watch):
                     self._tasks[slot].cancel()
 
 
-def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
+def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    """What a function returns, and what it raises: a Future cannot carry a StopIteration or a GeneratorExit."""
     try:
-        return function(*arguments)
-    except StopIteration as error:  # cannot be raised into a Future
-        msg = "the handler raised StopIteration"
-        raise RuntimeError(msg) from error
+        return function(*arguments), None
+    except BaseException as error:  # noqa: BLE001 # raised again where the attempt is judged
+        return None, error
 
 
 def _claimed(work: Work, rest: Rest) -> Claimed:

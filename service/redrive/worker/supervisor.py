@@ -116,7 +116,7 @@ class Supervisor:
         self.completions: list[store.Completion] = []
         self.verdicts: list[tuple[Verdict, int]] = []
         self.kinds_of: dict[int, tuple[str, str]] = {}  # id -> queue, kind of what waits to be settled
-        self.may_be_gone: set[int] = set()
+        self.may_be_gone: dict[int, Held] = {}  # settled in a transaction of their handlers, if that was committed
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
         self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
         self.sent_before = False  # an earlier try to settle may have been carried out
@@ -275,11 +275,12 @@ class Supervisor:
     def _ended(self, held: Held, verdict: Verdict) -> None:
         self.verdicts.append((verdict, held.worker))
         self.kinds_of[held.id] = (held.queue, held.kind)
-        if verdict.may_be_gone:
-            self.may_be_gone.add(held.id)
         if verdict.outcome in {"retry", "release"} and verdict.run_at is None:
             self.poll_at = min(self.poll_at, time.monotonic() + verdict.delay + 0.001)
-        self.telemetry.ended(held, verdict)
+        if verdict.may_be_gone:
+            self.may_be_gone[held.id] = held
+        else:
+            self.telemetry.ended(held, verdict)
         self._note_ending()
 
     def _settle(self, held: Held, settlement: Settlement) -> None:
@@ -328,7 +329,9 @@ class Supervisor:
             text = f"it outlived its timeout of {limit:g} s and was killed"
             failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
             settlement = decide(claimed, failure, policy, random.random())
-        elif (runner.killed_for or runner.blameless or not running) and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
+        elif (runner.killed_for or runner.blameless or not running) and claimed.attempt < (
+            claimed.max_attempts or policy.max_attempts
+        ):
             settlement = Release("neighbour_killed")
         else:
             failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, **detail)
@@ -516,11 +519,13 @@ class Supervisor:
             self.kinds_of.pop(job, None)
         for verdict, _ in verdicts:
             self.kinds_of.pop(verdict.id, None)
-            self.may_be_gone.discard(verdict.id)
+            held = self.may_be_gone.pop(verdict.id, None)
+            if held is not None and verdict.id in settled:
+                self.telemetry.ended(held, verdict)
+            elif held is not None:
+                self.telemetry.completed([(held, verdict.seconds)])
 
-    def _undo(
-        self, completions: list[store.Completion], verdicts: list[tuple[Verdict, int]], kind: Trouble
-    ) -> None:
+    def _undo(self, completions: list[store.Completion], verdicts: list[tuple[Verdict, int]], kind: Trouble) -> None:
         """Keep the endings for the next try, and leave the identity behind when the connection was lost.
 
         Jobs may have been claimed for it unseen; and a server that crashed may have forgotten claims of it that were
@@ -552,7 +557,8 @@ class Supervisor:
             for version in (verdict, bare, plain):
                 try:
                     with self.link.use() as conn:
-                        store.exchange(conn, [], [(version, worker)], None)
+                        _, settled, _ = store.exchange(conn, [], [(version, worker)], None)
+                    self._check_settled([], [(version, worker)], None, settled)
                     break
                 except psycopg.Error as error:
                     self.telemetry.database_error("settle", error)
