@@ -145,7 +145,7 @@ SIGNALS: dict[str, Any] = {
     "snooze-nan": lambda: Snooze(float("nan")),
     "snooze-last": lambda: Snooze(datetime.max.replace(tzinfo=UTC)),
     "snooze-past-last": lambda: Snooze(datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))),
-    "snooze-naive": lambda: Snooze(datetime(2030, 1, 1)),  # noqa: DTZ001 # refused in the handler
+    "snooze-naive": lambda: Snooze(datetime(2030, 1, 1)),  # refused in the handler
     "give-up": lambda: GiveUp("the customer is gone"),
     "cancel": lambda: Cancel("no longer wanted"),
 }
@@ -253,7 +253,8 @@ def _leak_threads() -> None:
 
 def _change_the_process() -> None:
     os.chdir("/")
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    with contextlib.suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     sys.setrecursionlimit(200)
     os.environ.clear()
     os.umask(0o777)
@@ -264,6 +265,11 @@ def _change_the_process() -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def _print_much() -> None:
+    with contextlib.suppress(OSError):  # another handler may have closed it
+        print("x" * 1_000_000, "\x1b[2J\0")
 
 
 EXITS: dict[str, Any] = {
@@ -288,17 +294,28 @@ EXITS: dict[str, Any] = {
     "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
     "segfault": _segfault,
+    "realtime-signal": lambda: os.kill(os.getpid(), 40),
     "close-std": lambda: _close_fds(0, 1, 2),
     "close-all": lambda: _close_fds(*range(200)),
     "fork-and-die": lambda: _fork_and_die(detached=False),
     "fork-detached-and-die": lambda: _fork_and_die(detached=True),
     "threads": _leak_threads,
     "change-process": _change_the_process,
-    "print": lambda: print("x" * 1_000_000, "\x1b[2J\0"),
+    "print": _print_much,
     "child": lambda: subprocess.Popen(["sleep", "60"]),
 }
 SURVIVED = {"close-std", "term", "interrupt", "threads", "change-process", "print", "child"}
-KILLERS = {"os-exit", "os-exit-zero", "abort", "kill", "segfault", "fork-and-die", "fork-detached-and-die", "close-all"}
+KILLERS = {
+    "os-exit",
+    "os-exit-zero",
+    "abort",
+    "kill",
+    "segfault",
+    "realtime-signal",
+    "fork-and-die",
+    "fork-detached-and-die",
+    "close-all",
+}
 
 
 @jobs.handle("exit.sync", policy=Policy(max_attempts=1, timeout=30))

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     at: float
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20, *, every: float = 0.02, what: str = "") -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60, *, every: float = 0.02, what: str = "") -> Any:
     """Poll until `condition` is truthy. Returns what it returned."""
     deadline = time.monotonic() + seconds
     while True:
@@ -130,8 +130,9 @@ class Worker:
                 total += float(line.rpartition(" ")[2])
         return total
 
-    def wait_ready(self, seconds: float = 20) -> "Worker":
+    def wait_ready(self, seconds: float = 60) -> "Worker":
         """Wait until /readyz says so."""
+
         def ready() -> bool:
             assert self.process.poll() is None, self.log.read_text()
             return self.get("/readyz")[0] == 200

@@ -57,7 +57,8 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
 
     workers.run(redrive_version="1.4.2")
     stack, causes, version = database.row(
-        "select detail -> 'stack', detail -> 'causes', detail ->> 'version' from redrive.failures where job = %s limit 1", job
+        "select detail -> 'stack', detail -> 'causes', detail ->> 'version' from redrive.failures where job = %s limit 1",
+        job,
     )
 
     assert look.dead(database, job) == look.Dead(
@@ -80,7 +81,13 @@ def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(databas
     workers.run()
 
     assert look.dead(database, bug)[:3] == ("not_retryable", "bug", "AttributeError")
-    assert look.dead(database, alike)[:5] == ("same_failure", "other", "RuntimeError", f"order {alike * 7919} is in an odd state", 3)
+    assert look.dead(database, alike)[:5] == (
+        "same_failure",
+        "other",
+        "RuntimeError",
+        f"order {alike * 7919} is in an odd state",
+        3,
+    )
 
 
 def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: Workers):

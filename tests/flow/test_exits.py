@@ -46,7 +46,7 @@ def test_what_a_handler_does_to_its_process_harms_no_other_job(database: Databas
 def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(database: Database, workers: Workers):
     ids = {way: enqueue(database.conn, "exit.sync", {"way": way}, max_attempts=1) for way in sorted(KILLERS)}
     worker = workers("--slots", "1")
-    wait_for(lambda: len(look.reasons(database)) == len(ids), 40)
+    wait_for(lambda: len(look.reasons(database)) == len(ids), 90)
 
     assert {way: look.dead(database, job)[:3] for way, job in ids.items()} == dict.fromkeys(
         ids, ("attempts_exhausted", "lost", "RunnerLost")
@@ -63,7 +63,9 @@ def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_a
     wait_for(lambda: look.live(database) == 0, 60)
 
     assert look.reasons(database) == dict.fromkeys(poison, "killed_worker")
-    assert [look.dead(database, job)[4:] for job in poison] == [(look.dead(database, job).attempts, 3, 3) for job in poison]
+    assert [look.dead(database, job)[4:] for job in poison] == [
+        (look.dead(database, job).attempts, 3, 3) for job in poison
+    ]
     assert [[e.delivery for e in workers.starts(job)] for job in poison] == [[1, 2, 3]] * 3
     assert all(any(e.phase == "end" for e in workers.ledger() if e.job == job) for job in innocent)
 
