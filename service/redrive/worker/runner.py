@@ -376,9 +376,7 @@ class Runner(Watch):
         """
         try:
             async with asyncio.timeout(HOOK_SECONDS):
-                open_still = await self._loop.run_in_executor(
-                    self._threads, sql_drivers.in_transaction, job.completed_on
-                )
+                open_still = sql_drivers.in_transaction(job.completed_on)
                 if open_still:
                     await self._end_transaction(job.completed_on)
         except Exception as error:  # noqa: BLE001 # of a driver, about a connection that is broken
