@@ -50,20 +50,21 @@ begin
         -- `offset 0` keeps the worker row unlocked, and the poll free of a transaction id, while nothing is due
         from pick, lateral (select from alive where pick.tid is not null offset 0) as still_alive
         where j.ctid = pick.tid
-        returning j.*, pick.lane_no),
+        -- only what leaves: a CTE of whole rows is copied three times on its way
+        returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.payload::text as payload,
+            case when j.failed_at is null and j.idempotency_key is null and j.headers = '{}' and j.max_attempts is null
+                      and j.expires_at is null and j.losses = 0 and j.redrives = 0 and j.tenant is null
+                      and j.ordering_key is null then null
+                 else jsonb_build_object(
+                     'max_attempts', j.max_attempts, 'losses', j.losses, 'streak', j.streak,
+                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant, 'headers', j.headers,
+                     'idempotency_key', j.idempotency_key, 'ordering_key', j.ordering_key,
+                     'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end as rest,
+            pick.lane_no::int as lane_no, j.run_at),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select t.queue, t.kind, 'claimed', count(*) from taken t group by t.queue, t.kind)
-    select t.id, t.deliveries, t.attempt, t.kind, t.payload::text,
-           case when t.failed_at is null and t.idempotency_key is null and t.headers = '{}' and t.max_attempts is null
-                     and t.expires_at is null and t.losses = 0 and t.redrives = 0 and t.tenant is null
-                     and t.ordering_key is null then null
-                else jsonb_build_object(
-                    'max_attempts', t.max_attempts, 'losses', t.losses, 'streak', t.streak,
-                    'fingerprint', t.fingerprint, 'redrives', t.redrives, 'tenant', t.tenant, 'headers', t.headers,
-                    'idempotency_key', t.idempotency_key, 'ordering_key', t.ordering_key,
-                    'expires_in', extract(epoch from t.expires_at - clock_timestamp()))::text end,
-           t.lane_no::int, t.run_at
+    select t.id, t.deliveries, t.attempt, t.kind, t.payload, t.rest, t.lane_no, t.run_at
     from taken t;
 end
 $$;
@@ -116,7 +117,7 @@ begin
 end
 $$;
 
--- pending: does one of these kinds (or prefixes ending in *) run, wait, or become due within `horizon`? For a worker that stops when all is done.
+-- pending: does one of these kinds run, wait, or become due within `horizon`? For a worker that stops when all is done.
 create or replace function redrive.pending_v1(only_queues text[], kinds text[], horizon interval) returns boolean
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -125,7 +126,6 @@ as $$
         select from redrive.jobs j
         where j.run_at <= clock_timestamp() + horizon
           and (only_queues is null or j.queue = any (only_queues))
-          and exists (select from unnest(kinds) k
-                      where j.kind = k or right(k, 1) = '*' and starts_with(j.kind, left(k, -1)))
+          and j.kind = any (kinds)
           and not exists (select from redrive.queues q where q.queue = j.queue and q.paused_at is not null))
 $$;
