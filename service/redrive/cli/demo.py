@@ -13,7 +13,7 @@ from redrive.demo import shop
 from redrive.errors import SettingsError
 from redrive.settings import Settings
 
-TURN_SECONDS = 30.0
+TURN_SECONDS = 90.0
 NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file it names"
 
 

@@ -25,6 +25,7 @@ from redrive.settings import PREFIX, Settings
 
 RELEASES = {"1.0": "redrive.demo.release_1_0:jobs", "1.1": "redrive.demo.handlers:jobs"}
 TICK = 0.1
+START_SECONDS = 60.0
 TRIES = 3
 """Between the moment a free port is found and the one it is used, somebody may take it."""
 
@@ -184,7 +185,7 @@ class Stage:
                 str(self.metrics_port),
             ]
             worker = self._run("worker", "-m", "redrive", *arguments)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + START_SECONDS
             while worker.poll() is None and time.monotonic() < deadline:
                 with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1):
                     return
@@ -199,7 +200,7 @@ class Stage:
             mail = self._run(
                 "mail", "-m", "redrive.demo.mail", str(self.mail_port), str(self.mailbox), stdin=subprocess.PIPE
             )
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + START_SECONDS
             while mail.poll() is None and time.monotonic() < deadline:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.mail_port), 1):
                     return

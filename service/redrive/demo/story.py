@@ -22,6 +22,7 @@ BEFORE_OUTAGE = 160
 """Lines of the order file that arrive while the mail server is up."""
 
 ORDERS_PER_SECOND = 50
+DRAIN_SECONDS = 120.0
 WIDTH = "100"
 ALL_IS_WELL = "All is well: every payment is booked once, every receipt mailed or accounted for, no dead letter open."
 
@@ -59,13 +60,13 @@ def _arrive(stage: Stage, began: float) -> None:
     lines = shop.orders()
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines[:BEFORE_OUTAGE])
-        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), 60)
+        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
     _say(began, f"{BEFORE_OUTAGE} orders came in a CSV file and became jobs; release 1.0 of the handlers has run them")
     stage.turn("mail", "down")
     _say(began, "the mail server went down")
     with _busy("more orders arrive; receipts are tried again and again"):
         created += _place(stage, lines[BEFORE_OUTAGE:])
-        stage.wait("the receipts give up", lambda: not shop.is_busy(stage.conn), 60)
+        stage.wait("the receipts give up", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
     again = len(lines) - created
     _say(
         began, f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job"
@@ -177,7 +178,7 @@ def play(stage: Stage) -> None:
             click.secho(f"$ {command}", fg="cyan")
             _type(stage, command)
         if chapter.drains:
-            stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), 60)
+            stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
     wrong = [account.currency for account in shop.accounts(stage.conn) if not account.agrees]
     _, dead = shop.causes(stage.conn)
     if wrong or dead:
