@@ -22,6 +22,7 @@ from redrive.limits import (
     encode_object,
 )
 from redrive.signals import Seconds, seconds
+from redrive.tracing import sending
 
 ENQUEUE = (
     "select id, created, outcome from redrive.enqueue_v1(cast(%s as text), cast(cast(%s as text) as jsonb),"
@@ -157,13 +158,14 @@ def enqueue_reporting(
     conn: Any, kind: str, payload: Any = None, *, _finish: Callable[[Enqueued], Any] | None = None, **options: Any
 ) -> Any:
     """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key otherwise."""
-    job = check(kind, payload, **options)
 
     def finish(found: Any) -> Any:
         report = Enqueued(*found)
         return report if _finish is None else _finish(report)
 
-    return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
+    with sending(str(options.get("queue", "default")), kind, options.pop("headers", None) or {}) as headers:
+        job = check(kind, payload, headers=headers, **options)
+        return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
 
 
 def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:

@@ -2,7 +2,8 @@
 
 | event | when | metric | log level |
 |---|---|---|---|
-| claimed | jobs were claimed, or nothing was due | claims, wait, exchange | debug |
+| claimed | jobs were claimed, or nothing was due | claims, wait, exchange; span receive | debug |
+| settled | endings were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
 | ended | retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
 | stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
@@ -19,12 +20,13 @@ import platform
 import time
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from redrive.metrics import Metrics
+from redrive.tracing import Tracing
 
 if TYPE_CHECKING:
     from redrive.worker.fleet import Held, RunnerProcess
@@ -40,8 +42,11 @@ OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel":
 class Telemetry:
     """Observes one worker."""
 
-    def __init__(self, metrics: Metrics, version: str, queues: Sequence[str] | None) -> None:
+    def __init__(
+        self, metrics: Metrics, version: str, queues: Sequence[str] | None, tracing: Tracing | None = None
+    ) -> None:
         self.metrics = metrics
+        self.tracing = tracing
         self.errors_in_a_row = 0
         metrics.build.set((version, platform.python_version()), 1)
         for queue in queues or ("*",):
@@ -67,11 +72,20 @@ class Telemetry:
         waits: dict[int, list[float]] = defaultdict(list)
         for row in rows:
             waits[row[6]].append(max(0.0, now - row[7].timestamp()))
+        if self.tracing is not None:
+            for lane_no, values in waits.items():
+                self.tracing.call("receive", request.lanes[lane_no - 1].queue, cost, len(values))
         for lane_no, values in waits.items():
             self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
         if logger.isEnabledFor(logging.DEBUG):
             for row in rows:
                 logger.debug("claimed", extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]})
+
+    def settled(self, queues: Iterable[str], cost: float) -> None:
+        """Endings were written; the queue of each."""
+        if self.tracing is not None:
+            for queue, count in Tally(queues).items():
+                self.tracing.call("settle", queue, cost, count)
 
     def completed(self, finished: Sequence[tuple["Held", float]]) -> None:
         """Attempts succeeded; with the seconds each took."""

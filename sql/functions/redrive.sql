@@ -44,7 +44,12 @@ begin
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
                -- the window it had from the start, counted anew
                clock_timestamp() + (p.expires_at - p.created_at),
-               p.tenant, p.ordering_key, p.idempotency_key, p.headers, p.payload
+               p.tenant, p.ordering_key, p.idempotency_key, p.headers || coalesce((
+                   -- the span of its new attempts is linked to the one that died
+                   select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
+                   from redrive.failures f where f.job = p.id and f.detail ? 'traceparent'
+                   order by f.deliveries desc limit 1), '{}'),
+               p.payload
         from pick p where p.obstacle is null
         order by p.id
         on conflict do nothing

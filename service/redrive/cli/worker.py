@@ -19,6 +19,8 @@ from redrive.metrics import Exposition, Metrics
 from redrive.settings import Settings, unknown
 from redrive.stats import DatabaseStats
 from redrive.telemetry import Telemetry
+from redrive.tracing import is_asked_for
+from redrive.tracing import set_up as set_up_tracing
 from redrive.worker.supervisor import Supervisor, WorkerOptions
 
 logger = logging.getLogger("redrive.worker")
@@ -55,14 +57,16 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
         raise SettingsError(msg)
     _wait_for_schema(settings.url())
     metrics = Metrics()
-    supervisor = Supervisor(
-        _options(settings, until_empty=until_empty), Telemetry(metrics, version("redrive"), settings.queue_names())
-    )
+    tracing = set_up_tracing() if is_asked_for() else None
+    telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)
+    supervisor = Supervisor(_options(settings, until_empty=until_empty), telemetry)
     if settings.http_port:
         stats = DatabaseStats(settings.url())
         exposition = Exposition(metrics, stats.collect)
         serve(settings.http_port, exposition.registry, live=lambda: _live(supervisor), ready=lambda: _ready(supervisor))
     status = supervisor.run()
+    if tracing is not None:
+        tracing.shut_down()
     sys.stdout.flush()
     return status
 

@@ -156,7 +156,7 @@ class Remains:
 class Fleet:
     """The runners of one worker."""
 
-    def __init__(  # what a runner is started with
+    def __init__(  # noqa: PLR0913 # what a runner is started with
         self,
         handlers: str,
         targets: str,
@@ -270,6 +270,13 @@ class Fleet:
         """Ask all of them to end."""
         for runner in self.runners:
             runner.stop()
+
+    def see_out(self, patience: float) -> None:
+        """Let runners that were stopped end by themselves: they may have spans to export."""
+        give_up_at = time.monotonic() + patience
+        for runner in self.runners:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                runner.process.wait(max(0.0, give_up_at - time.monotonic()))
 
     def kill(self) -> None:
         """End all of them now. Any thread may."""

@@ -6,6 +6,7 @@ Async handlers run in the event loop, the others in a thread of their slot.
 
 import asyncio
 import contextlib
+import contextvars
 import ctypes
 import dataclasses
 import inspect
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -36,6 +37,7 @@ from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Set
 from redrive.policy import decide, decide_signal, spent
 from redrive.redact import secret_values
 from redrive.signals import DependencyOpen, Signal, seconds
+from redrive.tracing import Tracing, fail, is_asked_for, set_up, traceparent
 from redrive.worker.board import Board
 from redrive.worker.frames import (
     Bar,
@@ -78,8 +80,12 @@ _NO_REST = Rest()
 class Runner(Watch):
     """Runs jobs from one channel until it is told to stop or the supervisor is gone."""
 
-    def __init__(self, channel: Channel, board: Board, handlers: Handlers, where: dict[str, str]) -> None:
+    def __init__(
+        self, channel: Channel, board: Board, handlers: Handlers, where: dict[str, str], tracing: Tracing | None = None
+    ) -> None:
         self._where = where
+        self._tracing = tracing
+        self._traces: dict[int, str] = {}
         self._channel = channel
         self._board = board
         self._handlers = handlers
@@ -157,7 +163,8 @@ class Runner(Watch):
             self._board.take(self._taken)
             started = time.monotonic_ns()
             self._board.start(slot, work.id, work.token, started)
-            verdict = await self._attempt(slot, batch, work, started)
+            attempt = self._attempt if self._tracing is None else self._traced_attempt
+            verdict = await attempt(slot, batch, work, started)
             if verdict is None:
                 self._board.complete(work.id, work.token)
             self._board.clear(slot)
@@ -185,6 +192,18 @@ class Runner(Watch):
             self._channel.send(Ended(ended))
         if self._channel.is_blocked:
             self._loop.call_later(0.002, self._channel.flush)
+
+    async def _traced_attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
+        """The same, as a span."""
+        tracing = cast("Tracing", self._tracing)
+        headers = {} if work.rest is None else _decode_rest(work.rest).headers
+        with tracing.process(batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers) as span:
+            self._traces[work.id] = traceparent(span)
+            verdict = await self._attempt(slot, batch, work, started)
+            del self._traces[work.id]
+            if verdict is not None and verdict.failure is not None:
+                fail(span, decode_object(verdict.failure)["error_class"])
+        return verdict
 
     async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
         """Run one attempt; None means complete."""
@@ -283,7 +302,9 @@ class Runner(Watch):
             secrets = secret_values(decode_object(work.payload), handler.secret)
         except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
             secrets = set[str]()
-        hidden = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
+        hidden: dict[str, Any] = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
+        if (trace := self._traces.get(work.id)) is not None:
+            hidden |= {"traceparent": trace, "trace_id": trace.split("-")[1]}
         return describe(
             error, work.kind, rules=handler.policy.rules, secrets=secrets, **hidden, **detail, **self._where
         )
@@ -344,7 +365,10 @@ class Runner(Watch):
         if handler.is_async:
             await handler.function(*arguments)
         else:
-            returned, error = await self._loop.run_in_executor(self._threads, _call, handler.function, arguments)
+            context = contextvars.copy_context()
+            returned, error = await self._loop.run_in_executor(
+                self._threads, context.run, _call, handler.function, arguments
+            )
             if error is not None:
                 raise error
             if asyncio.iscoroutine(returned):
@@ -456,10 +480,14 @@ def main(arguments: list[str]) -> int:
             from redrive import targets  # noqa: PLC0415 # only where there are any: it brings pydantic
 
             targets.register(handlers, targets.load(Path(arguments[5])), slots)
+        tracing = set_up() if is_asked_for() else None
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
     channel = Channel(socket.socket(fileno=fd))
-    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, msgspec.json.decode(arguments[6])).run())
+    where = msgspec.json.decode(arguments[6])
+    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, where, tracing).run())
+    if tracing is not None:
+        tracing.shut_down()
     # Threads of handlers that never end must not keep the process.
     os._exit(0)

@@ -65,6 +65,9 @@ SOON_SECONDS = 60.0
 UNSTORABLE_SECONDS = 60.0
 """When a job runs again whose ending the database refuses in every form."""
 
+SEE_OUT_SECONDS = 1.2
+"""How long runners that have nothing left to do may take to export their last spans."""
+
 SUSPECTS_WAITING = 20
 ALONE_IDLE_SECONDS = 20.0
 
@@ -160,6 +163,7 @@ class Supervisor:
         try:
             while not self.stopped:
                 self._turn()
+            self.fleet.see_out(SEE_OUT_SECONDS if self.telemetry.tracing else 0.0)
         finally:
             self.fleet.kill()
             self.pulse.stopping.set()
@@ -409,6 +413,9 @@ class Supervisor:
                 case _:
                     raise
             return
+        if self.telemetry.tracing is not None:
+            ids = (*(c[0] for c in completions), *(v.id for v, _ in verdicts))
+            self.telemetry.settled((self.kinds_of[i][0] for i in ids if i in self.kinds_of), cost)
         self._check_settled(completions, verdicts, completed, settled)
         if request is not None:
             self.lanes.learn(request, rows, cost)

@@ -1,0 +1,155 @@
+"""Spans, by OpenTelemetry's messaging conventions (1.44): send, receive, process, settle.
+
+An attempt's span is linked to the one that enqueued the job and, after a redrive, to the attempt that died: links and
+not parents, for hours may lie between them. Telemetry can never hold a job up: spans are exported by a thread of their
+own from a bounded queue, and dropped when it is full.
+
+Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp extra), OTEL_SERVICE_NAME,
+OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds, never payloads or messages of failures.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from redrive.errors import SettingsError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Link, Span, SpanKind, Tracer
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+SYSTEM = "redrive"
+MAX_LINKS = 32
+
+
+def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether spans should be exported."""
+    return any(environment.get(name) for name in ENDPOINTS)
+
+
+def set_up() -> "Tracing":
+    """Export spans from this process from now on.
+
+    Raises:
+        SettingsError: the otlp extra is not installed.
+    """
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 # only who asks for it pays for it
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    except ImportError as error:
+        msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
+        raise SettingsError(msg) from error
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "redrive", "service.version": version("redrive")})
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=5)))
+    return Tracing(provider.get_tracer("redrive", version("redrive")), provider)
+
+
+class Tracing:
+    """Makes the spans of one process."""
+
+    def __init__(self, tracer: "Tracer", provider: Any = None) -> None:
+        self._tracer = tracer
+        self._provider = provider
+
+    @contextmanager
+    def process(self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]) -> Iterator["Span"]:
+        """One attempt, as the current span while its handler runs."""
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+        attributes = _attributes("process", queue) | {
+            "messaging.message.id": str(job),
+            "redrive.kind": kind,
+            "redrive.attempt": attempt,
+        }
+        links = [link for name in ("traceparent", "dead_traceparent") if (link := _link(headers.get(name), name))]
+        with self._tracer.start_as_current_span(
+            f"process {queue}", kind=SpanKind.CONSUMER, attributes=attributes, links=links,
+            record_exception=False, set_status_on_exception=False,
+        ) as span:  # fmt: skip
+            yield span
+
+    def call(self, operation: str, queue: str, seconds: float, count: int) -> None:
+        """A round trip that just ended: receive or settle, of `count` jobs."""
+        import time  # noqa: PLC0415
+
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+        ended = time.time_ns()
+        attributes = _attributes(operation, queue) | {"messaging.batch.message_count": count}
+        span = self._tracer.start_span(
+            f"{operation} {queue}", kind=SpanKind.CLIENT, attributes=attributes, start_time=ended - int(seconds * 1e9)
+        )
+        span.end(ended)
+
+    def shut_down(self) -> None:
+        """Export what is queued, for at most a second."""
+        if self._provider is not None:
+            self._provider.force_flush(1_000)
+
+
+def fail(span: "Span", error_class: str) -> None:
+    """Mark an attempt's span as failed, by class only."""
+    from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
+
+    span.set_attribute("error.type", error_class)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def traceparent(span: "Span") -> str:
+    """A span's context as the W3C header."""
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+@contextmanager
+def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The headers of a job that is being enqueued: with the context of a send span, where the producer traces at all.
+
+    Costs nothing in a process that has not loaded OpenTelemetry.
+    """
+    if "opentelemetry.trace" not in sys.modules or "traceparent" in headers:
+        yield headers
+        return
+    from opentelemetry import trace  # noqa: PLC0415
+
+    if not trace.get_current_span().get_span_context().is_valid:
+        yield headers
+        return
+    kind_of_span: SpanKind = trace.SpanKind.PRODUCER
+    attributes = _attributes("send", queue) | {"redrive.kind": kind}
+    with trace.get_tracer("redrive").start_as_current_span(
+        f"send {queue}", kind=kind_of_span, attributes=attributes
+    ) as span:
+        yield {**headers, "traceparent": traceparent(span)}
+
+
+def _attributes(operation: str, queue: str) -> dict[str, Any]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+    }
+
+
+def _link(header: object, name: str) -> "Link | None":
+    from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415
+
+    parts = header.split("-") if isinstance(header, str) else []
+    try:
+        _, trace_id, span_id, flags = parts
+        context = SpanContext(
+            int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))
+        )
+    except ValueError:
+        return None
+    role = "creation" if name == "traceparent" else "dead attempt"
+    return Link(context, {"redrive.link": role}) if context.is_valid else None
