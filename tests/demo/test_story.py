@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
@@ -16,10 +17,29 @@ from tests.demo.conftest import SECONDS, Place, read_until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 
+def without_what_differs(text: str) -> list[str]:
+    """Lines without the numbers, groups and blanks that differ from one run to the next."""
+    text = re.sub(r"[0-9a-f]{16}", "<group>", text)
+    return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
+
+
+def shown_in_the_readme() -> list[str]:
+    """What the README says that the demo prints."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    shown = "".join(re.findall(r"^```console\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+    shown = shown.replace(" In another terminal:", "").replace("/tmp/redrive-demo", "<n>")
+    return [line for line in without_what_differs(shown) if line != "$ make demo"]
+
+
 def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: Place):
     said, _ = place.start("--once").communicate(timeout=SECONDS)
 
     assert "51 jobs are dead letters now, for 5 causes." in said
+    assert [
+        line
+        for line in shown_in_the_readme()
+        if line not in without_what_differs(said.replace(str(place.path / "redrive-demo"), "<n>"))
+    ] == []
     assert "36 redriven, campaign 1" in said
     assert "9 redriven, campaign 2" in said
     assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
