@@ -1,0 +1,136 @@
+"""Draw the overview for the README: `python -m dashboards.picture [--minutes 20] [--data FILE] [OUTPUT]`.
+
+It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus with the shipped
+rules), asks Prometheus the very queries of the dashboard, and draws the answers. Nothing is made up; no Grafana runs.
+It needs matplotlib, which nothing else here does: `pip install matplotlib`.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
+from redrive import enqueue
+from redrive.embedded import EmbeddedPostgres
+from redrive.migrate import migrate
+
+STEP = 5.0
+RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
+
+
+def main() -> None:
+    """Run it, or draw what was kept of a run."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("output", nargs="?", type=Path, default=ROOT / "docs" / "overview.png")
+    options.add_argument("--minutes", type=float, default=20, help="how long the incident takes")
+    options.add_argument("--data", type=Path, help="keep the answers here; draw them again when they are there")
+    chosen = options.parse_args()
+    if chosen.data is not None and chosen.data.exists():
+        answers = json.loads(chosen.data.read_text())
+    else:
+        answers = perform(chosen.minutes * 60)
+        if chosen.data is not None:
+            chosen.data.write_text(json.dumps(answers))
+    from dashboards.drawing import draw  # noqa: PLC0415 # wants matplotlib
+
+    draw(answers, chosen.output)
+
+
+def perform(seconds: float) -> dict[str, Any]:
+    """An incident from its beginning to its end. Returns the answers to every query of the overview."""
+    program = prometheus_program()
+    if program is None:
+        sys.exit("prometheus is missing: install it (Debian: apt-get install prometheus)")
+    with tempfile.TemporaryDirectory(prefix="redrive-picture-") as directory:
+        home = Path(directory)
+        home.chmod(0o755)
+        postgres = EmbeddedPostgres(home)
+        postgres.start()
+        try:
+            with psycopg.connect(postgres.url(), autocommit=True) as conn:
+                migrate(conn)
+                with rehearsal(postgres.url(), home) as stage:
+                    return _incident(stage, program, conn, seconds)
+        finally:
+            postgres.stop("immediate")
+
+
+def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict[str, Any]:
+    conn.execute("select redrive.set_objective_v1('billing', 'dlq_added_5m', 60, 'picture', 'a busy queue')")
+    stage.redrive("exporter", "exporter")
+    for name in ("worker-1", "worker-2"):
+        stage.redrive(name, "worker", "--slots", "8")
+    stage.observe(program, fast=False)
+    for name in ("exporter", "worker-1", "worker-2"):
+        stage.wait_ready(name)
+    over = threading.Event()
+    producer = threading.Thread(target=_produce, args=(stage.url, over))
+    producer.start()
+    began = time.time()
+
+    def at(share: float, act: Callable[[], object]) -> None:
+        time.sleep(max(0.0, began + share * seconds - time.time()))
+        act()
+
+    def redrive(limit: int, rate: float) -> None:
+        stage.redrive(
+            f"redrive-{limit}", "dlq", "redrive", "--queue", "billing", "--limit", str(limit), "--rate", str(rate),
+            "--why", "the fix is out", "--actor", "ada", "--yes",
+        ).wait(120)  # fmt: skip
+        del stage.processes[f"redrive-{limit}"], stage.ports[f"redrive-{limit}"]
+
+    try:
+        at(0.14, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
+        at(0.17, lambda: stage.wrong("mail-provider", so=False))
+        at(0.30, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
+        at(0.48, lambda: stage.wrong("billing-release", so=False))  # undone
+        at(0.58, lambda: redrive(20, 2))  # canaries
+        at(0.66, lambda: redrive(100_000, 5))  # the rest
+        at(1.0, lambda: None)
+    finally:
+        over.set()
+        producer.join()
+    return ask(stage, began, time.time())
+
+
+def _produce(url: str, over: threading.Event) -> None:
+    """Enqueue as a shop would: unevenly."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        number = 0
+        while not over.wait(0.25):
+            for kind, rate in RATES.items():
+                wanted = rate / 4 * random.uniform(0.5, 1.5)
+                for _ in range(int(wanted) + (random.random() < wanted % 1)):
+                    number += 1
+                    enqueue(conn, kind, {"number": number}, queue=QUEUES[kind])
+
+
+QUEUES = {"mail.welcome": "mail", "invoice.charge": "billing", "report.build": "reports"}
+
+
+def ask(stage: Rehearsal, start: float, end: float) -> dict[str, Any]:
+    """Every query of the overview: panel -> legend of the query -> the series."""
+    board = json.loads((ROOT / "dashboards" / "overview.json").read_text())
+    answers: dict[str, Any] = {"start": start, "end": end, "panels": {}}
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            expression = concrete(target["expr"], rate_interval="30s")
+            found = stage.prometheus.over(expression, start, end, STEP)
+            answers["panels"].setdefault(panel["title"], []).append(
+                {"legend": target.get("legendFormat", ""), "ref": target["refId"], "series": found}
+            )
+    alerts = stage.prometheus.over('ALERTS{service="redrive"}', start, end, STEP)
+    return answers | {"alerts": alerts}
+
+
+if __name__ == "__main__":
+    main()
