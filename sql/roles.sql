@@ -10,7 +10,7 @@ alter default privileges revoke execute on functions from public;
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer;
 
 grant execute on function
-    redrive.payload_fault(jsonb),
+    redrive.payload_fault(jsonb), redrive.first_time_v1(text),
     redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
     redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
     redrive.enqueue_many_v1(jsonb)
@@ -44,6 +44,7 @@ grant execute on function
     redrive.open_campaign_v1(text, text, jsonb, float8, int), redrive.close_campaign_v1(bigint, int, jsonb),
     redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
+    redrive.forget_effects_v1(interval, int),
     redrive.record_audit_v1(text, text, text, int, jsonb),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),

@@ -298,17 +298,17 @@ def purge(  # noqa: PLR0913 # what a purge needs
     return purged
 
 
-def forget_completions(conn: Connection, older_than: float) -> int:
-    """Forget idempotency keys that succeeded more than `older_than` seconds ago. Returns how many."""
+def forget_keys(conn: Connection, older_than: float) -> int:
+    """Forget idempotency keys that succeeded, and what `idempotent` was asked for, longer ago. Returns how many."""
+    statements: tuple[LiteralString, ...] = (
+        "select redrive.forget_completions_v1(%s * interval '1 second', 10000)",
+        "select redrive.forget_effects_v1(%s * interval '1 second', 10000)",
+    )
     forgotten = 0
-    while True:
-        row = conn.execute(
-            "select redrive.forget_completions_v1(%s * interval '1 second', 10000)", (older_than,)
-        ).fetchone()
-        count = int(row[0]) if row else 0
-        forgotten += count
-        if count == 0:
-            return forgotten
+    for statement in statements:
+        while (row := conn.execute(statement, (older_than,)).fetchone()) and row[0]:
+            forgotten += int(row[0])
+    return forgotten
 
 
 def done_chore(conn: Connection, name: str, every: float | None) -> None:

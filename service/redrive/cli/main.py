@@ -34,6 +34,7 @@ COMMANDS = {
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
     "breaker": "redrive.cli.breaker",
+    "policy": "redrive.cli.policy",
     "objective": "redrive.cli.objective",
     "exporter": "redrive.cli.exporter",
     "demo": "redrive.cli.demo",

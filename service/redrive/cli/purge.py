@@ -83,7 +83,7 @@ def purge(
                 dead_letters.hold_lock(holder, "purge")
                 purged = dead_letters.purge(conn, chosen, selected, why=why, actor=settings.who(), progress=advance)
                 dead_letters.done_chore(conn, "purge", every)
-                forgotten = dead_letters.forget_completions(conn, keys_older_than)
+                forgotten = dead_letters.forget_keys(conn, keys_older_than)
             if not as_json:
                 click.echo(f"{purged} purged, {forgotten} idempotency keys forgotten")
         elif not as_json:
