@@ -32,6 +32,10 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 test: install tools ## run the tests, on a Postgres of their own
 	$(BIN)/pytest $(ARGS)
 
+.PHONY: scenario
+scenario: install tools ## an incident from poison to page to redrive, told as it goes
+	$(BIN)/pytest -s tests/scenario $(ARGS)
+
 .PHONY: check
 check: lint types contracts copies ## lint, types, import contracts, copies
 

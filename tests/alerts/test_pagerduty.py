@@ -27,11 +27,11 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 DURATION = re.compile(r"(?P<before>\[|offset |(?:interval|for): )(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|\b)")
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, faster: int = FASTER) -> str:
     """The rules, with every duration divided."""
 
     def divide(found: re.Match[str]) -> str:
-        milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // FASTER
+        milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // faster
         return f"{found['before']}{milliseconds}ms{found['after']}"
 
     return DURATION.sub(divide, text)
@@ -143,15 +143,15 @@ def alertmanager_config(fakes: Fakes, folder: Path) -> str:
     return yaml.safe_dump(config)
 
 
-def prometheus_config(fakes: Fakes, alertmanager: int) -> str:
-    """Scrape the exporter every second."""
+def prometheus_config(alertmanager: int, *targets: str) -> str:
+    """Scrape every second."""
     labels = {"cluster": "test", "namespace": "shop"}
     return yaml.safe_dump({
         "global": {"scrape_interval": "1s"},
         "rule_files": ["rules.yaml"],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
         "scrape_configs": [
-            {"job_name": "redrive", "static_configs": [{"targets": [fakes.address], "labels": labels}]},
+            {"job_name": "redrive", "static_configs": [{"targets": list(targets), "labels": labels}]},
         ],
     })  # fmt: skip
 
@@ -162,7 +162,7 @@ def fakes(tool: Callable[[str], str], tmp_path: Path) -> Iterator[Fakes]:
     prometheus, alertmanager = tool("prometheus"), tool("alertmanager")
     fakes, port = Fakes(), free_port()
     (tmp_path / "alertmanager.yml").write_text(alertmanager_config(fakes, tmp_path))
-    (tmp_path / "prometheus.yml").write_text(prometheus_config(fakes, port))
+    (tmp_path / "prometheus.yml").write_text(prometheus_config(port, fakes.address))
     (tmp_path / "rules.yaml").write_text(shortened(RULES.read_text()))
     with ExitStack() as stack:
         stack.enter_context(fakes.serve())

@@ -1,0 +1,5 @@
+"""The programs of Prometheus."""
+
+from tests.alerts.conftest import tool
+
+__all__ = ["tool"]

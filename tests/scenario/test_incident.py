@@ -1,0 +1,186 @@
+"""Friday evening: three workers, an exporter, Prometheus with the shipped rules, Alertmanager with the shipped routes,
+and a PagerDuty of our own. Poison comes in, the page arrives, the cause is fixed, `redrive dlq redrive`, it resolves.
+
+Time runs 60 times faster than in the shipped rules: windows, `for` and intervals are shortened, nothing else.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.alerts.conftest import RULES
+from tests.alerts.test_pagerduty import Fakes, alertmanager_config, free_port, prometheus_config, running, shortened
+from tests.flow.harness import ROOT, Workers, wait_for, workers_on
+from tests.postgres import Database
+
+pytestmark = [pytest.mark.scenario, pytest.mark.slow]
+
+FASTER = 60
+ALERT = "RedriveDeadLettersGrowingFast"
+OLD, POISON = 300, 120
+
+
+class Scenario:
+    """What runs, and what was told of it so far."""
+
+    def __init__(self, database: Database, workers: Workers, fakes: Fakes) -> None:
+        self.database, self.workers, self.fakes = database, workers, fakes
+        self._began = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """One line of the timeline."""
+        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
+
+    def redrive(self, *arguments: str) -> str:
+        """A command of the CLI."""
+        done = subprocess.run(
+            [sys.executable, "-m", "redrive", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60,
+            env=os.environ | {"REDRIVE_DATABASE_URL": self.database.url, "REDRIVE_ACTOR": "on-call"}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def enqueue(self, address: str, n: int) -> None:
+        """Mails to send."""
+        self.database.rows(
+            "select redrive.enqueue('mail.welcome', jsonb_build_object('to', %s::text), queue => 'mail')"
+            " from generate_series(1, %s)", address, n,
+        )  # fmt: skip
+
+    def queue(self) -> dict[str, Any]:
+        """The line of `redrive queue ls`."""
+        lines = self.redrive("queue", "ls", "--json").splitlines()
+        return next(line for line in map(json.loads, lines) if line["queue"] == "mail")
+
+    def dead(self, n: int) -> None:
+        """Wait until so many letters are open and nothing else is left."""
+        seen = "select count(*) filter (where state = 'open') from redrive.dead_letters"
+        wait_for(
+            lambda: self.database.value(seen) == n and not self.database.value("select count(*) from redrive.jobs")
+        )
+
+    def page(self, action: str) -> dict[str, Any]:
+        """Wait for the event about the growth."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.fakes.sent(action, "mail") if _alert(event) == ALERT]
+
+        assert self.fakes.until(found, 60), f"no {action} came: {self.fakes.events}"
+        [event] = found()
+        return event
+
+
+def _alert(event: dict[str, Any]) -> str:
+    """The alert that an event is about; a resolve says it in its summary only."""
+    return event["payload"].get("class") or re.findall(r"Redrive\w+", event["payload"]["summary"])[0]
+
+
+@pytest.fixture
+def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> Iterator[Scenario]:
+    """Everything up, and a dead letter queue that is large and calm."""
+    prometheus, alertmanager = tool("prometheus"), tool("alertmanager")
+    with ExitStack() as stack:
+        fakes, port, exporter = Fakes(), free_port(), free_port()
+        stack.enter_context(fakes.serve())
+        workers = stack.enter_context(workers_on(database.url, tmp_path))
+        scenario = Scenario(database, workers, fakes)
+        for _ in range(3):
+            workers(handlers="tests.scenario.handlers:jobs", redrive_heartbeat_ttl=10)
+        for worker in workers.started:
+            worker.wait_ready()
+        scenario.tell("three workers are ready")
+        scenario.enqueue('"ada"@example.com', OLD)
+        scenario.enqueue("grace@example.com", 1000)
+        scenario.dead(OLD)
+        scenario.tell(f"1000 mails were sent; {OLD} old dead letters lie there since before Prometheus knew of them")
+        stack.enter_context(running(
+            tmp_path / "exporter.log", sys.executable, "-m", "redrive", "exporter", "--database-url", database.url,
+            "--http-port", str(exporter),
+        ))  # fmt: skip
+        (tmp_path / "alertmanager.yml").write_text(alertmanager_config(fakes, tmp_path))
+        targets = [f"127.0.0.1:{where}" for where in (exporter, *(worker.port for worker in workers.started))]
+        (tmp_path / "prometheus.yml").write_text(prometheus_config(port, *targets))
+        (tmp_path / "rules.yaml").write_text(shortened(RULES.read_text(), FASTER))
+        stack.enter_context(running(
+            tmp_path / "alertmanager.log", alertmanager, f"--config.file={tmp_path}/alertmanager.yml",
+            f"--storage.path={tmp_path}/am", f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
+        ))  # fmt: skip
+        web = free_port()
+        stack.enter_context(running(
+            tmp_path / "prometheus.log", prometheus, f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/tsdb", f"--web.listen-address=127.0.0.1:{web}",
+            "--rules.alert.resend-delay=1s",
+        ))  # fmt: skip
+        wait_for(lambda: grown(web) == [0.0], 60, what=(tmp_path / "prometheus.log").read_text())
+        scenario.tell("exporter, Prometheus and Alertmanager are up; growth by the recording rule: 0")
+        yield scenario
+
+
+def grown(port: int) -> list[float]:
+    """What the recorded growth of the queue is."""
+    from urllib.parse import quote
+    from urllib.request import urlopen
+
+    query = quote('redrive:dlq_added:increase5m{queue="mail"}')
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/api/v1/query?query={query}", timeout=5) as answer:
+            return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
+    except OSError:
+        return []
+
+
+def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_path: Path) -> None:
+    assert not scenario.fakes.events, "old dead letters page nobody"
+
+    scenario.enqueue('"linus"@example.com', POISON)
+    scenario.tell(f"{POISON} jobs came that the handler cannot read")
+    scenario.dead(OLD + POISON)
+    scenario.tell(f"all of them are dead letters; open now: {scenario.queue()['dead']}")
+    page = scenario.page("trigger")
+    scenario.tell(f"PagerDuty rings: {page['payload']['summary']}")
+    said = page["payload"]["custom_details"]["firing"].strip()
+    scenario.tell(f"  {said}")
+    for link in page["links"]:
+        scenario.tell(f"  {link['text']}: {link['href']}")
+
+    numbers = re.search(r"([\d.]+) jobs of queue mail were dead-lettered .* objective is at most 20\.", said)
+    assert numbers, said
+    assert 20 < float(numbers[1]) <= POISON, "growth, counted once although four processes report it"
+    assert page["payload"]["severity"] == "critical"
+    told = json.dumps(scenario.fakes.events + scenario.fakes.tickets)
+    assert "example.com" not in told, "no payload leaves"
+    assert "foreseen" not in told, "no text of an error leaves"
+
+    (tmp_path / "fixed").touch()
+    scenario.tell("the handler is fixed")
+    shown = scenario.redrive("dlq", "redrive", "--queue", "mail", "--dry-run")
+    assert scenario.queue()["dead"] == OLD + POISON, shown
+    done = json.loads(scenario.redrive(
+        "dlq", "redrive", "--queue", "mail", "--why", "addresses in quotes are read now", "--yes", "--json"
+    ))  # fmt: skip
+    scenario.tell(f"redrive dlq redrive --queue mail: {done['redriven']} of {done['matched']} redriven")
+    scenario.dead(0)
+    scenario.tell("all of them have succeeded; open now: 0")
+    resolved = scenario.page("resolve")
+    scenario.tell("PagerDuty: resolved")
+
+    assert resolved["dedup_key"] == page["dedup_key"]
+    assert scenario.fakes.until(lambda: not unresolved(scenario.fakes), 60), unresolved(scenario.fakes)
+    scenario.tell(f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.fakes.events))))}")
+
+
+def unresolved(fakes: Fakes) -> set[str]:
+    """Incidents that were opened and not closed."""
+    keys: dict[str, set[str]] = {"trigger": set(), "resolve": set()}
+    for event in fakes.events:
+        keys[event["event_action"]].add(event["dedup_key"])
+    return keys["trigger"] - keys["resolve"]
