@@ -37,15 +37,25 @@ class Peers:
         """Install what these need. Returns those that can run."""
         ready: list[System] = []
         for system in systems:
-            try:
-                self._install(system)
-                self.versions[system.name] = self._version(system)
+            why_not = self._try(system)
+            if why_not is None:
                 ready.append(system)
-            except (OSError, subprocess.SubprocessError) as error:
-                output = getattr(error, "stderr", "") or str(error)
-                self.missing[system.name] = output.strip().splitlines()[-1][:200] if output.strip() else repr(error)
-                print(f"skipped {system.name}: {self.missing[system.name]}", file=sys.stderr)
+            else:
+                self.missing[system.name] = why_not
+                print(f"skipped {system.name}: {why_not}", file=sys.stderr)
         return ready
+
+    def _try(self, system: System) -> str | None:
+        """Install one. Returns why it cannot be had, or None."""
+        if system.needs and system.needs not in os.environ:
+            return f"{system.needs} is not set"
+        try:
+            self._install(system)
+            self.versions[system.name] = self._version(system)
+        except (OSError, subprocess.SubprocessError) as error:
+            output = (getattr(error, "stderr", None) or str(error)).strip()
+            return output.splitlines()[-1][:200] if output else repr(error)
+        return None
 
     def _install(self, system: System) -> None:
         if system.made_of == "python":

@@ -25,6 +25,8 @@ class System:
     steady: Config | None = None  # mixed and held snapshot
     latency: Config | None = None
     slots: Config | None = None  # handlers that wait
+    needs: str | None = None
+    """An environment variable that must name what no registry has."""
 
     def config(self, use: str) -> dict[str, Any]:
         """Its setting for a use."""
@@ -72,7 +74,7 @@ PEERS = (
     System(
         "absurd", "python", ("absurd-sdk", "uvloop"), "drive_absurd.py",
         "select count(*) from absurd.t_bench where state in ('pending', 'running', 'sleeping')",
-        pace=0.03, drain={"slots": 100},
+        pace=0.03, drain={"slots": 100}, needs="ABSURD_SQL",
     ),
     System(
         "procrastinate", "python", ("procrastinate", "psycopg[binary,pool]", "uvloop"), "drive_procrastinate.py",
