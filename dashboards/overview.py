@@ -182,6 +182,7 @@ def jobs() -> list:
             query(total(same_rate("redrive_jobs_enqueued_total", "queue", "kind")), "enqueued"),
             query(total(same_rate("redrive_jobs_completed_total", "queue", "kind")), "completed"),
             colors={"enqueued": CALM, "completed": GOOD},
+            width=6,
         ),
         chart(
             "Retries by reason",
@@ -190,6 +191,19 @@ def jobs() -> list:
             query(rate("redrive_job_retries_total", "reason"), "{{reason}}"),
             stacked=True,
             alerts=("RedriveRetryStorm",),
+            width=6,
+        ),
+        chart(
+            "Breakers",
+            "1 while the breaker of a dependency is open or half open. Jobs that depend on it are put off, not failed.",
+            "short",
+            query(
+                same("redrive_circuit_breaker_state", "breaker", "state", where=f'{WHERE}, state=~"open|half_open"'),
+                "{{breaker}} {{state}}",
+            ),
+            most=1,
+            alerts=("RedriveCircuitBreakerOpen",),
+            width=6,
         ),
         chart(
             "Released by reason",
@@ -197,6 +211,7 @@ def jobs() -> list:
             "ops",
             query(rate("redrive_jobs_released_total", "reason"), "{{reason}}"),
             stacked=True,
+            width=6,
         ),
     ]
 

@@ -35,7 +35,12 @@ def _is_wrong(what: str) -> bool:
     return (Path(os.environ[HOME_VARIABLE]) / what).exists()
 
 
-@jobs.handle("mail.welcome", queue="mail", policy=Policy(max_attempts=4, backoff=1, backoff_cap=8))
+@jobs.handle(
+    "mail.welcome",
+    queue="mail",
+    policy=Policy(max_attempts=4, backoff=1, backoff_cap=8),
+    depends_on=["mail-provider"],
+)
 def welcome(_payload: dict[str, Any]) -> None:
     """Send a mail; the provider hiccups now and then."""
     time.sleep(random.uniform(0.01, 0.08))

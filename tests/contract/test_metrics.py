@@ -1,0 +1,84 @@
+"""Metrics, alerts, dashboards and docs say the same: what is used exists, what exists is used or explained."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.metrics_core import Metric
+
+from dashboards.metrics import NOT_SHOWN, PAGE, of_a_worker, of_the_database, page, recorded, series, used
+from tests.postgres import Database
+
+ROOT = Path(__file__).parents[2]
+# The rows that the card of the project names, with exactly these labels.
+PROMISED = {
+    "redrive_jobs_inflight": ("queue", "kind"),
+    "redrive_job_retries": ("queue", "kind", "reason"),
+    "redrive_dlq_depth": ("queue", "reason"),
+    "redrive_dlq_added": ("queue", "kind", "reason"),
+    "redrive_dlq_added_per_minute": ("queue",),
+}
+
+
+@pytest.fixture
+def exported(database: Database) -> dict[str, Metric]:
+    """Every family by its name, of a worker and of the database."""
+    families = [*of_a_worker(), *of_the_database(database.url)]
+    found = {family.name: family for family in families}
+
+    assert len(found) == len(families), "two families of one name"
+    return found
+
+
+def test_every_metric_that_is_used_is_exported(exported: dict[str, Metric]) -> None:
+    known = {name for family in exported.values() for name in series(family)}
+
+    assert set(used()) - known == set()
+
+
+def test_every_recorded_series_that_is_used_is_recorded() -> None:
+    rules = yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())
+    names = {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
+    boards = " ".join(path.read_text() for path in (ROOT / "dashboards").glob("*.json"))
+
+    assert recorded(boards) <= names
+    assert recorded(boards), "the window of an alert is shown by the alert's own number"
+
+
+def test_every_metric_that_is_exported_is_shown_or_explained(exported: dict[str, Metric]) -> None:
+    where = used()
+    for name, family in exported.items():
+        assert series(family) & set(where) or name in NOT_SHOWN, (
+            f"{name} is on no dashboard, in no alert, and unexplained"
+        )
+
+    assert set(NOT_SHOWN) <= set(exported)
+
+
+def test_every_metric_is_on_a_dashboard(exported: dict[str, Metric]) -> None:
+    """An alert that fires on something one cannot look at sends its reader away empty-handed."""
+    where = used()
+    for name, family in exported.items():
+        shown = set().union(*(where.get(each, set()) for each in series(family)))
+
+        assert shown - {"alerts"} or name in NOT_SHOWN, name
+
+
+def test_the_page_about_metrics_is_current(database: Database) -> None:
+    made = page(of_a_worker(), of_the_database(database.url))
+
+    assert made == PAGE.read_text(), "run: python -m dashboards.metrics"
+
+
+def test_the_metrics_that_are_promised_have_their_labels(exported: dict[str, Metric]) -> None:
+    assert {name: tuple(exported[name]._labelnames) for name in PROMISED} == PROMISED
+
+
+def test_names_follow_the_conventions(exported: dict[str, Metric]) -> None:
+    for name, family in exported.items():
+        assert re.fullmatch(r"redrive_[a-z0-9_]+", name)
+        assert family.documentation.endswith("."), name
+        assert not {"job", "instance", "id", "tenant", "message"} & set(family._labelnames), name
+        if family.type == "histogram":
+            assert name.endswith("_seconds"), name
