@@ -37,7 +37,7 @@ grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), re
 grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects, redrive.audit, redrive.completions
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects, redrive.audit, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
