@@ -36,6 +36,10 @@ test: install tools ## run the tests, on a Postgres of their own
 scenario: install tools ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)
 
+.PHONY: cluster-test
+cluster-test: install ## test image and chart on a real cluster: KUBECONFIG, CLUSTER_LOAD_IMAGE="kind load docker-image"
+	tests/cluster/run $(ARGS)
+
 .PHONY: check
 check: lint types contracts copies ## lint, types, import contracts, copies
 

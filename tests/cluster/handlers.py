@@ -1,0 +1,66 @@
+"""Handlers of the cluster tests. Each start and each end is a row in a ledger, whatever the queue says."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from redrive import Handlers, Job, Policy
+
+jobs = Handlers()
+_mine = threading.local()
+
+
+def database() -> psycopg.Connection:
+    if not hasattr(_mine, "connection"):
+        url = Path(os.environ["REDRIVE_DATABASE_URL_FILE"]).read_text().strip()
+        _mine.connection = psycopg.connect(url, autocommit=True)
+    return _mine.connection
+
+
+def note(phase: str, job: Job) -> None:
+    database().execute(
+        "insert into ledger (phase, job, kind, attempt, deliveries, pod) values (%s, %s, %s, %s, %s, %s)",
+        (phase, job.id, job.kind, job.attempt, job.deliveries, os.environ["HOSTNAME"]),
+    )
+
+
+@jobs.handle("shop.work", policy=Policy(timeout=60))
+def work(payload: dict[str, Any], job: Job) -> None:
+    """Take some time."""
+    note("start", job)
+    time.sleep(payload.get("seconds", 0))
+    note("end", job)
+
+
+def fail_until_fixed(job: Job) -> None:
+    note("start", job)
+    row = database().execute("select 1 from fixed where kind = %s", (job.kind,)).fetchone()
+    if row is None:
+        raise TypeError("price is None")
+    note("end", job)
+
+
+@jobs.handle("shop.poison")
+def poison(payload: dict[str, Any], job: Job) -> None:
+    """A bug: dead at once, until somebody fixes it."""
+    fail_until_fixed(job)
+
+
+@jobs.handle("shop.automatic")
+def automatic(payload: dict[str, Any], job: Job) -> None:
+    """The same, and the CronJob redrives it."""
+    fail_until_fixed(job)
+
+
+@jobs.handle("shop.glutton", policy=Policy(timeout=60, backoff=0.1, backoff_cap=0.2))
+def glutton(payload: dict[str, Any], job: Job) -> None:
+    """Take memory until the kernel says no."""
+    note("start", job)
+    taken = []
+    while True:
+        taken.append(b"x" * 16_000_000)
+        time.sleep(0.05)

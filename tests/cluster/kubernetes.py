@@ -1,0 +1,190 @@
+"""kubectl and helm as people type them."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "redrive"
+HERE = Path(__file__).parent
+
+
+def run(*command: str, stdin: str | None = None, seconds: float = 120) -> str:
+    """Run a command to its end; what it printed. A failure shows all of it."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, (
+        f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    )
+    return done.stdout
+
+
+def eventually(what: str, condition: Callable[[], Any], seconds: float = 60, every: float = 1) -> Any:
+    """Wait until `condition` returns something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}; at last: {value!r}"
+        time.sleep(every)
+    return value
+
+
+@dataclass
+class Release:
+    """The chart, installed in a namespace of its own by one version of Helm."""
+
+    helm: str
+    namespace: str
+    settings: list[str] = field(default_factory=list)
+    """Options of helm install and helm upgrade."""
+    name: str = "shop"
+
+    # ------------------------------------------------------------------ the tools
+
+    def run_helm(self, *arguments: str, seconds: float = 420) -> str:
+        return run(self.helm, *arguments, "--namespace", self.namespace, seconds=seconds)
+
+    def install(self) -> str:
+        return self.run_helm("install", self.name, str(CHART), *self.settings, "--wait", "--timeout", "5m")
+
+    def upgrade(self, *settings: str) -> str:
+        return self.run_helm("upgrade", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m")
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
+        return run("kubectl", "--namespace", self.namespace, *arguments, stdin=stdin, seconds=seconds)
+
+    def get(self, what: str, *arguments: str) -> list[dict[str, Any]]:
+        return json.loads(self.kubectl("get", what, *arguments, "--output", "json"))["items"]
+
+    def pods(self, component: str, *arguments: str) -> list[dict[str, Any]]:
+        selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
+        return self.get("pods", "--selector", selector, *arguments)
+
+    def workers(self, pool: str = "main") -> list[str]:
+        """Names of the pool's pods that are ready and are to stay."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.pods("worker")
+            if pod["metadata"]["labels"]["redrive/pool"] == pool
+            and "deletionTimestamp" not in pod["metadata"]
+            and all(status["ready"] for status in pod["status"].get("containerStatuses", [{"ready": False}]))
+        ]
+
+    # ------------------------------------------------------------------ redrive inside
+
+    def redrive(self, *arguments: str) -> str:
+        """Run a command where the documentation says to: in the exporter's pod."""
+        return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "redrive", *arguments)
+
+    def dead_letters(self, *filters: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.redrive("dlq", "ls", "--json", *filters).splitlines()]
+
+    def metrics(self) -> str:
+        code = (
+            "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
+        )
+        return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code)
+
+    def job_log(self, job: str, seconds: float = 120) -> str:
+        """Wait for a Job to succeed; what it printed."""
+        eventually(f"job {job} ends", lambda: self._ended(job), seconds)
+        text = self.kubectl("logs", f"job/{job}")
+        assert self._ended(job) == "Complete", text
+        return text
+
+    def _ended(self, job: str) -> str | None:
+        conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))["status"].get("conditions", [])
+        ends = [c["type"] for c in conditions if c["status"] == "True" and c["type"] in {"Complete", "Failed"}]
+        return ends[0] if ends else None
+
+    # ------------------------------------------------------------------ the database beside
+
+    def sql(self, statements: str) -> list[list[str]]:
+        """Run SQL as the owner of the trial database; rows as text."""
+        url = "postgresql://redrive_trial_owner:throw-away@127.0.0.1:5432/redrive"
+        command = ("exec", "--stdin", f"deploy/{self.name}-postgres", "--")
+        options = ("--quiet", "--no-psqlrc", "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1")
+        text = self.kubectl(*command, "psql", url, *options, stdin=statements)
+        return [line.split("|") for line in text.splitlines()]
+
+    def enqueue(self, kind: str, count: int = 1, payload: str = "{}", queue: str = "default") -> list[int]:
+        """Enqueue as a producer in SQL does."""
+        rows = self.sql(
+            f"select redrive.enqueue('{kind}', '{payload}', queue => '{queue}') from generate_series(1, {count})"
+        )
+        return [int(row[0]) for row in rows]
+
+    def ledger(self, jobs: list[int], phase: str = "end") -> list[list[int]]:
+        """What handlers wrote: job, attempt, deliveries."""
+        rows = self.sql(
+            "select job, attempt, deliveries from ledger "
+            f"where phase = '{phase}' and job between {min(jobs)} and {max(jobs)} order by at"
+        )
+        wanted = set(jobs)
+        return [[int(value) for value in row] for row in rows if int(row[0]) in wanted]
+
+    def wait_for_ends(self, jobs: list[int], seconds: float = 120) -> list[list[int]]:
+        eventually(
+            f"{len(jobs)} jobs end",
+            lambda: {row[0] for row in self.ledger(jobs)} == set(jobs),
+            seconds,
+        )
+        return self.ledger(jobs)
+
+
+def new_namespace(name: str) -> None:
+    """Make a namespace that accepts only what keeps the Pod Security standard `restricted`."""
+    labels = {
+        f"pod-security.kubernetes.io/{mode}{suffix}": value
+        for mode in ("enforce", "warn")
+        for suffix, value in (("", "restricted"), ("-version", "latest"))
+    }
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    run("kubectl", "create", "--filename", "-", stdin=json.dumps(namespace))
+
+
+@contextmanager
+def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Release]:
+    """A release with handlers, their ledger and everything ready; its namespace goes with it."""
+    new_namespace(namespace)
+    release = Release(helm, namespace, settings)
+    try:
+        release.kubectl("create", "configmap", "shop", f"--from-file=shop.py={HERE / 'handlers.py'}")
+        release.install()
+        release.sql("""
+            create table ledger (
+                at timestamptz default clock_timestamp(), phase text, job bigint, kind text, attempt int,
+                deliveries int, pod text);
+            create table fixed (kind text);
+            grant insert on ledger to redrive_worker;
+            grant select on fixed to redrive_worker;
+        """)
+        yield release
+    except BaseException:
+        print(look(release))
+        raise
+    finally:
+        if "CLUSTER_KEEP" not in os.environ:
+            run("kubectl", "delete", "namespace", namespace, seconds=180)
+
+
+def look(release: Release) -> str:
+    """What to read when a test failed; whatever can still be had."""
+    commands = [
+        ("get", "pods,jobs", "--output", "wide"),
+        ("get", "events", "--sort-by", ".lastTimestamp"),
+        ("logs", "--selector", f"app.kubernetes.io/instance={release.name}", "--prefix", "--tail", "30",
+         "--max-log-requests", "50"),
+    ]  # fmt: skip
+    texts = []
+    for command in commands:
+        done = subprocess.run(
+            ("kubectl", "--namespace", release.namespace, *command),
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        texts.append(f"$ kubectl {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return "\n".join(texts)

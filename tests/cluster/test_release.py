@@ -1,0 +1,202 @@
+"""A release from install to uninstall, by each Helm, told in the order of its life."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.kubernetes import CHART, Release, eventually, run
+
+COMPONENTS = {"worker", "exporter", "migrate", "postgres"}
+REDRIVE_NOW = (
+    'kubectl create job "$JOB" --namespace "$NAMESPACE" --from="cronjob/$RELEASE-redrive-template"'
+    " --dry-run=client -o yaml"
+    ' | kubectl set env --local -f - -o yaml REDRIVE_REDRIVE_KIND="$KIND" $MORE'
+    " | kubectl create -f -"
+)
+"""As NOTES.txt and docs/kubernetes.md say it."""
+
+
+def redrive_now(release: Release, job: str, kind: str, more: str = "") -> str:
+    """Make an ad-hoc Job of the template by kubectl; what it printed."""
+    told = {"JOB": job, "NAMESPACE": release.namespace, "RELEASE": release.name, "KIND": kind, "MORE": more}
+    run("env", *(f"{name}={value}" for name, value in told.items()), "bash", "-o", "pipefail", "-ec", REDRIVE_NOW)
+    return release.job_log(job)
+
+
+def added(text: str, kind: str) -> float:
+    """What /metrics says was dead-lettered of a kind."""
+    pattern = rf'^redrive_dlq_added_total\{{[^}}]*kind="{re.escape(kind)}"[^}}]*\}} (\S+)$'
+    return sum(map(float, re.findall(pattern, text, re.MULTILINE)))
+
+
+def objective(text: str, name: str) -> float:
+    found = re.search(rf'^redrive_queue_objective\{{[^}}]*objective="{name}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+    assert found, f"no objective {name} in\n{text}"
+    return float(found[1])
+
+
+def test_a_namespace_that_enforces_restricted_accepts_every_pod(release: Release) -> None:
+    ran = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in release.get("pods")}
+    refused = [e["message"] for e in release.get("events") if "forbidden" in e.get("message", "")]
+
+    assert ran >= COMPONENTS
+    assert refused == []
+
+
+def test_no_pod_has_a_token_or_rights(release: Release) -> None:
+    for pod in release.get("pods"):
+        assert pod["spec"]["automountServiceAccountToken"] is False
+    assert release.get("roles,rolebindings") == []
+
+
+def test_helm_test_runs_a_job_and_reads_the_exporter(release: Release) -> None:
+    text = release.run_helm("test", release.name, "--logs")
+
+    assert "the job ran" in text
+    assert "the exporter reads the database" in text
+
+
+def test_jobs_run(release: Release) -> None:
+    jobs = release.enqueue("shop.work", count=200)
+
+    ends = release.wait_for_ends(jobs)
+
+    assert [(attempt, deliveries) for _, attempt, deliveries in ends] == [(1, 1)] * 200
+
+
+def test_handlers_of_a_derived_image_run(release: Release) -> None:
+    jobs = release.enqueue("shop.work", count=5, queue="hungry")
+
+    assert len(release.wait_for_ends(jobs)) == 5
+
+
+def test_the_exporter_s_pod_is_a_place_to_look_from(release: Release) -> None:
+    depths = [json.loads(line) for line in release.redrive("queue", "ls", "--json").splitlines()]
+
+    assert {"default", "hungry"} <= {depth["queue"] for depth in depths}
+
+
+def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_path: Path) -> None:
+    before = release.metrics()
+    release.enqueue("shop.poison", count=30)
+    dead = eventually(
+        "30 dead letters", lambda: len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found
+    )
+    after = eventually(
+        "the exporter counts them", lambda: added(text := release.metrics(), "shop.poison") >= 30 and text
+    )
+
+    assert {letter["error_class"].rpartition(".")[2] for letter in dead} == {"TypeError"}
+    assert "price is None" in release.redrive("dlq", "ls")
+    grown = added(after, "shop.poison") - added(before, "shop.poison")
+    assert grown == 30 > objective(after, "dlq_added_5m")
+    if shutil.which("promtool"):
+        fire_with_promtool(before, after, tmp_path)
+
+
+def fire_with_promtool(before: str, after: str, where: Path) -> None:
+    """Give the shipped rules what the exporter said before and after, and see the alert fire."""
+    sample = re.compile(r"^(redrive_(?:dlq_added_total|queue_objective|queue_depth)\{.*\}) (\S+)$", re.MULTILINE)
+    earlier = dict(sample.findall(before))
+    series = [
+        {"series": name.replace("{", '{namespace="n",job="redrive",', 1),
+         "values": f"{earlier[name]}x10 {value}x10" if name in earlier else f"_x10 {value}x10"}
+        for name, value in sample.findall(after)
+    ]  # fmt: skip
+    fires = 'count(ALERTS{alertname="RedriveDeadLettersGrowingFast",alertstate="firing",queue="default"})'
+    case = {
+        "interval": "30s",
+        "input_series": series,
+        "promql_expr_test": [
+            {"expr": fires, "eval_time": "4m", "exp_samples": []},
+            {"expr": fires, "eval_time": "8m", "exp_samples": [{"labels": "{}", "value": 1}]},
+        ],
+    }
+    rules = CHART / "files" / "alerts" / "redrive.rules.yaml"
+    file = where / "alert.test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": [case]}))
+    run("promtool", "test", "rules", str(file))
+
+
+def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release) -> None:
+    text = redrive_now(release, "redrive-look", "shop.poison")
+
+    assert "30 open dead letters in 1 group" in text
+    assert "nothing was changed" in text
+    assert len(release.dead_letters("--kind", "shop.poison")) == 30
+
+
+def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) -> None:
+    release.sql("insert into fixed values ('shop.poison')")
+    dead = [letter["id"] for letter in release.dead_letters("--kind", "shop.poison")]
+
+    text = redrive_now(
+        release,
+        "redrive-now",
+        "shop.poison",
+        "REDRIVE_REDRIVE_YES=true REDRIVE_REDRIVE_WHY=fixed REDRIVE_REDRIVE_RATE=50",
+    )
+
+    assert "30 redriven" in text
+    ends = release.wait_for_ends(dead)
+    assert len(ends) == 30
+    assert release.dead_letters("--kind", "shop.poison") == []
+    audit = release.sql("select actor, why from redrive.audit where action like '%redr%' order by 1 desc limit 1")
+    assert audit == [["redrive-now", "fixed"]]
+
+
+@pytest.mark.slow
+def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None:
+    doomed = release.enqueue("shop.automatic", count=3)
+    eventually("3 dead letters", lambda: len(release.dead_letters("--kind", "shop.automatic")) == 3)
+    release.redrive("dlq", "dismiss", str(doomed[0]), "--why", "nobody wants it", "--actor", "tests")
+    release.sql("insert into fixed values ('shop.automatic')")
+
+    release.wait_for_ends(doomed[1:], seconds=180)
+    eventually("what was dismissed is purged", lambda: release.dead_letters("--state", "dismissed") == [], seconds=180)
+
+
+@pytest.mark.slow
+def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Release) -> None:
+    old = set(release.workers())
+    jobs = release.enqueue("shop.work", 200, '{"seconds": 0.4}')
+    jobs += release.enqueue("shop.work", 8, '{"seconds": 8}')  # longer than the drain: given back, not charged
+
+    release.upgrade("--set", "workers.main.podAnnotations.round=second")
+    jobs += release.enqueue("shop.work", 50)
+
+    ends = release.wait_for_ends(jobs)
+    assert old.isdisjoint(release.workers())
+    assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
+    assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
+    assert release.dead_letters("--kind", "shop.work") == []
+
+
+def test_network_policies_are_accepted(release: Release) -> None:
+    """Whether they are enforced is up to the cluster's network; all the tests here run with them."""
+    names = {policy["metadata"]["name"] for policy in release.get("networkpolicies")}
+
+    assert names == {release.name, f"{release.name}-metrics", f"{release.name}-test", f"{release.name}-postgres"}
+
+
+def test_uninstall_leaves_nothing(release: Release) -> None:
+    # Helm forgets the pod of its test. Were it deleted at its end, `helm test --logs` of Helm 3 would find no log.
+    release.kubectl("delete", "pod", f"{release.name}-test", "--ignore-not-found")
+    release.run_helm("uninstall", release.name, "--wait", "--timeout", "3m")
+
+    eventually("everything of the release is gone", lambda: left(release) == [], seconds=120, every=3)
+
+
+def left(release: Release) -> list[str]:
+    """Everything in the namespace but what was there before and what the cluster puts there."""
+    kinds = run("kubectl", "api-resources", "--namespaced", "--verbs", "list", "--output", "name").split()
+    of_the_cluster = {"events", "events.events.k8s.io", "pods.metrics.k8s.io"}
+    text = release.kubectl(
+        "get", ",".join(kind for kind in kinds if kind not in of_the_cluster), "--output", "name", "--ignore-not-found"
+    )
+    theirs = {"configmap/kube-root-ca.crt", "serviceaccount/default", "configmap/shop"}
+    return [name for name in text.split() if name not in theirs]
