@@ -51,6 +51,14 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
+
+
 def cpu_seconds(pid: int) -> float:
     """Processor time a process has used, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

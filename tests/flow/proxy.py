@@ -1,0 +1,115 @@
+"""A TCP proxy in front of Postgres that can lose what passes through it."""
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+CHUNK = 1 << 16
+SETTLING = (b"complete_v", b"settle_v", b"COMMIT", b"commit")
+CLAIMING = (b"claim_v",)
+
+
+class Proxy:
+    """Passes bytes on, one thread for all connections, until told otherwise.
+
+    swallow: accept and read, pass nothing on, close nothing: a black hole.
+    refuse: close every connection, also new ones.
+    cut_after: pass the next request that contains one of these words on, and close its connection before the answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        known = conninfo_to_dict(url)
+        self._target = (str(known.get("host") or "127.0.0.1"), int(str(known.get("port") or 5432)))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = make_conninfo(url, host="127.0.0.1", port=self._listener.getsockname()[1])
+        self.swallow = False
+        self.refuse = False
+        self.cut_after: tuple[bytes, ...] = ()
+        self.cuts = 0
+        self._peers: dict[socket.socket, socket.socket] = {}
+        self._clients: set[socket.socket] = set()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            for key, _ in self._selector.select(0.05):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is self._listener:
+                    self._accept()
+                elif sock in self._peers:
+                    self._pass_on(sock)
+            if self.refuse:
+                for client in list(self._clients):
+                    self._close(client)
+        for sock in list(self._peers):
+            sock.close()
+        self._listener.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if self.refuse:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(self._target, timeout=5)
+        except OSError:
+            client.close()
+            return
+        self._clients.add(client)
+        for sock, peer in ((client, server), (server, client)):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._peers[sock] = peer
+            self._selector.register(sock, selectors.EVENT_READ)
+
+    def _pass_on(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(CHUNK)
+            if not data:
+                self._close(sock)
+                return
+            if self.swallow:
+                return
+            self._peers[sock].sendall(data)
+        except OSError:
+            self._close(sock)
+            return
+        words = self.cut_after
+        if words and sock in self._clients and any(word in data for word in words):
+            self.cut_after = ()
+            self.cuts += 1
+            self._close(sock)
+
+    def _close(self, sock: socket.socket) -> None:
+        peer = self._peers.pop(sock, None)
+        for one in (sock, peer):
+            if one is not None:
+                self._peers.pop(one, None)
+                self._clients.discard(one)
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(one)
+                one.close()
+
+    def stop(self) -> None:
+        """Close everything."""
+        self._stopping = True
+        self._thread.join()
+
+
+@contextlib.contextmanager
+def proxy_for(url: str) -> Iterator[Proxy]:
+    """A proxy that ends with the block."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.stop()

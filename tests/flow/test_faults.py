@@ -1,0 +1,189 @@
+"""What the database and the network do to a worker: it comes back by itself, and no job is lost or run for nothing."""
+
+import time
+
+import psycopg
+import pytest
+
+from redrive import connect, enqueue
+from redrive.connect import Link, Trouble, Watchdog, trouble
+from redrive.enqueue import enqueue_many
+from tests.flow import look
+from tests.flow.harness import Workers, alive, wait_for
+from tests.flow.proxy import CLAIMING, SETTLING, proxy_for
+from tests.postgres import Database
+
+OURS = "select pid from pg_stat_activity where datname = current_database() and application_name like 'redrive%%'"
+
+
+def terminate(database: Database) -> int:
+    """End all connections of workers."""
+    return database.value(f"select count(pg_terminate_backend(pid)) from ({OURS}) o")  # type: ignore[arg-type]
+
+
+def test_terminated_connections_are_opened_again_and_nothing_runs_twice(database: Database, workers: Workers):
+    jobs = [enqueue(database.conn, "work.async", {"seconds": 0.05}) for _ in range(150)]
+    worker = workers("--slots", "8").wait_ready()
+    cuts = 0
+    for n in range(5):
+        wait_for(lambda n=n: look.live(database) <= 130 - 25 * n)
+        cuts += terminate(database)
+    wait_for(lambda: look.live(database) == 0)
+    ends = [entry.job for entry in workers.ledger() if entry.phase == "end"]
+
+    assert cuts >= 5
+    assert sorted(set(ends)) == jobs
+    assert look.reasons(database) == {}
+    assert worker.process.poll() is None
+    # What was claimed unseen is given back by its identity, and identities left behind go.
+    wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
+
+
+@pytest.mark.parametrize("words", [SETTLING, CLAIMING], ids=["settlement", "claim"])
+def test_a_lost_answer_loses_no_job_and_strands_none(database: Database, workers: Workers, words):
+    jobs = [enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(120)]
+    with proxy_for(database.url) as proxy:
+        worker = workers("--slots", "8", url=proxy.url)
+        for n in range(6):
+            wait_for(lambda n=n: look.live(database) <= 118 - 18 * n)
+            proxy.cut_after = words
+            wait_for(lambda: not proxy.cut_after)
+        wait_for(lambda: look.live(database) == 0, what="a job was stranded by a lost answer")
+        wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
+        assert worker.process.poll() is None
+
+    assert proxy.cuts == 6
+    assert {e.job for e in workers.ledger() if e.phase == "end"} == set(jobs)
+    assert look.reasons(database) == {}
+    assert look.counted(database)["completed"] == 120
+
+
+def test_a_database_that_turns_read_only_is_waited_for(database: Database, workers: Workers):
+    worker = workers().wait_ready()
+    name = database.value("select quote_ident(current_database())")
+    database.conn.execute(f"alter database {name} set default_transaction_read_only = on")
+    terminate(database)
+    wait_for(lambda: worker.metric("redrive_db_errors_total", sqlstate="25006") > 0)
+    database.conn.execute(f"alter database {name} set default_transaction_read_only = off")
+    job = enqueue(database.conn, "work.sync")
+    back_at = time.monotonic()
+    wait_for(lambda: workers.starts(job))
+
+    assert worker.process.poll() is None
+    assert time.monotonic() - back_at < 8
+
+
+def test_an_outage_longer_than_the_ttl_costs_no_attempt_and_no_finished_work(database: Database, workers: Workers):
+    slow = enqueue(database.conn, "work.until-file", {"file": "go"}, max_attempts=1)
+    quick = enqueue(database.conn, "work.sync", {"seconds": 0.5})
+    with proxy_for(database.url) as proxy:
+        workers(url=proxy.url, redrive_heartbeat_ttl=2).wait_ready()
+        wait_for(lambda: len(workers.ledger()) == 2)
+        proxy.swallow = True
+        wait_for(lambda: [e for e in workers.ledger() if e.job == quick and e.phase == "end"])
+        wait_for(lambda: not alive(workers.starts(slow)[0].pid), 6, what="it outlived its claim")
+        (workers.home / "go").touch()
+        proxy.swallow, proxy.refuse = False, True
+        wait_for(lambda: not proxy._clients)
+        proxy.refuse = False
+        wait_for(lambda: look.live(database) == 0)
+
+    assert look.reasons(database) == {}
+    assert [e.attempt for e in workers.starts(slow)] == [1, 1]
+    assert len(workers.starts(quick)) == 1, "it had ended: settling it was all that was left to do"
+
+
+def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(database: Database, workers: Workers):
+    worker = workers().wait_ready()
+    deaf = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'redrive listen'"
+    waits = []
+    for _ in range(5):
+        database.value(deaf)
+        job = enqueue(database.conn, "work.sync")
+        began = time.monotonic()
+        wait_for(lambda job=job: workers.starts(job), 10, every=0.005)
+        waits.append(time.monotonic() - began)
+
+    assert worker.process.poll() is None
+    assert max(waits) < 3
+
+
+def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
+    workers().wait_ready()
+    listening = "select count(*) from pg_stat_activity where application_name = 'redrive listen' and query = 'listen redrive'"
+    wait_for(lambda: database.value(listening))
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 6)  # by now it polls once a second
+    waits = []
+    for _ in range(5):
+        job = enqueue(database.conn, "work.sync")
+        began = time.monotonic()
+        wait_for(lambda job=job: workers.starts(job), 10, every=0.002)
+        waits.append(time.monotonic() - began)
+        # the throttle of the session that notifies, and the poll interval that grows again
+        pause = time.monotonic()
+        wait_for(lambda pause=pause: time.monotonic() - pause > 0.8)
+
+    assert sorted(waits)[2] < 0.25
+
+
+def test_a_worker_started_before_its_database_waits_for_it(database: Database, workers: Workers):
+    job = enqueue(database.conn, "work.sync")
+    with proxy_for(database.url) as proxy:
+        proxy.refuse = True
+        worker = workers(url=proxy.url)
+        wait_for(lambda: any("out of reach" in e["event"] for e in worker.events()))
+        proxy.refuse = False
+        wait_for(lambda: workers.starts(job))
+
+
+def test_a_thousand_failures_in_a_row_do_not_break_the_link(database: Database):
+    link = Link("host=127.0.0.1 port=1 connect_timeout=1", "test")
+    link._failures = 5_000
+    with pytest.raises(psycopg.OperationalError), link.use():
+        pass
+
+    assert 0 < link.retry_at - time.monotonic() <= 5
+
+
+def test_a_server_that_accepts_and_says_nothing_more_does_not_hold_a_call(database: Database):
+    with proxy_for(database.url) as proxy:
+        link = Link(proxy.url, "test")
+        Watchdog(link).start()
+        with link.use() as conn:
+            conn.execute("select 1")
+        proxy.swallow = True
+        began = time.monotonic()
+        with pytest.raises(psycopg.Error) as caught, link.use(bound=1) as conn:
+            conn.execute("select 1")
+
+    assert time.monotonic() - began < 2.5
+    assert trouble(caught.value) is Trouble.LOST
+
+
+def test_the_watchdog_knows_a_connection_before_its_first_statement(database: Database, monkeypatch):
+    with proxy_for(database.url) as proxy:
+        link = Link(proxy.url, "test")
+        Watchdog(link).start()
+        real = connect._open
+
+        def open_and_go_silent(url: str, name: str):
+            conn = real(url, name)
+            proxy.swallow = True
+            return conn
+
+        monkeypatch.setattr(connect, "_open", open_and_go_silent)
+        began = time.monotonic()
+        with pytest.raises(psycopg.Error), link.use(bound=1):
+            pass
+
+    assert time.monotonic() - began < 2.5
+
+
+def test_many_fast_jobs_are_settled_in_batches(database: Database, workers: Workers):
+    enqueue_many(database.conn, [{"kind": "work.payload-only"} for _ in range(5_000)])
+    worker = workers.run("--slots", "16")
+
+    assert look.counted(database)["completed"] == 5_000
+    assert look.live(database) == 0
+    assert worker.process.returncode == 0

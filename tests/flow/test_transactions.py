@@ -1,0 +1,84 @@
+"""job.complete(conn): the handler's writes and the end of the job commit together, or not at all."""
+
+import pytest
+
+from redrive import enqueue
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+
+@pytest.fixture(autouse=True)
+def effects(database: Database) -> None:
+    database.conn.execute("create table effects (job bigint, delivery int)")
+
+
+def effects_of(database: Database, job: int) -> list[int]:
+    return database.column("select delivery from effects where job = %s", job)
+
+
+def test_what_a_handler_commits_with_its_completion_happens_exactly_once(database: Database, workers: Workers):
+    expected = {
+        ("effect.sync", "commit"): [1], ("effect.async", "commit"): [1],
+        ("effect.sync", "autocommit"): [1], ("effect.async", "autocommit"): [1],
+        ("effect.sync", "rollback"): [2], ("effect.async", "rollback"): [2],
+        ("effect.sync", "forget"): [2],
+        ("effect.sync", "raise"): [1],
+    }  # fmt: skip
+    ids = {(kind, how): enqueue(database.conn, kind, {"how": how}) for kind, how in expected}
+
+    worker = workers()
+    wait_for(lambda: look.live(database) == 0, what="left: " + repr(look.live(database)))
+    wait_for(lambda: worker.metric("redrive_jobs_inflight") == 0)
+
+    assert {case: effects_of(database, job) for case, job in ids.items()} == expected
+    assert look.reasons(database) == {}
+    assert look.counted(database)["completed"] == len(ids)
+    assert worker.metric("redrive_stale_settlements_total") == 0
+
+
+def test_a_process_killed_right_after_its_commit_has_done_its_work_once(database: Database, workers: Workers):
+    ids = [enqueue(database.conn, "effect.sync", {"how": "kill"}) for _ in range(4)]
+    worker = workers("--slots", "1")
+    wait_for(lambda: look.live(database) == 0)
+    wait_for(lambda: worker.metric("redrive_runner_deaths_total") == 4)
+
+    assert [effects_of(database, job) for job in ids] == [[1]] * 4
+    assert [len(workers.starts(job)) for job in ids] == [1] * 4
+    assert look.counted(database)["completed"] == 4
+    assert look.reasons(database) == {}
+
+
+@pytest.mark.parametrize("kind", ["effect.sync", "effect.async"])
+def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(database: Database, workers: Workers, kind: str):
+    job = enqueue(database.conn, kind, {"how": "open"})
+    raising = enqueue(database.conn, "effect.sync", {"how": "open-and-raise"})
+    worker = workers()
+    wait_for(lambda: len(look.reasons(database)) == 2, 15, what="the open transactions hold the worker up")
+    after = enqueue(database.conn, "work.sync")
+    wait_for(lambda: workers.starts(after), 5)
+
+    assert look.dead(database, job)[:3] == ("attempts_exhausted", "other", "NotCommitted")
+    assert "still open" in look.dead(database, job).message
+    assert look.dead(database, raising)[:3] == ("attempts_exhausted", "transient", "ConnectionError")
+    assert (effects_of(database, job), effects_of(database, raising)) == ([], [])
+    assert worker.metric("redrive_job_attempts_total", kind=kind, outcome="succeeded") == 0
+
+
+def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(database: Database, workers: Workers):
+    from redrive import Job, StaleClaim
+    from tests.factories import claim_one, make_worker
+
+    job = enqueue(database.conn, "work.sync")
+    first = claim_one(database.conn, make_worker(database.conn, "first"))
+    database.conn.execute("update redrive.jobs set worker = null, deliveries = deliveries + 1")
+    conn = database.connect()
+    from datetime import UTC, datetime
+
+    held = Job(id=job, kind="work.sync", deliveries=first.deliveries, worker=1, deadline=datetime.now(UTC))
+    with pytest.raises(StaleClaim), conn.transaction():
+        conn.execute("insert into effects values (%s, 1)", (job,))
+        held.complete(conn)
+
+    assert effects_of(database, job) == []
+    assert look.live(database) == 1
