@@ -67,7 +67,7 @@ class Pulse:
     def _run(self) -> None:
         next_beat = 0.0
         next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
-        while not self.stopping.wait(0.1):
+        while not self.stopping.wait(min(0.5, self.ttl / 20)):
             now = self.ticked_at = time.monotonic()
             if now < self.link.retry_at:
                 continue

@@ -66,7 +66,7 @@ JOBS_BETWEEN_YIELDS = 64
 UNKNOWN_KIND_DELAY = 15.0
 """Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may have brought it."""
 
-DEADLINE_TICK = 0.05
+DEADLINE_TICK, IDLE_TICK = 0.05, 0.25
 
 HOOK_SECONDS = 5.0
 """How long a hook of the application may take."""
@@ -427,7 +427,7 @@ class Runner(Watch):
     async def _tick(self) -> None:
         """Cancel async attempts whose time is over: one clock for all slots instead of a timer for each job."""
         while True:
-            await asyncio.sleep(DEADLINE_TICK)
+            await asyncio.sleep(IDLE_TICK if min(self._over_at) == float("inf") else DEADLINE_TICK)
             now = time.monotonic()
             for slot, over_at in enumerate(self._over_at):
                 if over_at < now and not self._timed_out[slot]:

@@ -53,6 +53,9 @@ LINGER_SECONDS = 0.002
 """How long an ending may wait for company, while more is under way."""
 
 SETTLE_BATCH = 500
+BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
+"""Between two rounds of housekeeping: an idle worker should cost next to nothing."""
+
 
 BREAKER_SECONDS = 0.05
 """How soon after one report of what was seen of dependencies the next may follow."""
@@ -171,10 +174,7 @@ class Supervisor:
         return self.exit_status
 
     def _turn(self) -> None:
-        events = self.selector.select(self._wait())
-        if self.pulse.lost:  # first: runners ended for it are among the events, and their jobs are not to be charged
-            self._declared_lost()
-        for key, _ in events:
+        for key, _ in self.selector.select(self._wait()):
             if key.fileobj == self.wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake_read, 4096)
@@ -295,6 +295,8 @@ class Supervisor:
             self.first_ending_at = time.monotonic()
 
     def _runner_ended(self, runner: RunnerProcess) -> None:
+        if self.pulse.lost:  # it may have been ended for that, and then its jobs are not to be charged
+            self._declared_lost()
         self.selector.unregister(runner.channel.fileno())
         remains = self.fleet.sort_out(runner)
         status = self.fleet.bury(runner)
@@ -578,7 +580,7 @@ class Supervisor:
     # ------------------------------------------------------------------ housekeeping
 
     def _housekeep(self, now: float) -> None:
-        self.housekeeping_at = now + 0.1
+        self.housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self.fleet.enforce_deadlines()
         self.fleet.enforce_memory()
         for runner in [r for r in self.fleet.runners if r.is_dead]:
@@ -596,8 +598,14 @@ class Supervisor:
             self._hand_out_waiting()
         self._hand_to_alone()
         self.room.measure(self.fleet.runners, now)
+        if self.pulse.lost:
+            self._declared_lost()
         self._retire_left(now)
         self.telemetry.gauges(self)
+
+    def _is_busy(self) -> bool:
+        """Whether there is anything that a clock must be kept for."""
+        return bool(self.fleet.held() or self.waiting or self.suspects or self.leaving or self.drain_until is not None)
 
     def _declared_lost(self) -> None:
         """Others may have our jobs already: end what runs, come back as somebody new.
