@@ -29,7 +29,8 @@ grant execute on function
     redrive.take_probe_v1(text, int, interval),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
-grant execute on function redrive.fold_groups_v1(), redrive.sample_v1(), redrive.take_chore_v1(text, interval) to redrive_worker, redrive_viewer;
+grant execute on function redrive.fold_groups_v1() to redrive_worker;
+grant execute on function redrive.sample_v1() to redrive_worker, redrive_viewer;
 grant execute on function redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text) to redrive_operator;
 
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;

@@ -36,9 +36,12 @@ begin
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and j.run_at >= l.floor and j.run_at <= now()
               and j.worker is null
+              -- One of a key at a time, the older first. One that was inserted before and committed after the others
+              -- could not see them, and was not parked; it waits for the one that runs.
               and (j.ordering_key is null or not exists (
                   select from redrive.jobs o
-                  where o.queue = j.queue and o.ordering_key = j.ordering_key and o.id < j.id))
+                  where o.queue = j.queue and o.ordering_key = j.ordering_key and o.run_at < 'infinity'
+                    and o.id <> j.id and (o.id < j.id or o.worker is not null)))
             order by j.run_at
             limit want
             for update of j skip locked) due

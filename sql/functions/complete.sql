@@ -22,7 +22,9 @@ begin
         delete from redrive.jobs j using verdict v
         where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives, j.noted),
-    -- few jobs have any of what the next statements look for: one look at the batch instead of six
+    -- Few jobs have any of what the next statements look for: one look at the batch instead of six. They find their
+    -- rows by `= any (array(...))`: joined to the batch, a plan made while these tables were empty walks all of them
+    -- for each of its jobs. `is not distinct from` keeps an index on state out of it for the same reason.
     special as materialized (
         select * from gone
         where idempotency_key is not null or ordering_key is not null or failed_at is not null or redrives > 0 or noted),
@@ -31,16 +33,17 @@ begin
         select kind, idempotency_key, id from special where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
-        delete from redrive.failures f using special g
-        where f.job = g.id and g.failed_at is not null and g.redrives = 0),
+        delete from redrive.failures f
+        where f.job = any (array(select id from special where failed_at is not null and redrives = 0))),
     unnoted as (
-        delete from redrive.side_effects e using special g
-        where e.job = g.id and g.noted and g.redrives = 0),
+        delete from redrive.side_effects e
+        where e.job = any (array(select id from special where noted and redrives = 0))),
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved', outcome = case when d.redrives = g.redrives - 1 then 'succeeded' else d.outcome end
         from special g
-        where g.redrives > 0 and d.id = g.id and d.state = 'redriven'
+        where g.redrives > 0 and d.id = g.id and d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from special where redrives > 0))
         returning d.queue, d.kind),
     -- the next job of each finished ordering key moves in front of every floor
     promoted as (

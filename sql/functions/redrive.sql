@@ -44,7 +44,7 @@ begin
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
                -- the window it had from the start, counted anew
                clock_timestamp() + (p.expires_at - p.created_at),
-               p.tenant, p.ordering_key, p.idempotency_key, p.headers || coalesce((
+               p.tenant, p.ordering_key, p.idempotency_key, p.headers - 'attempt_traceparent' || coalesce((
                    -- the span of its new attempts is linked to the one that died
                    select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
                    from redrive.failures f where f.job = p.id and f.detail ? 'traceparent'

@@ -38,7 +38,10 @@ begin
             failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
             streak = case when v.failure is null then j.streak
                           when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1 else 1 end,
-            fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint)
+            fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint),
+            headers = case when v.failure -> 'detail' ? 'traceparent'  -- the next attempt's span is linked to this one
+                           then j.headers || jsonb_build_object('attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
+                           else j.headers end
         from verdict v
         where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('retry', 'release')
         returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind, j.ordering_key, j.worker, v.worker as held_by,
@@ -68,16 +71,20 @@ begin
         from gone g where g.outcome = 'dead'),
     judged as (                                  -- the redrive that brought it here has its outcome now
         update redrive.dead_letters d
-        set outcome = case g.outcome when 'dead' then 'dead_again' else 'cancelled' end,
+        set outcome = case when d.redrives < g.redrives - 1 then d.outcome
+                           when g.outcome = 'dead' then 'dead_again' else 'cancelled' end,
             state = case g.outcome when 'dead' then d.state else 'resolved' end
         from gone g
-        where g.redrives > 0 and d.id = g.id and d.redrives = g.redrives - 1 and d.state = 'redriven'),
+        where g.redrives > 0 and d.id = g.id and d.state is not distinct from 'redriven'  -- as in complete.sql
+          and d.id = any (array(select id from gone where redrives > 0))
+          and (g.outcome = 'cancel' or d.redrives = g.redrives - 1)
+        returning d.queue, d.kind, d.state),
     forgotten as (
-        delete from redrive.failures f using gone g
-        where f.job = g.id and g.outcome = 'cancel' and g.failed_at is not null and g.redrives = 0),
+        delete from redrive.failures f
+        where f.job = any (array(select id from gone where outcome = 'cancel' and failed_at is not null and redrives = 0))),
     unnoted as (
-        delete from redrive.side_effects e using gone g
-        where e.job = g.id and g.outcome = 'cancel' and g.noted and g.redrives = 0),
+        delete from redrive.side_effects e
+        where e.job = any (array(select id from gone where outcome = 'cancel' and noted and redrives = 0))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         from (select id, queue, ordering_key from gone union all select id, queue, ordering_key from back) s
@@ -98,7 +105,9 @@ begin
         from gone where redrives > 0),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
-        select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason)
+        select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason
+        union all
+        select queue, kind, 'resolved', '', count(*) from judged where state = 'resolved' group by queue, kind)
     select s.id from settled s where s.event <> 'outcome';
 end
 $$;

@@ -31,9 +31,11 @@ declare
     released int;
 begin
     perform from redrive.workers w where w.id = me for update;
-    with back as (
+    with held as materialized (               -- ascending like every settlement: nobody waits in a circle
+        select j.ctid as tid from redrive.jobs j where j.worker = me order by j.id for update),
+    back as (
         update redrive.jobs j set worker = null, run_at = clock_timestamp(), attempt = greatest(j.attempt - 1, 0)
-        where j.worker = me
+        from held h where j.ctid = h.tid
         returning j.queue, j.kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)

@@ -40,6 +40,8 @@ create table redrive.jobs (
 create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at);
 create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where idempotency_key is not null;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not null;
+create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id)
+    where ordering_key is not null and run_at < 'infinity';            -- not the parked ones: a key may have thousands
 create index jobs_retrying_idx on redrive.jobs (queue) where failed_at is not null;
 
 create table redrive.queues (

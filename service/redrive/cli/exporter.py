@@ -44,7 +44,6 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
             continue
         try:
             with stats.exclusive() as conn:
-                if store.take_chore(conn, "sample", SAMPLE_SECONDS):
-                    store.sample(conn)
+                store.sample(conn)
         except psycopg.Error:
             continue
