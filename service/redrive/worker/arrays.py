@@ -1,18 +1,17 @@
-"""Integers to Postgres by the thousand: arrays packed in one go, where psycopg looks at each element several times."""
+"""Arrays to Postgres by the thousand: packed in one go, where psycopg looks at each element several times."""
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import psycopg
-from psycopg import pq
+from psycopg import adapters, postgres, pq
 from psycopg.adapt import Dumper
-from psycopg.types import TypeInfo
 
 _HEADER = struct.Struct(">iiiii")
 """dimensions, whether there are nulls, type of the elements, their number, index of the first"""
 
-_HAS_NO_NULLS = 0
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +28,62 @@ class Bigints:
     values: Sequence[int]
 
 
-def _pack(element: TypeInfo, width: int, code: str, values: Sequence[int]) -> bytes:
-    """The binary form of an array: a header, then each element behind its width."""
-    count = len(values)
-    pairs = [width] * (2 * count)
-    pairs[1::2] = values
-    return _HEADER.pack(1, _HAS_NO_NULLS, element.oid, count, 1) + struct.pack(">" + code * count, *pairs)
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """A parameter of type float8[]."""
+
+    values: Sequence[float]
 
 
-class _IntsDumper(Dumper):
+@dataclass(frozen=True, slots=True)
+class Booleans:
+    """A parameter of type boolean[]."""
+
+    values: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A parameter of type text[]."""
+
+    values: Sequence[str | None]
+
+
+def _fixed(type_name: str, code: str) -> type[Dumper]:
+    """A dumper for elements of one width: each goes behind it."""
+    info = postgres.types[type_name]
+    width = struct.calcsize(">" + code)
+
+    class FixedDumper(Dumper):
+        format = pq.Format.BINARY
+        oid = info.array_oid
+
+        def dump(self, obj: Ints | Bigints | Floats | Booleans) -> bytes:
+            count = len(obj.values)
+            pairs: list[float] = [width] * (2 * count)
+            pairs[1::2] = obj.values
+            return _HEADER.pack(1, 0, info.oid, count, 1) + struct.pack(">" + f"i{code}" * count, *pairs)
+
+    return FixedDumper
+
+
+class _TextsDumper(Dumper):
     format = pq.Format.BINARY
-    oid = psycopg.postgres.types["int4"].array_oid
+    oid = postgres.types["text"].array_oid
 
-    def dump(self, obj: Ints) -> bytes:
-        return _pack(psycopg.postgres.types["int4"], 4, "ii", obj.values)
+    def dump(self, obj: Texts) -> bytes:
+        parts = [_HEADER.pack(1, 1, postgres.types["text"].oid, len(obj.values), 1)]
+        for value in obj.values:
+            if value is None:
+                parts.append(_NULL)
+            else:
+                text = value.encode()
+                parts += (_LENGTH.pack(len(text)), text)
+        return b"".join(parts)
 
 
-class _BigintsDumper(Dumper):
-    format = pq.Format.BINARY
-    oid = psycopg.postgres.types["int8"].array_oid
-
-    def dump(self, obj: Bigints) -> bytes:
-        return _pack(psycopg.postgres.types["int8"], 8, "iq", obj.values)
-
-
-psycopg.adapters.register_dumper(Ints, _IntsDumper)
-psycopg.adapters.register_dumper(Bigints, _BigintsDumper)
+adapters.register_dumper(Ints, _fixed("int4", "i"))
+adapters.register_dumper(Bigints, _fixed("int8", "q"))
+adapters.register_dumper(Floats, _fixed("float8", "d"))
+adapters.register_dumper(Booleans, _fixed("bool", "?"))
+adapters.register_dumper(Texts, _TextsDumper)

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from redrive.worker.arrays import Bigints, Ints
+from redrive.worker.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.worker.frames import Dependency, Told, Verdict
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -95,19 +95,19 @@ def exchange(
     return completed, settled, rows
 
 
-def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[list[Any], ...]:
+def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
     ordered = sorted(verdicts, key=lambda item: item[0].id)
     return (
-        [worker for _, worker in ordered],
-        [v.id for v, _ in ordered],
-        [v.token for v, _ in ordered],
-        [v.outcome for v, _ in ordered],
+        Ints([worker for _, worker in ordered]),
+        Bigints([v.id for v, _ in ordered]),
+        Ints([v.token for v, _ in ordered]),
+        Texts([v.outcome for v, _ in ordered]),
         [v.run_at for v, _ in ordered],
-        [v.delay for v, _ in ordered],
-        [v.refund for v, _ in ordered],
-        [v.losses for v, _ in ordered],
-        [v.failure for v, _ in ordered],
-        [v.reason for v, _ in ordered],
+        Floats([v.delay for v, _ in ordered]),
+        Booleans([v.refund for v, _ in ordered]),
+        Ints([v.losses for v, _ in ordered]),
+        Texts([v.failure for v, _ in ordered]),
+        Texts([v.reason for v, _ in ordered]),
     )
 
 
