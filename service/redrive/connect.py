@@ -105,7 +105,7 @@ def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, str]) -> None:
-    chosen = SESSION_SETTINGS | settings
+    chosen = SESSION_SETTINGS | dict(settings)
     conn.execute("select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
                  (list(chosen), list(chosen.values())))  # fmt: skip
 

@@ -13,6 +13,10 @@ class SchemaError(RedriveError):
     """The database's schema is missing, too old or too new for this program."""
 
 
+class SchemaTooNew(SchemaError):
+    """The schema was made by a newer program; waiting cannot help."""
+
+
 class InvalidJob(RedriveError, ValueError):
     """A job that cannot be enqueued.
 

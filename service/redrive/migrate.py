@@ -16,7 +16,7 @@ from typing import Any, LiteralString, cast
 import psycopg
 from psycopg import sql
 
-from redrive.errors import SchemaError
+from redrive.errors import SchemaError, SchemaTooNew
 
 LOCK_KEY = 0x72656472  # 'redr'
 ROLES = ("redrive_owner", "redrive_producer", "redrive_worker", "redrive_operator", "redrive_viewer")
@@ -106,7 +106,7 @@ def require(conn: psycopg.Connection[Any]) -> None:
         raise SchemaError(msg)
     if found > latest():
         msg = f"the schema has version {found} and this program knows only {latest()}; run a newer redrive"
-        raise SchemaError(msg)
+        raise SchemaTooNew(msg)
 
 
 def migrate(conn: psycopg.Connection[Any]) -> Report:

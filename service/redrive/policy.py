@@ -6,6 +6,7 @@ runner cannot: its own death.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from redrive.categories import Rule
 from redrive.limits import FIRST_INSTANT, LAST_INSTANT
@@ -109,11 +110,10 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
             return Drop(failure.message)
         case GiveUp():
             return Bury(Reason.GAVE_UP, failure)
-        case Snooze(until=float() as wait):
+        case Snooze(until=datetime() as at):
+            return Release("snoozed", at=min(max(at, FIRST_INSTANT), LAST_INSTANT))
+        case Snooze(until=wait):
             return Release("snoozed", delay=_bounded(wait))
-        case Snooze(until=at):
-            instant = min(max(at, FIRST_INSTANT), LAST_INSTANT)  # pyright: ignore[reportArgumentType] # no float: see above
-            return Release("snoozed", at=instant)
         case DependencyOpen(name=name, after=after):
             return Release(f"breaker {name}", delay=after)
         case Retry(after=after):

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     http_port: int = Field(9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none.")
     heartbeat_ttl: float = Field(30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
     drain_timeout: float = Field(30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM.")
+    startup_timeout: float = Field(10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema.")
     actor: str | None = Field(None, min_length=1, max_length=255, description="Who acts, for the audit log.")
     environment: str | None = Field(
         None, max_length=63, description="Where this runs (production, ...); kept with failures."

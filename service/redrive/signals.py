@@ -31,7 +31,7 @@ class Snooze(Signal):
         if isinstance(until, datetime) and until.tzinfo is None:
             msg = "Snooze(until=...) takes an aware datetime: 9 o'clock where?"
             raise ValueError(msg)
-        self.until = until if isinstance(until, datetime) else seconds(until)
+        self.until: datetime | float = until if isinstance(until, datetime) else seconds(until)
 
 
 class GiveUp(Signal):

@@ -286,6 +286,21 @@ def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(database: D
     assert claim_one(database.conn, worker).id == second
 
 
+def test_an_earlier_job_that_commits_late_waits_for_the_younger_that_runs(database: Database) -> None:
+    slow = database.session()
+    slow.rows("begin")
+    older = make_job(slow.conn, ordering_key="k")
+    younger = make_job(database.conn, ordering_key="k")
+    worker = make_worker(database.conn)
+    running = claim_one(database.conn, worker)
+    slow.rows("commit")
+
+    assert running.id == younger
+    assert claim(database.conn, worker) == []
+    complete(database.conn, worker, running)
+    assert claim_one(database.conn, worker).id == older
+
+
 def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(database: Database) -> None:
     first, second, third = (make_job(database.conn, ordering_key="k") for _ in range(3))
     worker = make_worker(database.conn)

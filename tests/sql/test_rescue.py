@@ -326,19 +326,18 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
     assert claim_one(database.conn, worker).id == first
 
 
-def test_a_redriven_head_that_met_a_waiting_younger_job_is_woken_by_unpark(database: Database) -> None:
-    """It is parked behind a job that itself waits for it: only the chore ends that."""
+def test_a_redriven_head_that_met_a_waiting_younger_job_lets_it_go_first(database: Database) -> None:
+    """It is parked, and a parked job keeps nobody waiting; the younger one's end wakes it."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
     settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="r", failure=failure())
     redrive(database.conn, [first])
 
-    assert claim(database.conn, worker) == []
-    assert store.unpark(database.conn) == 1
     job = claim_one(database.conn, worker)
-    assert job.id == first
+    assert job.id == second
+    assert claim(database.conn, worker) == []
     complete(database.conn, worker, job)
-    assert claim_one(database.conn, worker).id == second
+    assert claim_one(database.conn, worker).id == first
 
 
 def test_the_next_of_a_key_is_woken_after_its_head_was_buried_by_a_rescue(database: Database) -> None:

@@ -1,8 +1,10 @@
 """What commands share: options that are settings, connections, tables for people and lines for machines."""
 
+import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,10 @@ import psycopg
 
 from redrive import connect, migrate
 from redrive.dead_letters import STATES, Filter
+from redrive.errors import SchemaError, SchemaTooNew
 from redrive.settings import Settings, load
+
+logger = logging.getLogger("redrive.cli")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -142,6 +147,25 @@ def database(settings: Settings, *, any_schema: bool = False) -> Iterator[psycop
         if not any_schema:
             migrate.require(conn)
         yield conn
+
+
+def wait_for_schema(url: str, patience: float) -> None:
+    """Wait until the database answers and has a schema this program knows; in a cluster all start at once.
+
+    Raises:
+        SchemaError, psycopg.OperationalError: it is still not so after `patience` seconds, or the schema is too new.
+    """
+    give_up_at = time.monotonic() + patience
+    while True:
+        try:
+            with connect.connect(url, name="redrive start") as conn:
+                migrate.require(conn)
+                return
+        except (SchemaError, psycopg.OperationalError) as error:
+            if time.monotonic() > give_up_at or isinstance(error, SchemaTooNew):
+                raise
+            logger.warning("waiting for the database: %s", type(error).__name__)
+            time.sleep(1.0)
 
 
 def settings_for(database_url: str | None = None, **flags: Any) -> Settings:

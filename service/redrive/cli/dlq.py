@@ -169,11 +169,12 @@ def redrive_dead_letters(
     """
     chosen = filter_from(options | {"ids": (*jobs, *options["ids"])}, states=("open",))
     by_id = bool(chosen.ids)
-    if not chosen.narrows() and not everything:
+    is_vague = not chosen.narrows() and not everything
+    if is_vague and yes:
         msg = "name ids or a filter; for every open dead letter, say --all"
         raise click.UsageError(msg)
     settings = settings_for(database_url, actor=actor)
-    acts = not dry_run
+    acts = not dry_run and not is_vague
     with database(settings) as conn:
         planned = dead_letters.plan(conn, chosen, max_redrives=max_redrives)
         report = dead_letters.Redriven(planned.matched, blocked=planned.blocked)
@@ -201,7 +202,8 @@ def redrive_dead_letters(
     elif did:
         click.echo(f"{report.redriven} redriven" + _because(report.blocked) + f", campaign {report.campaign}")
     elif planned.matched:
-        click.echo("nothing was changed" + ("" if dry_run else "; add --yes to do it"))
+        hint = "" if dry_run else "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
+        click.echo("nothing was changed" + hint)
     missing = by_id and not planned.matched
     return 2 if missing else 0
 

@@ -7,7 +7,7 @@ import time
 import click
 import psycopg
 
-from redrive.cli.common import database, database_option, settings_for
+from redrive.cli.common import database_option, settings_for, wait_for_schema
 from redrive.health import serve
 from redrive.logs import set_up
 from redrive.metrics import Exposition
@@ -24,8 +24,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     """Serve the figures of the database, whether or not any worker is up."""
     settings = settings_for(database_url, http_port=http_port)
     set_up(settings.log_format, settings.log_level)
-    with database(settings):
-        pass
+    wait_for_schema(settings.url(), settings.startup_timeout)
     stats = DatabaseStats(settings.url())
     exposition = Exposition(None, stats.collect)
 

@@ -13,6 +13,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -68,6 +69,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one per exit code
     """Run a command. Returns its exit code."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         result = cli.main(
             args=None if arguments is None else list(arguments), prog_name="redrive", standalone_mode=False
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
     except click.ClickException as error:
         error.show()
         return USAGE
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return _say("stopped", FAILED)
     except (SettingsError, InvalidJob) as error:
         return _say(error, USAGE)
@@ -98,6 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _stop(_number: int, _frame: object) -> None:
+    """A one-shot command ends at SIGTERM, also as process 1 of a container, where nothing does so by itself."""
+    raise KeyboardInterrupt
 
 
 def _say(what: object, code: int) -> int:

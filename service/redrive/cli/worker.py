@@ -8,10 +8,8 @@ import time
 from importlib.metadata import version
 
 import click
-import psycopg
 
-from redrive import connect, migrate
-from redrive.cli.common import database_option, settings_for
+from redrive.cli.common import database_option, settings_for, wait_for_schema
 from redrive.errors import SettingsError
 from redrive.health import serve
 from redrive.logs import set_up
@@ -26,7 +24,6 @@ from redrive.worker.supervisor import Supervisor, WorkerOptions
 logger = logging.getLogger("redrive.worker")
 
 LOOP_STALE_SECONDS = 30.0
-WAIT_FOR_DATABASE_SECONDS = 60.0
 
 
 @click.command()
@@ -55,7 +52,7 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
     if settings.handlers is None and settings.targets is None:
         msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs (or set REDRIVE_TARGETS)"
         raise SettingsError(msg)
-    _wait_for_schema(settings.url())
+    wait_for_schema(settings.url(), settings.startup_timeout)
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
     telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)
@@ -94,21 +91,6 @@ def _where(settings: Settings) -> dict[str, str]:
     known = {"pod": socket.gethostname(), "node": settings.node, "environment": settings.environment,
              "version": settings.version}  # fmt: skip
     return {name: value for name, value in known.items() if value}
-
-
-def _wait_for_schema(url: str) -> None:
-    """A worker may start before its database does; for a while that is no error."""
-    give_up_at = time.monotonic() + WAIT_FOR_DATABASE_SECONDS
-    while True:
-        try:
-            with connect.connect(url, name="redrive worker") as conn:
-                migrate.require(conn)
-                return
-        except psycopg.OperationalError:
-            if time.monotonic() > give_up_at:
-                raise
-            logger.warning("the database is out of reach; trying again")
-            time.sleep(1.0)
 
 
 def _live(supervisor: Supervisor) -> dict[str, str | None]:

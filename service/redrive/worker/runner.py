@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import ctypes
 import dataclasses
+import functools
 import inspect
 import logging
 import os
@@ -37,7 +38,7 @@ from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Set
 from redrive.policy import decide, decide_signal, spent
 from redrive.redact import secret_values
 from redrive.signals import DependencyOpen, Signal, seconds
-from redrive.tracing import Tracing, fail, is_asked_for, set_up, traceparent
+from redrive.tracing import Tracing, fail, is_asked_for, is_sampled, set_up, traceparent
 from redrive.worker.board import Board
 from redrive.worker.frames import (
     Bar,
@@ -93,6 +94,7 @@ class Runner(Watch):
         self._taken = 0
         self._idle: deque[asyncio.Future[None]] = deque()
         self._done: list[tuple[int, int, float]] = []
+        self._example: tuple[int, str] | None = None
         self._ended: list[Verdict] = []
         self._flush_is_due = False
         self._stopping = False
@@ -163,7 +165,8 @@ class Runner(Watch):
             self._board.take(self._taken)
             started = time.monotonic_ns()
             self._board.start(slot, work.id, work.token, started)
-            attempt = self._attempt if self._tracing is None else self._traced_attempt
+            is_traced = self._tracing is not None and not self._tracing.is_overrun
+            attempt = self._traced_attempt if is_traced else self._attempt
             verdict = await attempt(slot, batch, work, started)
             if verdict is None:
                 self._board.complete(work.id, work.token)
@@ -186,7 +189,8 @@ class Runner(Watch):
         self._flush_is_due = False
         if self._done:
             done, self._done = self._done, []
-            self._channel.send(Done(done))
+            example, self._example = self._example, None
+            self._channel.send(Done(done, example))
         if self._ended:
             ended, self._ended = self._ended, []
             self._channel.send(Ended(ended))
@@ -200,10 +204,15 @@ class Runner(Watch):
         with tracing.process(batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers) as span:
             self._traces[work.id] = traceparent(span)
             verdict = await self._attempt(slot, batch, work, started)
-            del self._traces[work.id]
+            trace = self._traces.pop(work.id).split("-")[1]
             if verdict is not None and verdict.failure is not None:
                 fail(span, decode_object(verdict.failure)["error_class"])
-        return verdict
+        if not is_sampled(span):
+            return verdict
+        if verdict is None:
+            self._example = (work.id, trace)
+            return None
+        return msgspec.structs.replace(verdict, trace=trace)
 
     async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
         """Run one attempt; None means complete."""
@@ -303,11 +312,15 @@ class Runner(Watch):
         except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
             secrets = set[str]()
         hidden: dict[str, Any] = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
-        if (trace := self._traces.get(work.id)) is not None:
-            hidden |= {"traceparent": trace, "trace_id": trace.split("-")[1]}
+        hidden |= self._trace(work)
         return describe(
             error, work.kind, rules=handler.policy.rules, secrets=secrets, **hidden, **detail, **self._where
         )
+
+    def _trace(self, work: Work) -> dict[str, str]:
+        """Where to find this attempt among the traces."""
+        trace = self._traces.get(work.id)
+        return {} if trace is None else {"traceparent": trace, "trace_id": trace.split("-")[1]}
 
     async def _say_expired(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
@@ -365,10 +378,8 @@ class Runner(Watch):
         if handler.is_async:
             await handler.function(*arguments)
         else:
-            context = contextvars.copy_context()
-            returned, error = await self._loop.run_in_executor(
-                self._threads, context.run, _call, handler.function, arguments
-            )
+            call = functools.partial(contextvars.copy_context().run, _call, handler.function, arguments)
+            returned, error = await self._loop.run_in_executor(self._threads, call)
             if error is not None:
                 raise error
             if asyncio.iscoroutine(returned):
@@ -381,12 +392,14 @@ class Runner(Watch):
             limit = seconds(handler.policy.timeout)
             message = f"the attempt took longer than its timeout of {limit:g} s"
             return decide(
-                claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind), handler.policy, jitter
-            )
+                claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind, **self._trace(work)),
+                handler.policy, jitter,
+            )  # fmt: skip
         if isinstance(error, Signal):
             failure = made_up(
-                type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind
-            )
+                type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind,
+                **self._trace(work),
+            )  # fmt: skip
             return decide_signal(claimed, error, failure, handler.policy, jitter)
         return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
