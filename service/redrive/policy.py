@@ -110,10 +110,10 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
             return Drop(failure.message)
         case GiveUp():
             return Bury(Reason.GAVE_UP, failure)
-        case Snooze(until=datetime() as at):
-            return Release("snoozed", at=min(max(at, FIRST_INSTANT), LAST_INSTANT))
-        case Snooze(until=wait):
-            return Release("snoozed", delay=_bounded(wait))
+        case Snooze(until=until):
+            if isinstance(until, datetime):
+                return Release("snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT))
+            return Release("snoozed", delay=_bounded(until))
         case DependencyOpen(name=name, after=after):
             return Release(f"breaker {name}", delay=after)
         case Retry(after=after):

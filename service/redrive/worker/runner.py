@@ -9,7 +9,6 @@ import contextlib
 import contextvars
 import ctypes
 import dataclasses
-import functools
 import inspect
 import logging
 import os
@@ -378,8 +377,10 @@ class Runner(Watch):
         if handler.is_async:
             await handler.function(*arguments)
         else:
-            call = functools.partial(contextvars.copy_context().run, _call, handler.function, arguments)
-            returned, error = await self._loop.run_in_executor(self._threads, call)
+            context = contextvars.copy_context()
+            returned, error = await self._loop.run_in_executor(
+                self._threads, lambda: context.run(_call, handler.function, arguments)
+            )
             if error is not None:
                 raise error
             if asyncio.iscoroutine(returned):
