@@ -5,13 +5,16 @@ the library's objects. One process exports, so there is no multiprocess mode and
 """
 
 import threading
+import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Exemplar
 
 Labels = tuple[str, ...]
 
@@ -77,6 +80,13 @@ class Histogram:
         self.name, self.documentation, self.labels, self.buckets = name, documentation, labels, buckets
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
+        self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
+
+    def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
+        """Point to the trace of one observation; the last of each bucket is kept. Only OpenMetrics shows it."""
+        if labels in self._counts:
+            place = bisect_left(self.buckets, value)
+            self._exemplars[labels, place] = Exemplar({"trace_id": trace_id}, value, time.time())
 
     def observe(self, labels: Labels, values: Iterable[float]) -> None:
         """Add observations."""
@@ -93,13 +103,15 @@ class Histogram:
 
     def collect(self) -> Iterator[Metric]:
         """As a family."""
+        bounds = (*map(str, map(float, self.buckets)), "+Inf")
         family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, counts in list(self._counts.items()):
             cumulative = 0
-            buckets: list[tuple[str, float]] = []
-            for bound, count in zip((*map(str, map(float, self.buckets)), "+Inf"), list(counts), strict=True):
+            buckets: list[Any] = []
+            for place, (bound, count) in enumerate(zip(bounds, list(counts), strict=True)):
                 cumulative += count
-                buckets.append((bound, cumulative))
+                exemplar = self._exemplars.get((labels, place))
+                buckets.append((bound, cumulative) if exemplar is None else (bound, cumulative, exemplar))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
 

@@ -26,6 +26,7 @@ from redrive.errors import SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.job import Job
 from redrive.policy import Policy
+from redrive.tracing import current_traceparent
 
 KEPT_BODY = 2_048
 """Characters of an answer that are kept with a failure."""
@@ -187,7 +188,7 @@ class _Caller:
             "Redrive-Attempt": str(job.attempt),
             "Redrive-Kind": job.kind,
         }
-        trace = job.headers.get("traceparent")
+        trace = current_traceparent() or job.headers.get("traceparent")
         if isinstance(trace, str):
             sent["traceparent"] = trace
         if self._key is not None:

@@ -21,12 +21,14 @@ import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psycopg
 
 from redrive.metrics import Metrics
-from redrive.tracing import Tracing
+from redrive.tracing import MAX_LINKS, Tracing
 
 if TYPE_CHECKING:
     from redrive.worker.fleet import Held, RunnerProcess
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from redrive.worker.supervisor import Supervisor
 
 logger = logging.getLogger("redrive.jobs")
+
+_decode_rest = msgspec.json.Decoder(dict[str, Any]).decode
 
 OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
@@ -72,9 +76,10 @@ class Telemetry:
         waits: dict[int, list[float]] = defaultdict(list)
         for row in rows:
             waits[row[6]].append(max(0.0, now - row[7].timestamp()))
-        if self.tracing is not None:
+        if self.tracing is not None and not self.tracing.is_overrun:
             for lane_no, values in waits.items():
-                self.tracing.call("receive", request.lanes[lane_no - 1].queue, cost, len(values))
+                created = _created(row for row in rows if row[6] == lane_no)
+                self.tracing.call("receive", request.lanes[lane_no - 1].queue, cost, len(values), created)
         for lane_no, values in waits.items():
             self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
         if logger.isEnabledFor(logging.DEBUG):
@@ -87,14 +92,18 @@ class Telemetry:
             for queue, count in Tally(queues).items():
                 self.tracing.call("settle", queue, cost, count)
 
-    def completed(self, finished: Sequence[tuple["Held", float]]) -> None:
-        """Attempts succeeded; with the seconds each took."""
+    def completed(self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None) -> None:
+        """Attempts succeeded; with the seconds each took, and the trace of one of them."""
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
         for held, spent in finished:
             times[held.queue, held.row[3]].append(spent)
         for (queue, kind), values in times.items():
             self.metrics.attempts.add((queue, kind, "succeeded"), len(values))
             self.metrics.duration.observe((queue, kind, "succeeded"), values)
+        if example is not None:
+            for held, spent in finished:
+                if held.id == example[0]:
+                    self.metrics.duration.exemplify((held.queue, held.row[3], "succeeded"), spent, example[1])
         if logger.isEnabledFor(logging.DEBUG):
             for held, spent in finished:
                 logger.debug("completed", extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)})
@@ -104,6 +113,8 @@ class Telemetry:
         outcome = OUTCOMES[verdict.outcome]
         self.metrics.attempts.add((held.queue, held.kind, outcome))
         self.metrics.duration.observe((held.queue, held.kind, outcome), (verdict.seconds,))
+        if verdict.trace is not None:
+            self.metrics.duration.exemplify((held.queue, held.kind, outcome), verdict.seconds, verdict.trace)
         if outcome == "retried":
             self.metrics.retries.add((held.queue, held.kind, verdict.reason or "other"))
         if outcome == "released":
@@ -114,6 +125,7 @@ class Telemetry:
             "delivery": held.token,
             "reason": verdict.reason,
             "category": verdict.category or None,
+            "trace_id": verdict.trace,
         }
         if outcome == "retried":
             fields["retry_in"] = round(verdict.delay, 1)
@@ -163,3 +175,9 @@ class Telemetry:
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, inflight.total()))
         self.metrics.draining.set((), float(supervisor.drain_until is not None))
+
+
+def _created(rows: Iterable["Row"]) -> list[object]:
+    """The contexts in which some of these jobs were enqueued."""
+    traced = (row[5] for row in rows if row[5] is not None and '"traceparent"' in row[5])
+    return [_decode_rest(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)]

@@ -8,9 +8,11 @@ Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with 
 OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds, never payloads or messages of failures.
 """
 
+import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,14 @@ from redrive.errors import SettingsError
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, SpanKind, Tracer
 
+    from redrive.outbox import Outbox
+
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SYSTEM = "redrive"
 MAX_LINKS = 32
+
+ROLES = {"traceparent": "creation", "attempt_traceparent": "attempt before", "dead_traceparent": "dead attempt"}
+"""Header of a job -> what an attempt's link to it is called."""
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
@@ -31,33 +38,45 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def set_up() -> "Tracing":
-    """Export spans from this process from now on.
+    """Export spans from this process from now on; those of handlers and of what they call too.
 
     Raises:
         SettingsError: the otlp extra is not installed.
     """
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 # only who asks for it pays for it
+    from opentelemetry import trace  # noqa: PLC0415 # only who asks for it pays for it
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+        from redrive.outbox import Outbox  # noqa: PLC0415
     except ImportError as error:
         msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": "redrive", "service.version": version("redrive")})
-    )
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=5)))
-    return Tracing(provider.get_tracer("redrive", version("redrive")), provider)
+    # It says the same again and again, in lines of its own format; the outbox says it once a minute.
+    logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
+    logging.getLogger("opentelemetry.exporter").propagate = False
+    ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
+    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+    outbox = Outbox(OTLPSpanExporter())
+    provider.add_span_processor(outbox)
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # the application has set none of its own
+        trace.set_tracer_provider(provider)
+    return Tracing(provider.get_tracer("redrive", version("redrive")), outbox)
 
 
 class Tracing:
     """Makes the spans of one process."""
 
-    def __init__(self, tracer: "Tracer", provider: Any = None) -> None:
+    def __init__(self, tracer: "Tracer", outbox: "Outbox | None" = None) -> None:
         self._tracer = tracer
-        self._provider = provider
+        self._outbox = outbox
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether spans made now would be dropped, so that none should be made."""
+        return self._outbox is not None and self._outbox.is_full
 
     @contextmanager
     def process(self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]) -> Iterator["Span"]:
@@ -69,30 +88,31 @@ class Tracing:
             "redrive.kind": kind,
             "redrive.attempt": attempt,
         }
-        links = [link for name in ("traceparent", "dead_traceparent") if (link := _link(headers.get(name), name))]
+        links = [link for name, role in ROLES.items() if (link := _link(headers.get(name), role))]
         with self._tracer.start_as_current_span(
             f"process {queue}", kind=SpanKind.CONSUMER, attributes=attributes, links=links,
             record_exception=False, set_status_on_exception=False,
         ) as span:  # fmt: skip
             yield span
 
-    def call(self, operation: str, queue: str, seconds: float, count: int) -> None:
-        """A round trip that just ended: receive or settle, of `count` jobs."""
-        import time  # noqa: PLC0415
-
+    def call(self, operation: str, queue: str, seconds: float, count: int, created: Iterable[object] = ()) -> None:
+        """A round trip that just ended: receive or settle, of `count` jobs, linked to what created some of them."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
+        if self.is_overrun:
+            return
         ended = time.time_ns()
         attributes = _attributes(operation, queue) | {"messaging.batch.message_count": count}
         span = self._tracer.start_span(
-            f"{operation} {queue}", kind=SpanKind.CLIENT, attributes=attributes, start_time=ended - int(seconds * 1e9)
-        )
+            f"{operation} {queue}", kind=SpanKind.CLIENT, attributes=attributes, start_time=ended - int(seconds * 1e9),
+            links=[link for header in created if (link := _link(header, "creation"))],
+        )  # fmt: skip
         span.end(ended)
 
     def shut_down(self) -> None:
         """Export what is queued, for at most a second."""
-        if self._provider is not None:
-            self._provider.force_flush(1_000)
+        if self._outbox is not None:
+            self._outbox.shutdown()
 
 
 def fail(span: "Span", error_class: str) -> None:
@@ -107,6 +127,21 @@ def traceparent(span: "Span") -> str:
     """A span's context as the W3C header."""
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def is_sampled(span: "Span") -> bool:
+    """Whether the trace is kept, so that it is worth pointing to."""
+    return span.get_span_context().trace_flags.sampled
+
+
+def current_traceparent() -> str | None:
+    """The context of the attempt that runs here, where it is traced."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace  # noqa: PLC0415
+
+    span = trace.get_current_span()
+    return traceparent(span) if span.get_span_context().is_valid else None
 
 
 @contextmanager
@@ -140,7 +175,7 @@ def _attributes(operation: str, queue: str) -> dict[str, Any]:
     }
 
 
-def _link(header: object, name: str) -> "Link | None":
+def _link(header: object, role: str) -> "Link | None":
     from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415
 
     parts = header.split("-") if isinstance(header, str) else []
@@ -151,5 +186,4 @@ def _link(header: object, name: str) -> "Link | None":
         )
     except ValueError:
         return None
-    role = "creation" if name == "traceparent" else "dead attempt"
     return Link(context, {"redrive.link": role}) if context.is_valid else None

@@ -68,6 +68,7 @@ class Verdict(msgspec.Struct, array_like=True, frozen=True):
     category: str = ""
     seconds: float = 0.0
     may_be_gone: bool = False
+    trace: str | None = None
 
 
 class Kind(msgspec.Struct, array_like=True, frozen=True):
@@ -109,9 +110,10 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """Up: completed attempts as (id, token, seconds)."""
+    """Up: completed attempts as (id, token, seconds); the trace of one of them, where they are traced."""
 
     rows: list[tuple[int, int, float]]
+    example: tuple[int, str] | None = None
 
 
 class Ended(msgspec.Struct, array_like=True, tag="ended"):

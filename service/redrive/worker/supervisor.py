@@ -228,8 +228,8 @@ class Supervisor:
 
     def _heed(self, runner: RunnerProcess, message: Up) -> None:
         match message:
-            case Done(rows=rows):
-                self._completed(runner, rows)
+            case Done(rows=rows, example=example):
+                self._completed(runner, rows, example)
             case Ended(verdicts=verdicts):
                 for verdict in verdicts:
                     self._heed_verdict(runner, verdict)
@@ -258,7 +258,9 @@ class Supervisor:
         if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
             self._ended(held, verdict)
 
-    def _completed(self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]]) -> None:
+    def _completed(
+        self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]], example: tuple[int, str] | None = None
+    ) -> None:
         held_by = runner.held
         completions, kinds_of = self.completions, self.kinds_of
         finished: list[tuple[Held, float]] = []
@@ -273,7 +275,7 @@ class Supervisor:
         if self.breakers.is_used:
             for held, _ in finished:
                 self.breakers.saw(held.kind, succeeded=1)
-        self.telemetry.completed(finished)
+        self.telemetry.completed(finished, example)
         self._note_ending()
 
     def _ended(self, held: Held, verdict: Verdict) -> None:

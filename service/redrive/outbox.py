@@ -1,0 +1,81 @@
+"""Where spans wait for their export: bounded, in nobody's way. OpenTelemetry's own batches flush without a limit."""
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from opentelemetry.sdk.trace import SpanProcessor
+
+logger = logging.getLogger("redrive.tracing")
+
+OUTBOX_SPANS = 2048
+BATCH_SPANS = 512
+EXPORT_SECONDS = 1.0
+LAST_EXPORT_SECONDS = 1.0
+"""How long the end of a process waits for what is queued."""
+
+
+class Outbox(SpanProcessor):
+    """A span processor that never blocks and never waits for long.
+
+    Spans that find it full are dropped and counted; so are those of an export that failed.
+    """
+
+    def __init__(self, exporter: Any) -> None:
+        self._exporter = exporter
+        self._spans: deque[Any] = deque()
+        self._wake = threading.Event()
+        self._ending = False
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the collector does not keep up, or is gone."""
+        return len(self._spans) >= OUTBOX_SPANS
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Do nothing."""
+
+    def on_end(self, span: Any) -> None:
+        """Queue it."""
+        if not span.context.trace_flags.sampled:
+            return
+        if self.is_full or self._ending:
+            self.dropped += 1
+            return
+        self._spans.append(span)
+        if len(self._spans) == BATCH_SPANS:
+            self._wake.set()
+
+    def shutdown(self) -> None:
+        """Export what is queued, for at most LAST_EXPORT_SECONDS; the thread is left behind when that is not enough."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join(LAST_EXPORT_SECONDS)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Wake the exporting thread; nobody waits for it."""
+        self._wake.set()
+        return timeout_millis > 0
+
+    def _run(self) -> None:
+        told, told_at, ending = 0, float("-inf"), False
+        while not ending:
+            ending = self._ending or (self._wake.wait(EXPORT_SECONDS) and self._ending)
+            self._wake.clear()
+            while self._spans:
+                self._export([self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))])
+                if self.dropped > told and time.monotonic() > told_at + 60:  # once a minute
+                    logger.warning("spans dropped", extra={"spans": self.dropped - told})
+                    told, told_at = self.dropped, time.monotonic()
+
+    def _export(self, batch: list[Any]) -> None:
+        try:
+            failed = self._exporter.export(batch).name != "SUCCESS"
+        except Exception:  # noqa: BLE001 # whatever it is, it must not end the thread
+            failed = True
+        self.dropped += len(batch) if failed else 0

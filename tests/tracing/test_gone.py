@@ -1,0 +1,58 @@
+"""A collector that is gone costs no job, and next to nothing else."""
+
+import time
+
+import pytest
+
+from redrive.outbox import BATCH_SPANS, LAST_EXPORT_SECONDS, OUTBOX_SPANS, Outbox
+from tests.flow.harness import Workers
+from tests.postgres import Database
+from tests.tracing.collector import black_hole
+from tests.tracing.test_spans import HANDLERS
+
+JOBS = 4000
+
+
+@pytest.mark.parametrize("answer", ["never", "refused"])
+def test_all_jobs_complete_and_the_worker_exits_in_time(workers: Workers, database: Database, answer: str) -> None:
+    database.rows("select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, %s)", JOBS)
+    with black_hole() as silent:
+        url = silent if answer == "never" else "http://127.0.0.1:9"
+        worker = workers(handlers=HANDLERS, redrive_slots=16, otel_exporter_otlp_endpoint=url).wait_ready()
+        deadline = time.monotonic() + 60
+        while database.value("select count(*) from redrive.jobs"):
+            assert time.monotonic() < deadline
+
+        status, seconds = worker.stop()
+
+    assert status == 0
+    assert seconds < LAST_EXPORT_SECONDS * 2 + 5
+    assert all(event["level"] != "text" for event in worker.events()), "the exporter's own lines stay out of the log"
+    assert database.value("select count(*) from redrive.dead_letters") == 0
+
+
+class Hole:
+    """An exporter that takes for ever."""
+
+    def export(self, _spans):
+        time.sleep(3600)
+
+
+class Span:
+    """As much of one as the outbox looks at."""
+
+    class context:  # noqa: N801
+        class trace_flags:  # noqa: N801
+            sampled = True
+
+
+def test_an_outbox_is_bounded_and_ends_in_time() -> None:
+    outbox = Outbox(Hole())
+    for _ in range(OUTBOX_SPANS * 3):
+        outbox.on_end(Span())
+    began = time.monotonic()
+
+    outbox.shutdown()
+
+    assert time.monotonic() - began < LAST_EXPORT_SECONDS + 1
+    assert outbox.dropped >= OUTBOX_SPANS * 2 - BATCH_SPANS
