@@ -6,7 +6,7 @@ the library's objects. One process exports, so there is no multiprocess mode and
 
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -95,11 +95,16 @@ class Histogram:
             if len(self._counts) >= MAX_LABEL_SETS:
                 labels = (OTHER,) * len(labels)
             counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
-        total = 0.0
-        for value in values:
-            counts[bisect_left(self.buckets, value)] += 1
-            total += value
-        self._sums[labels] += total
+        ordered = sorted(values)  # jobs come by the hundred and fall into few buckets
+        below = 0
+        for n, bound in enumerate(self.buckets):
+            if below == len(ordered):
+                break
+            upto = bisect_right(ordered, bound, below)
+            counts[n] += upto - below
+            below = upto
+        counts[-1] += len(ordered) - below
+        self._sums[labels] += sum(ordered)
 
     def collect(self) -> Iterator[Metric]:
         """As a family."""

@@ -17,10 +17,10 @@ Log lines carry ids, kinds and categories, never payloads or messages of failure
 
 import logging
 import platform
-import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +72,11 @@ class Telemetry:
         self.metrics.claims.add(("hit" if rows else "empty",))
         if not rows:
             return
-        now = time.time()  # only this figure trusts our clock to agree with the database's
+        now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
         waits: dict[int, list[float]] = defaultdict(list)
         for row in rows:
-            waits[row[6]].append(max(0.0, now - row[7].timestamp()))
+            wait = (now - row[7]).total_seconds()
+            waits[row[6]].append(wait if wait > 0.0 else 0.0)  # noqa: FURB136 # max() takes four times as long
         if self.tracing is not None and not self.tracing.is_overrun:
             for lane_no, values in waits.items():
                 created = _created(row for row in rows if row[6] == lane_no)
