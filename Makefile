@@ -18,9 +18,12 @@ help:
 install: $(STAMP) ## make .venv with everything, from the lock
 
 # The lock names the build backend too, so the package itself is built from what is there.
-$(STAMP): requirements/dev.txt pyproject.toml .ci/venv
+$(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml .ci/venv
 	@.ci/venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	# Helm as a library: no release of it declares Python 3.11, and the one that is locked works with it.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
+		--require-hashes --requirement tests/chart/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -30,7 +33,11 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 
 .PHONY: test
 test: install tools ## run the tests, on a Postgres of their own
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
+
+.PHONY: chaos
+chaos: install ## kill, pause, crash and cut, and account for every job; REDRIVE_CHAOS_SECONDS for longer
+	$(BIN)/pytest -s tests/chaos $(ARGS)
 
 .PHONY: scenario
 scenario: install tools ## an incident from poison to page to redrive, told as it goes
@@ -58,8 +65,9 @@ contracts: install
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: copies
-copies:
+copies: install
 	.ci/sync --check
+	$(BIN)/python helm/values_table.py --check
 
 .PHONY: bench
 bench: install ## measure, beside other queues; ARGS=--quick for a first look
@@ -71,8 +79,9 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff format
 
 .PHONY: sync
-sync: ## copy alerts and dashboards into the chart
+sync: install ## copy alerts and dashboards into the chart, and its values into its README
 	.ci/sync
+	$(BIN)/python helm/values_table.py
 
 .PHONY: tools
 tools: ## what the tests need besides Python: prometheus, alertmanager, pgbouncer
@@ -80,8 +89,9 @@ tools: ## what the tests need besides Python: prometheus, alertmanager, pgbounce
 
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
-	$(UV_COMPILE) --extra embedded --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
-	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/runtime.txt $(ARGS) pyproject.toml
+	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra http --extra otlp --output-file requirements/runtime.txt \
+		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 
 .PHONY: clean
