@@ -28,7 +28,7 @@ def note(phase: str, job: Job) -> None:
     )
 
 
-@jobs.handle("shop.work", policy=Policy(timeout=60))
+@jobs.handle("shop.work", policy=Policy(timeout=120))
 def work(payload: dict[str, Any], job: Job) -> None:
     """Take some time."""
     note("start", job)

@@ -14,8 +14,10 @@ def test_a_drained_node_loses_nothing_and_burns_no_attempt(fleet: Release) -> No
     eventually("two workers", lambda: len(fleet.workers()) == 2)
     old = set(fleet.workers())
     node = fleet.pods("worker")[0]["spec"]["nodeName"]
-    jobs = fleet.enqueue("shop.work", 300, '{"seconds": 0.4}')
-    jobs += fleet.enqueue("shop.work", 8, '{"seconds": 8}')  # longer than the drain: given back, not charged
+    # Four that are longer than the drain: given back, and not charged for it.
+    long = fleet.enqueue("shop.work", 4, '{"seconds": 40}')
+    eventually("they run", lambda: len(fleet.ledger(long, "start")) == 4)
+    jobs = long + fleet.enqueue("shop.work", 300, '{"seconds": 0.4}')
 
     selector = f"app.kubernetes.io/instance={fleet.name},redrive/pool=main"
     command = ("kubectl", "drain", node, "--pod-selector", selector, "--delete-emptydir-data", "--ignore-daemonsets")
@@ -32,6 +34,7 @@ def test_a_drained_node_loses_nothing_and_burns_no_attempt(fleet: Release) -> No
     ends = fleet.wait_for_ends(jobs)
     eventually("new workers", lambda: len(fleet.workers()) == 2)
     assert old.isdisjoint(fleet.workers()), said
+    assert [row for row in ends if row[0] in long and row[2] > 1], "nothing was given back: nothing was tried here"
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert fleet.dead_letters("--kind", "shop.work") == []

@@ -163,14 +163,17 @@ def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None
 @pytest.mark.slow
 def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Release) -> None:
     old = set(release.workers())
-    jobs = release.enqueue("shop.work", 200, '{"seconds": 0.4}')
-    jobs += release.enqueue("shop.work", 8, '{"seconds": 8}')  # longer than the drain: given back, not charged
+    # Four that are longer than the drain: given back, and not charged for it.
+    long = release.enqueue("shop.work", 4, '{"seconds": 40}')
+    eventually("they run", lambda: len(release.ledger(long, "start")) == 4)
+    jobs = long + release.enqueue("shop.work", 200, '{"seconds": 0.4}')
 
     release.upgrade("--set", "workers.main.podAnnotations.round=second")
     jobs += release.enqueue("shop.work", 50)
 
     ends = release.wait_for_ends(jobs)
     assert old.isdisjoint(release.workers())
+    assert [row for row in ends if row[0] in long and row[2] > 1], "nothing was given back: nothing was tried here"
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert release.dead_letters("--kind", "shop.work") == []
