@@ -1,4 +1,4 @@
-"""Draw the overview for the README: `python -m dashboards.picture [--minutes 20] [--data FILE] [OUTPUT]`.
+"""Draw the overview for the README: `python -m dashboards.picture [--minutes 12] [--data FILE] [OUTPUT]`.
 
 It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus with the shipped
 rules), asks Prometheus the very queries of the dashboard, and draws the answers. Nothing is made up; no Grafana runs.
@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ def main() -> None:
     """Run it, or draw what was kept of a run."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("output", nargs="?", type=Path, default=ROOT / "docs" / "overview.png")
-    options.add_argument("--minutes", type=float, default=20, help="how long the incident takes")
+    options.add_argument("--minutes", type=float, default=12, help="how long the incident takes")
     options.add_argument("--data", type=Path, help="keep the answers here; draw them again when they are there")
     chosen = options.parse_args()
+    if find_spec("matplotlib") is None:
+        sys.exit("matplotlib is missing: pip install matplotlib")
     if chosen.data is not None and chosen.data.exists():
         answers = json.loads(chosen.data.read_text())
     else:
@@ -82,19 +85,17 @@ def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict
         act()
 
     def redrive(limit: int, rate: float) -> None:
-        stage.redrive(
-            f"redrive-{limit}", "dlq", "redrive", "--queue", "billing", "--limit", str(limit), "--rate", str(rate),
-            "--why", "the fix is out", "--actor", "ada", "--yes",
-        ).wait(120)  # fmt: skip
-        del stage.processes[f"redrive-{limit}"], stage.ports[f"redrive-{limit}"]
+        asked = ("--limit", str(limit), "--rate", str(rate), "--why", "the fix is out", "--actor", "ada", "--yes")
+        if stage.redrive("redrive", "dlq", "redrive", "--queue", "billing", *asked).wait(120):
+            sys.exit((stage.home / "redrive.log").read_text())
 
     try:
-        at(0.14, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
-        at(0.17, lambda: stage.wrong("mail-provider", so=False))
-        at(0.30, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
-        at(0.48, lambda: stage.wrong("billing-release", so=False))  # undone
+        at(0.10, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
+        at(0.14, lambda: stage.wrong("mail-provider", so=False))
+        at(0.28, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
+        at(0.46, lambda: stage.wrong("billing-release", so=False))  # undone
         at(0.58, lambda: redrive(20, 2))  # canaries
-        at(0.66, lambda: redrive(100_000, 5))  # the rest
+        at(0.66, lambda: redrive(100_000, 6))  # the rest
         at(1.0, lambda: None)
     finally:
         over.set()
