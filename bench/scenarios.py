@@ -78,6 +78,7 @@ def drain(  # what can differ between drains
         return {
             "jobs_per_second": jobs / seconds,
             "jobs": jobs,
+            "cpu_us": cpu.total / jobs * 1e6,
             "database_us": cpu.database / jobs * 1e6,
             "worker_us": cpu.workers / jobs * 1e6,
             "runner_us": cpu.runners / jobs * 1e6,
@@ -119,14 +120,15 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
             "insert into job (payload) select jsonb_build_object('i', g) from generate_series(1, %s) as g", (jobs,)
         )
         lab.server.settle_down(database)
-        written, before = lab.server.written(conn), usage.cpu(lab.server.pid, [])
+        written, before, client = lab.server.written(conn), usage.cpu(lab.server.pid, []), usage.cpu_of_ended()
         output = subprocess.run(
             [lab.server.program("pgbench"), "-h", "127.0.0.1", "-p", str(lab.server.port), "-U", "postgres", "-n",
              "-M", "prepared", "-c", str(clients), "-j", str(clients), "-t", str(jobs // PGBENCH_BATCH // clients),
              "-D", f"b={PGBENCH_BATCH}", "-D", "ids={}", "-f", str(SQL / script), database],
             check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
-        cpu = usage.cpu(lab.server.pid, []) - before
+        time.sleep(0.3)  # until the server has waited for the sessions that ended
+        cpu, client = usage.cpu(lab.server.pid, []) - before, usage.cpu_of_ended() - client
         written = lab.server.written(conn) - written
         seconds = (jobs // PGBENCH_BATCH // clients * clients) / float(output.partition("tps = ")[2].split()[0])
         row = conn.execute("select count(*) from job").fetchone()
@@ -134,7 +136,9 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
         return {
             "jobs_per_second": done / seconds,
             "jobs": done,
+            "cpu_us": (cpu.database + client) / done * 1e6,
             "database_us": cpu.database / done * 1e6,
+            "worker_us": client / done * 1e6,
             "wal_bytes": written.wal / done,
             "full_page_images": written.images / done,
             "commits": written.commits / done,
@@ -243,6 +247,7 @@ def mixed(  # what can differ
             "jobs_per_second": jobs / (t1 - t0),
             "first_slice": slices[0],
             "last_slice": slices[-1],
+            "cpu_us": cpu.total / jobs * 1e6,
             "database_us": cpu.database / jobs * 1e6,
             "worker_us": cpu.workers / jobs * 1e6,
             "runner_us": cpu.runners / jobs * 1e6,
@@ -339,6 +344,7 @@ def dead_letters(lab: Lab, system: System) -> Figures:
             redriven = redrive(conn, plan(conn, everything), everything, why="benchmark", actor="bench").redriven
         return {
             "jobs_per_second": jobs / seconds,
+            "cpu_us": cpu.total / jobs * 1e6,
             "database_us": cpu.database / jobs * 1e6,
             "worker_us": cpu.workers / jobs * 1e6,
             "runner_us": cpu.runners / jobs * 1e6,

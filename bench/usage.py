@@ -1,6 +1,7 @@
 """CPU and memory of processes, from /proc."""
 
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def cpu_of(pid: int, *, reaped: bool = True) -> float:
     return sum(map(int, fields[_UTIME:last])) / TICKS
 
 
+def cpu_of_ended() -> float:
+    """CPU seconds of our own children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
+
+
 @dataclass(frozen=True)
 class Cpu:
     """CPU seconds: of the server, of the processes started as workers, and of what they started in turn."""
@@ -43,6 +50,11 @@ class Cpu:
     database: float = 0.0
     workers: float = 0.0
     runners: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.database + self.workers + self.runners
 
     def __sub__(self, other: "Cpu") -> "Cpu":
         return Cpu(self.database - other.database, self.workers - other.workers, self.runners - other.runners)
