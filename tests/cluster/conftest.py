@@ -24,10 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def images() -> tuple[str, str]:
-    """Our image and one derived from it with handlers, both known to the cluster; tagged by content."""
+    """Our image and one derived from it with handlers, tagged by content; the cluster knows both."""
     ours = os.environ.get("CLUSTER_IMAGE") or _build(REPOSITORY, ROOT)
     derived = _build(f"{REPOSITORY}-shop", HERE, f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n")
-    for image in (ours, derived):
+    # A Postgres that is named may be one that no registry has.
+    postgres = [os.environ["CLUSTER_POSTGRES_IMAGE"]] if "CLUSTER_POSTGRES_IMAGE" in os.environ else []
+    for image in (ours, derived, *postgres):
         run(*shlex.split(os.environ["CLUSTER_LOAD_IMAGE"]), image, seconds=300)
     return ours, derived
 
