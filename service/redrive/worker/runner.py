@@ -196,6 +196,17 @@ class Runner(Watch):
         if self._channel.is_blocked:
             self._loop.call_later(0.002, self._channel.flush)
 
+    async def once(self, batch: Jobs, work: Work, started: int) -> Verdict | None:
+        """Run one attempt in slot 0 of a runner that does nothing else; None means complete."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks = [cast("asyncio.Task[None]", asyncio.current_task())]
+        ticker = asyncio.create_task(self._tick())
+        try:
+            return await self._attempt(0, batch, work, started)
+        finally:
+            ticker.cancel()
+            self._threads.shutdown(wait=False)
+
     async def _traced_attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
         """The same, as a span."""
         tracing = cast("Tracing", self._tracing)
@@ -465,7 +476,9 @@ def _claimed(work: Work, rest: Rest) -> Claimed:
 
 def _kind(handler: Handler) -> Kind:
     policy = handler.policy
-    return Kind(handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses, handler.depends_on)
+    return Kind(
+        handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses, handler.depends_on, handler.queue
+    )
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,0 +1,132 @@
+"""For users' own tests: run one job's handler without a database, and see what was enqueued in one.
+
+def test_a_declined_card_is_given_up() -> None:
+    outcome = run(jobs, "invoice.charge", {"number": 17, "amount": "9.90"})
+
+    assert (outcome.outcome, outcome.reason) == ("dead", "gave_up")
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.enqueue import check
+from redrive.handlers import Handlers
+from redrive.worker.board import Board
+from redrive.worker.frames import Channel, Jobs, Told, Verdict, Work, decode_up
+from redrive.worker.runner import Runner
+
+_OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the attempt would have ended.
+
+    Attributes:
+        outcome: completed, retried, released, dead or cancelled.
+        reason: why it died or was released; None otherwise.
+        delay: seconds until it would run again.
+        category, error_class, message: of the failure, as they would be stored; empty when there was none.
+        side_effects: what the handler reported, in order.
+    """
+
+    outcome: str
+    reason: str | None = None
+    delay: float = 0.0
+    category: str = ""
+    error_class: str = ""
+    message: str = ""
+    side_effects: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+
+
+def run(handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any) -> Outcome:
+    """Run one attempt of a job's handler here and now, as a runner would: payload type, policy, signals, timeout.
+
+    Args:
+        handlers: the registry under test.
+        kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here too.
+        attempt: which attempt this is, from 1.
+        options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
+
+    Raises:
+        LookupError: no handler is registered for the kind.
+    """
+    if handlers.get(kind) is None:
+        msg = f"no handler is registered for {kind!r}"
+        raise LookupError(msg)
+    job = check(kind, payload, **options)
+    rest = {
+        "max_attempts": job.max_attempts,
+        "idempotency_key": job.idempotency_key,
+        "tenant": job.tenant,
+        "headers": msgspec.json.decode(job.headers),
+        "expires_in": job.expires_in,
+    }
+    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(rest).decode(), 1)
+    return asyncio.run(_run(handlers, Jobs(0, [job.queue], [work]), work))
+
+
+def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
+    """The jobs that wait or run, oldest first; of one kind or all. Sees what the open transaction of `conn` did."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(
+            "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,"
+            " expires_at, headers, attempt from redrive.jobs where %s::text is null or kind = %s order by id",
+            (kind, kind),
+        ).fetchall()
+
+
+def assert_enqueued(
+    conn: psycopg.Connection[Any], kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Return the one job of `kind` that has at least this in its payload, and these fields (queue, priority, ...).
+
+    Raises:
+        AssertionError: there is none, or more than one; the text shows what there is.
+    """
+    there = enqueued(conn, kind)
+    wanted = dict(payload or {})
+    fitting = [
+        job
+        for job in there
+        if all(job["payload"].get(name) == value for name, value in wanted.items())
+        and all(job[name] == value for name, value in fields.items())
+    ]
+    if len(fitting) != 1:
+        shown = "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in there) or "  none"
+        msg = f"{len(fitting)} jobs of kind {kind!r} with {wanted | fields}; enqueued are:\n{shown}"
+        raise AssertionError(msg)
+    return fitting[0]
+
+
+async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
+    ours, theirs = socket.socketpair()
+    board = Board(1)
+    try:
+        verdict = await Runner(Channel(theirs), board, handlers, {}).once(batch, work, time.monotonic_ns())
+        await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
+        told = [message for frame in Channel(ours).receive() or () if isinstance(message := decode_up(frame), Told)]
+    finally:
+        board.close()
+        ours.close()
+        theirs.close()
+    return _outcome(verdict, [(t.what, msgspec.json.decode(t.detail)) for t in told])
+
+
+def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
+    if verdict is None or verdict.may_be_gone:
+        return Outcome("completed", side_effects=side_effects)
+    failure = {} if verdict.failure is None else msgspec.json.decode(verdict.failure)
+    reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
+    return Outcome(
+        _OUTCOMES[verdict.outcome], reason, verdict.delay, verdict.category, failure.get("error_class", ""),
+        failure.get("message", ""), side_effects,
+    )  # fmt: skip
