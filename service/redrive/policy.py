@@ -144,6 +144,8 @@ def spent(job: Claimed, policy: Policy) -> Reason | None:
     """Say why a job just claimed must not start at all, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED
+    if job.losses >= policy.max_losses:  # rescue counts losses too, but knows no policy
+        return Reason.KILLED_WORKER
     if job.attempt > (job.max_attempts or policy.max_attempts):
         return Reason.ATTEMPTS_EXHAUSTED
     return None

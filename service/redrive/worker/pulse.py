@@ -22,7 +22,8 @@ BEATS_PER_TTL = 6
 SWEEP_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
-MAX_LOSSES = 3
+MAX_LOSSES = 100
+"""A job that lost so many workers is buried by whoever takes it back. Before that its policy decides, at the claim."""
 
 
 @dataclass
