@@ -302,7 +302,8 @@ class Supervisor:
         self.selector.unregister(runner.channel.fileno())
         remains = self.fleet.sort_out(runner)
         status = self.fleet.bury(runner)
-        if not self.fleet.kinds and not runner.alone:
+        if not self.fleet.kinds and not runner.alone and status >= 0:  # killed is another matter: it may start yet
+            logger.error("a runner ended before it could say what it runs", extra={"status": status})
             self.exit_status = status if status > 0 else 1  # it could not even load the handlers, and has said why
             self.stopped = True
             return
