@@ -1,0 +1,264 @@
+"""The commands, JSON shapes and exit codes that others build on."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.factories import claim_one, failure, make_job, make_worker, settle
+from tests.postgres import Database
+
+LISTED = {
+    "id", "kind", "queue", "state", "reason", "category", "error_class", "message", "attempts", "deliveries",
+    "redrives", "created_at", "died_at", "group", "owner",
+}  # fmt: skip
+
+
+def bury(database: Database, kind: str = "mail", reason: str = "attempts_exhausted", **fields: Any) -> int:
+    """A job that has died."""
+    job = make_job(database.conn, kind, **fields)
+    worker = make_worker(database.conn)
+    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason=reason, failure=failure())
+    return job
+
+
+def test_enqueue_prints_the_id_and_says_what_a_key_that_is_taken_means(redrive: Redrive) -> None:
+    first = redrive("enqueue", "mail", '{"to": "a"}', "--key", "k", "--json")
+    second = redrive("enqueue", "mail", "--key", "k")
+
+    assert first.json["created"] is True
+    assert second.out.strip() == str(first.json["id"])
+    assert "not new" in second.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Bad Kind",), "kind: must match"),
+        (("mail", "[1]"), "payload: must be an object, not list"),
+        (("mail", '{"a": '), "payload: is no JSON"),
+        (("mail", '{"a": "\\u0000"}'), "payload.a: contains the character NUL"),
+        (("mail", "--priority", "5000"), "priority: must lie between"),
+    ],
+)
+def test_a_job_that_cannot_be_held_is_refused_in_one_line(
+    redrive: Redrive, arguments: tuple[str, ...], said: str
+) -> None:
+    done = redrive("enqueue", *arguments)
+
+    assert (done.code, done.out) == (64, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_lines_are_enqueued_and_a_bad_one_is_named_with_its_chunk_left_out(
+    redrive: Redrive, database: Database
+) -> None:
+    good = redrive("enqueue", "-", stdin='{"kind": "mail", "payload": {"n": 1}}\n\n{"kind": "mail", "queue": "slow"}\n')
+    bad = redrive("enqueue", "-", stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n')
+    unknown = redrive("enqueue", "-", stdin='{"kind": "mail", "prority": 1}\n')
+
+    assert (good.code, good.out.strip()) == (0, "2 enqueued")
+    assert (bad.code, unknown.code) == (64, 64)
+    assert "line 2" in bad.err
+    assert "line 1.prority" in unknown.err
+    assert database.value("select count(*) from redrive.jobs") == 2
+
+
+def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> None:
+    bury(database, queue="slow")
+    make_job(database.conn)
+
+    found = {line["queue"]: line for line in redrive("queue", "ls", "--json").lines}
+
+    assert found["default"].keys() == {
+        "queue", "ready", "scheduled", "retrying", "running", "dead", "paused", "oldest_ready_seconds",
+    }  # fmt: skip
+    assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (1, 1, False)
+
+
+def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:
+    assert redrive("queue", "pause", "mail").code == 64
+    assert redrive("queue", "pause", "mail", "--why", "deploy").code == 0
+    assert redrive("queue", "resume", "mail", "--why", "done").code == 0
+    assert redrive("queue", "resume", "mail", "--why", "done").code == 2
+    assert database.column("select action from redrive.audit order by id") == ["pause", "resume"]
+
+
+def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: Database) -> None:
+    job = bury(database, "mail", tenant="t")
+    bury(database, "charge", reason="gave_up", queue="slow")
+
+    everything = redrive("dlq", "ls", "--json").lines
+    assert {line["kind"] for line in everything} == {"mail", "charge"}
+    assert everything[0].keys() == LISTED
+    filters = [
+        ("--kind", "mail"), ("--id", str(job)), ("--queue", "default"), ("--reason", "attempts_exhausted"),
+        ("--tenant", "t"),
+    ]  # fmt: skip
+    for flag, value in filters:
+        assert [line["id"] for line in redrive("dlq", "ls", "--json", flag, value).lines] == [job], flag
+    assert redrive("dlq", "ls", "--json", "--since", "1h", "--limit", "1").lines[0]["kind"] == "charge"
+    assert redrive("dlq", "ls", "--json", "--until", "1h").lines == []
+    assert redrive("dlq", "ls", "--json", "--state", "dismissed").lines == []
+    group = everything[0]["group"]
+    assert len(redrive("dlq", "ls", "--json", "--group", group[:8]).lines) >= 1
+
+
+def test_dlq_show_has_the_history_and_hides_secrets(redrive: Redrive, database: Database) -> None:
+    job = bury(database, payload={"to": "a", "password": "hunter2"})
+
+    found = redrive("dlq", "show", str(job), "--json").json
+
+    assert found.keys() >= LISTED | {"payload", "failures", "notes", "lineage", "side_effects"}
+    assert found["payload"] == {"to": "a", "password": "[redacted]"}
+    assert len(found["failures"]) == 1
+    assert "hunter2" not in redrive("dlq", "show", str(job)).out
+    assert redrive("dlq", "show", "999").code == 2
+
+
+def test_a_redrive_shows_only_until_it_is_told_yes_and_why(redrive: Redrive, database: Database) -> None:
+    job = bury(database)
+
+    shown = redrive("dlq", "redrive", "--kind", "mail")
+    dry = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes", "--dry-run", "--json")
+    without_why = redrive("dlq", "redrive", "--kind", "mail", "--yes")
+    done = redrive("dlq", "redrive", "--kind", "mail", "--yes", "--why", "mended", "--json")
+
+    assert (shown.code, "nothing was changed" in shown.out) == (0, True)
+    assert dry.json == {"matched": 1, "redriven": 0, "blocked": {}, "campaign": None}
+    assert without_why.code == 64
+    assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
+    assert database.value("select state from redrive.dead_letters where id = %s", job) == "redriven"
+    assert database.row("select actor, why, n from redrive.audit") == ("tester", "mended", 1)
+
+
+def test_a_redrive_takes_its_options_from_the_environment_too(redrive: Redrive, database: Database) -> None:
+    bury(database, "mail")
+    bury(database, "charge")
+    environment = {"REDRIVE_REDRIVE_KIND": "mail", "REDRIVE_REDRIVE_WHY": "back", "REDRIVE_REDRIVE_RATE": "5"}
+
+    plan = redrive("dlq", "redrive", **environment)
+    done = redrive("dlq", "redrive", "--json", **environment, REDRIVE_REDRIVE_YES="true", REDRIVE_ACTOR="redrive-1")
+
+    assert (plan.code, "nothing was changed" in plan.out) == (0, True)
+    assert done.json["redriven"] == 1
+    assert database.row("select actor, filter, rate from redrive.campaigns")[0] == "redrive-1"
+
+
+def test_what_would_repeat_a_success_stays_and_is_counted(redrive: Redrive, database: Database) -> None:
+    job = bury(database, idempotency_key="k")
+    database.rows("insert into redrive.completions (kind, key, job) values ('mail', 'k', 99)")
+
+    done = redrive("dlq", "redrive", str(job), "--why", "x", "--yes", "--json")
+
+    assert done.json["blocked"] == {"succeeded": 1}
+    assert database.value("select state from redrive.dead_letters") == "open"
+
+
+def test_a_redrive_of_everything_must_be_asked_for(redrive: Redrive, database: Database) -> None:
+    bury(database)
+
+    assert redrive("dlq", "redrive").code == 0
+    assert redrive("dlq", "redrive", "--why", "x", "--yes").code == 64
+    assert redrive("dlq", "redrive", "--all", "--why", "x", "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dlq", "redrive", "999", "--why", "x", "--yes"),
+        ("dlq", "dismiss", "999", "--why", "x"),
+        ("dlq", "note", "999", "text"),
+        ("dlq", "show", "999"),
+        ("dlq", "report", "nosuchgroup"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_matched_where_something_had_to_is_2(redrive: Redrive, arguments: tuple[str, ...]) -> None:
+    assert redrive(*arguments).code == 2
+
+
+def test_a_dismissed_and_a_noted_dead_letter_say_so(redrive: Redrive, database: Database) -> None:
+    job = bury(database)
+
+    assert redrive("dlq", "note", str(job), "the bank knows").code == 0
+    assert redrive("dlq", "dismiss", str(job), "--why", "won't fix").code == 0
+    assert [n["text"] for n in redrive("dlq", "show", str(job), "--json").json["notes"]] == [
+        "the bank knows",
+        "won't fix",
+    ]
+    assert redrive("dlq", "ls", "--json").lines == []
+
+
+def test_purge_counts_first_and_leaves_open_ones_alone(redrive: Redrive, database: Database) -> None:
+    gone, _ = bury(database), bury(database)
+    redrive("dlq", "dismiss", str(gone), "--why", "x")
+
+    assert redrive("purge", "--json", "--yes").json == {"matched": 0, "purged": 0}
+    assert redrive("purge", "--older-than", "0d", "--json").json == {"matched": 1, "purged": 0}
+    assert redrive("purge", "--older-than", "0d", "--json", REDRIVE_PURGE_YES="true").json == {
+        "matched": 1,
+        "purged": 1,
+    }
+    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 1
+
+
+def test_another_one_is_at_it_is_75(redrive: Redrive, database: Database) -> None:
+    bury(database)
+    holder = database.session()
+    holder.rows("begin")
+    holder.rows("select pg_advisory_xact_lock(hashtext('redrive'), hashtext('redrive'))")
+
+    done = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes")
+
+    assert (done.code, "another redrive is at it" in done.err) == (75, True)
+
+
+def test_a_database_out_of_reach_is_69_in_one_line(redrive: Redrive) -> None:
+    done = redrive("queue", "ls", REDRIVE_DATABASE_URL="postgresql://user:hunter2@127.0.0.1:1/x")
+
+    assert done.code == 69
+    assert len(done.err.splitlines()) == 1
+    assert "hunter2" not in done.err
+
+
+def test_a_schema_that_is_missing_or_too_new_is_78(redrive: Redrive, database: Database) -> None:
+    database.rows("insert into redrive.migrations (version, name) values (9999, 'later')")
+    assert redrive("queue", "ls").code == 78
+    assert redrive("migrate").code == 78
+    database.rows("drop schema redrive cascade")
+    assert redrive("queue", "ls").code == 78
+    assert redrive("migrate").code == 0
+    assert redrive("queue", "ls").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDRIVE_SLOTS", "many"),
+        ("REDRIVE_HEARTBEAT_TTL", "-1"),
+        ("REDRIVE_LOG_FORMAT", "xml"),
+        ("REDRIVE_QUEUES", "A B"),
+    ],
+)
+def test_a_bad_setting_is_64_and_names_itself(redrive: Redrive, name: str, value: str) -> None:
+    done = redrive("worker", "--handlers", "no.such:jobs", **{name: value})
+
+    assert done.code == 64
+    assert len(done.err.splitlines()) == 1
+    assert name in done.err
+
+
+def test_check_says_what_it_looked_at(redrive: Redrive) -> None:
+    done = redrive("check", "--json")
+
+    assert {line["check"] for line in done.lines} >= {"settings", "database", "schema", "roles", "clock", "bloat"}
+    assert json.dumps(done.lines).count('"ok": false') == (1 if done.code else 0)
+
+
+def test_every_command_has_a_help_that_ends_well(redrive: Redrive) -> None:
+    for command in ("worker", "migrate", "check", "enqueue", "queue", "dlq", "purge", "breaker", "policy", "objective",
+                    "exporter", "demo"):  # fmt: skip
+        assert redrive(command, "--help").code == 0, command
