@@ -150,8 +150,11 @@ class Rule:
 
 def evidence_of(error: BaseException, message: str) -> Evidence:
     """Collect what an exception is judged by; `message` as it will be stored."""
-    sqlstate = _read(error, "sqlstate") or _read(error, "pgcode")
-    names = tuple(full_name(cls) for cls in type(error).__mro__[:MAX_CLASSES])
+    original = read_attribute(error, "orig")  # what SQLAlchemy wraps
+    driver = original if isinstance(original, BaseException) else error
+    sqlstate = read_attribute(driver, "sqlstate") or read_attribute(driver, "pgcode")
+    classes = (*type(error).__mro__, *(() if driver is error else type(driver).__mro__))
+    names = tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[:MAX_CLASSES]
     return Evidence(names, message, status_of(error), sqlstate if isinstance(sqlstate, str) else None)
 
 
@@ -184,17 +187,17 @@ def full_name(cls: type) -> str:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status an exception carries (httpx, requests, aiohttp, urllib), or None."""
-    response = _read(error, "response")
+    response = read_attribute(error, "response")
     candidates = (
-        None if response is None else _read(response, "status_code"),
-        _read(error, "status_code"),
-        _read(error, "status"),
-        _read(error, "code"),
+        None if response is None else read_attribute(response, "status_code"),
+        read_attribute(error, "status_code"),
+        read_attribute(error, "status"),
+        read_attribute(error, "code"),
     )
     return next((c for c in candidates if isinstance(c, int) and not isinstance(c, bool) and 100 <= c < 600), None)  # noqa: PLR2004 # HTTP
 
 
-def _read(thing: object, name: str) -> object:
+def read_attribute(thing: object, name: str) -> object:
     """getattr that survives whatever a property of somebody's exception does."""
     try:
         return getattr(thing, name, None)

@@ -15,11 +15,13 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, cast
 
-from redrive.categories import Rule, evidence_of, judge
+from redrive.categories import Rule, evidence_of, judge, read_attribute
 from redrive.model import Category, Failure
-from redrive.redact import scrub
+from redrive.redact import HIDDEN, scrub
 
 MAX_MESSAGE = 4_096
+READ_MESSAGE = 4 * MAX_MESSAGE
+MAX_CUT_SECRET = 2_048
 MAX_FRAMES = 30
 MAX_CAUSES = 16
 MAX_CLASS_NAME = 200
@@ -35,9 +37,10 @@ _VARIABLE_PARTS = [
     (re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
     (re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     (re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    (re.compile(r"\b0x[0-9a-fA-F]{1,64}\b|\b(?=[0-9a-fA-F]{0,63}\d)[0-9a-fA-F]{8,64}\b"), "<hex>"),
     (re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
+    (re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
 ]
+_QUOTED = re.compile(r'".*"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -98,7 +101,7 @@ def _describe(
     error: BaseException, kind: str, rules: Iterable[Rule], secrets: Collection[str], detail: dict[str, Any]
 ) -> Failure:
     def text_of(one: BaseException) -> str:
-        return clean(scrub(_message(one)[: 2 * MAX_MESSAGE], secrets), MAX_MESSAGE)
+        return clean(_scrubbed(_message(one), secrets), MAX_MESSAGE)
 
     message = text_of(error)
     frames = _frames(error.__traceback__)
@@ -118,14 +121,28 @@ def _describe(
     return Failure(name, message, category, fingerprint, known, _retry_after(error), verdict)
 
 
+def _scrubbed(text: str, secrets: Collection[str]) -> str:
+    """The beginning of a text without secrets: of one that the cut goes through, no piece may stay."""
+    if len(text) <= READ_MESSAGE:
+        return scrub(text, secrets)
+    longest = 3 * max((len(secret) for secret in secrets), default=0)  # a character can be written as three
+    return scrub(text[:READ_MESSAGE], secrets)[: -max(longest, MAX_CUT_SECRET)]
+
+
 def _message(error: BaseException) -> str:
     """The exception's text, without the values that drivers and validators put into it."""
-    diagnosis = getattr(error, "diag", None)
-    primary = getattr(diagnosis, "message_primary", None)
+    original = read_attribute(error, "orig")
+    if isinstance(original, BaseException):  # SQLAlchemy: it would add the statement and its parameters
+        return f"({class_name(original)}) {_message(original)}"
+    diagnosis = read_attribute(error, "diag")
+    primary = read_attribute(diagnosis, "message_primary")
     if isinstance(primary, str):  # psycopg: DETAIL would print the row's values
-        constraint = getattr(diagnosis, "constraint_name", None)
-        return f"{primary} ({constraint})" if constraint and constraint not in primary else primary
-    errors = getattr(error, "errors", None)
+        constraint = read_attribute(diagnosis, "constraint_name")
+        text = f"{primary} ({constraint})" if isinstance(constraint, str) and constraint not in primary else primary
+        state = read_attribute(error, "sqlstate")
+        # data exceptions quote the value that does not fit: 'invalid input syntax for type integer: "..."'
+        return _QUOTED.sub(f'"{HIDDEN}"', text) if isinstance(state, str) and state.startswith("22") else text
+    errors = read_attribute(error, "errors")
     if callable(errors) and type(error).__name__ == "ValidationError":
         found: Any = errors(include_input=False, include_url=False, include_context=False)
         return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
@@ -175,11 +192,15 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 def _retry_after(error: BaseException) -> float | None:
     """Seconds from a Retry-After header (seconds or a date, RFC 9110 10.2.3) of the response an exception carries."""
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    try:
-        return read_retry_after(headers.get("Retry-After"))  # pyright: ignore[reportOptionalMemberAccess] # caught
-    except Exception:  # noqa: BLE001 # any shape of headers, any text in them
-        return None
+    for carrier in (read_attribute(error, "response"), error):
+        headers: Any = read_attribute(carrier, "headers")
+        try:
+            value = headers.get("Retry-After") or headers.get("retry-after")  # a plain dict knows only one of them
+            if value is not None:
+                return read_retry_after(value)
+        except Exception:  # noqa: BLE001, S112 # any shape of headers, any text in them
+            continue
+    return None
 
 
 def read_retry_after(value: str | None) -> float | None:
@@ -190,9 +211,10 @@ def read_retry_after(value: str | None) -> float | None:
         wait = float(value)
     except ValueError:
         try:
-            wait = parsedate_to_datetime(value).timestamp() - datetime.now(UTC).timestamp()
+            at = parsedate_to_datetime(value)
         except (ValueError, TypeError):
             return None
+        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - datetime.now(UTC).timestamp()
     return min(max(wait, 0.0), MAX_RETRY_AFTER) if wait == wait else None  # noqa: PLR0124 # nan
 
 

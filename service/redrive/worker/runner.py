@@ -35,7 +35,7 @@ from redrive.handlers import Death, Handler, Handlers, decode_object, encode_jso
 from redrive.job import Job, Watch
 from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
 from redrive.policy import decide, decide_signal, spent
-from redrive.redact import secret_values
+from redrive.redact import redact, scrub, secret_values
 from redrive.signals import DependencyOpen, Signal, seconds
 from redrive.tracing import Tracing, fail, is_asked_for, is_sampled, set_up, traceparent
 from redrive.worker.board import Board
@@ -317,15 +317,19 @@ class Runner(Watch):
 
     def _describe(self, handler: Handler, work: Work, error: BaseException, **detail: Any) -> Failure:
         """The record of an exception, without the secrets of the payload it may speak of."""
-        try:
-            secrets = secret_values(decode_object(work.payload), handler.secret)
-        except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
-            secrets = set[str]()
+        secrets = self._secrets(handler, work)
         hidden: dict[str, Any] = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
         hidden |= self._trace(work)
         return describe(
             error, work.kind, rules=handler.policy.rules, secrets=secrets, **hidden, **detail, **self._where
         )
+
+    def _secrets(self, handler: Handler, work: Work) -> set[str]:
+        """The values of the payload that must not turn up anywhere else."""
+        try:
+            return secret_values(decode_object(work.payload), handler.secret)
+        except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
+            return set()
 
     def _trace(self, work: Work) -> dict[str, str]:
         """Where to find this attempt among the traces."""
@@ -364,7 +368,9 @@ class Runner(Watch):
 
     def _job(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> Job:
         def tell(what: str, detail: dict[str, Any]) -> None:
-            told = Told(work.id, work.token, what, encode_json(detail).decode())
+            secrets = self._secrets(handler, work)
+            shown = encode_json(redact(detail, handler.secret, secrets)).decode()
+            told = Told(work.id, work.token, scrub(what, secrets), shown)
             self._loop.call_soon_threadsafe(self._channel.send, told)  # the handler may run in a thread
 
         return Job(

@@ -29,6 +29,7 @@ from redrive.worker import store
 from redrive.worker.breakers import Breakers
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
 from redrive.worker.frames import (
+    Bar,
     Died,
     Done,
     Ended,
@@ -445,9 +446,9 @@ class Supervisor:
         bar = self.breakers.bar()
         if bar is None:
             return
-        for runner in self.fleet.runners:
+        for n, runner in enumerate(self.fleet.runners):  # one probe in the whole fleet: in one runner of ours
             with contextlib.suppress(OSError):
-                runner.channel.send(bar)
+                runner.channel.send(bar if n == 0 else Bar(bar.names, []))
 
     def _register(self, conn: store.Connection) -> None:
         sent = time.monotonic()

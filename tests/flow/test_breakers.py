@@ -1,0 +1,128 @@
+"""A dependency that is down costs no attempts, and nobody else's time."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from redrive import enqueue, enqueue_many
+from redrive.cli import main
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+HANDLERS = "tests.flow.judged:jobs"
+JOBS = 3_000
+SLOTS = 4
+
+
+def _state(database: Database, name: str = "mail") -> str | None:
+    found = database.column("select state from redrive.breakers where name = %s", name)
+    return found[0] if found else None
+
+
+def _phases(workers: Workers, phase: str) -> list[Any]:
+    return [entry for entry in workers.ledger() if entry.phase == phase]
+
+
+def _start(workers: Workers, count: int, **options: Any) -> None:
+    for _ in range(count):
+        workers(handlers=HANDLERS, redrive_slots=SLOTS, **options)
+    for worker in workers.started:
+        worker.wait_ready()
+
+
+@pytest.mark.slow
+def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(database: Database, workers: Workers):
+    (workers.home / "mail-is-down").touch()
+    _start(workers, 4)
+    enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
+    wait_for(lambda: _state(database) == "open", 30)
+    opened_at = time.monotonic()
+    others = [enqueue(database.conn, "other.work") for _ in range(200)]
+    wait_for(lambda: len(_phases(workers, "start")) >= len(others), 60)
+    others_took = time.monotonic() - opened_at
+    time.sleep(max(0.0, 8 - others_took))
+
+    burned = database.value("select count(*) from redrive.jobs where kind = 'mail.send' and attempt > 1")
+    held = database.value("select count(*) from redrive.jobs where kind = 'mail.send'")
+    opened = database.value("select opened from redrive.breakers where name = 'mail'")
+    down = _phases(workers, "down")
+    calls = [entry for entry in down if entry.at > opened_at + 0.5]  # those in flight have ended by then
+    (workers.home / "mail-is-down").unlink()
+    recovered_at = time.monotonic()
+    wait_for(lambda: look.live(database) == 0, 120, what="not all completed after the recovery")
+    took = time.monotonic() - recovered_at
+    attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
+    print(
+        f"\n{JOBS} jobs, 4 workers: {len(down)} calls while down, {len(calls)} of them"
+        f" after it opened ({opened} openings);"
+        f" attempts burned {burned}; all completed {took:.1f} s after the recovery, by attempt {dict(attempts)};"
+        f" 200 jobs of another kind took {others_took:.1f} s meanwhile"
+    )
+
+    assert held == JOBS
+    assert len(calls) <= opened + 1, "a call while open that was no probe"
+    assert burned == 0
+    assert look.reasons(database) == {}
+    assert set(attempts) == {1}
+    assert others_took < 15
+
+
+def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is_open(database, workers):
+    (workers.home / "sms-is-down").touch()
+    _start(workers, 1)
+    for _ in range(20):
+        enqueue(database.conn, "sms.send", max_attempts=50)
+    wait_for(lambda: _state(database, "sms") in {"open", "half_open"}, 30)
+    (workers.home / "sms-is-down").unlink()
+
+    wait_for(lambda: look.live(database) == 0, 60)
+
+    assert look.reasons(database) == {}
+    assert _state(database, "sms") == "closed"
+    assert look.counted(database)["released"] >= 1
+
+
+def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, workers):
+    (workers.home / "mail-is-down").touch()
+    _start(workers, 1)
+    for _ in range(12):
+        enqueue(database.conn, "mail.kill")
+    wait_for(lambda: _state(database) == "open", 30)
+    (workers.home / "mail-is-down").unlink()
+
+    wait_for((workers.home / "killed").exists, 60, what="nobody probed")
+    wait_for(lambda: look.live(database) == 0, 60, what="stuck behind a probe that died")
+
+    assert _state(database) == "closed"
+    assert look.reasons(database) == {}
+
+
+def test_an_operator_holds_a_breaker_open_and_lets_it_go(database: Database, workers: Workers, capsys):
+    def run(*arguments: str) -> tuple[int, str]:
+        status = main([*arguments, "--database-url", database.url])
+        return status, capsys.readouterr().out
+
+    _start(workers, 1)
+    wait_for(lambda: _state(database) == "closed", 30)
+    assert run("breaker", "force", "mail", "open")[0] == 64  # without --why
+    assert run("breaker", "force", "nobody", "open", "--why", "x")[0] == 2
+    forced = run("breaker", "force", "mail", "open", "--why", "their status page", "--actor", "ada")
+    assert forced == (0, "mail is held open\n")
+    time.sleep(1.5)
+    for _ in range(5):
+        enqueue(database.conn, "mail.send")
+    time.sleep(3)
+    calls = len(_phases(workers, "up"))
+    shown = run("breaker", "ls", "--json")[1]
+    assert run("breaker", "reset", "mail", "--why", "they are back", "--actor", "ada")[0] == 0
+    wait_for(lambda: look.live(database) == 0, 30)
+
+    assert calls == 0
+    assert "their status page" in shown
+    assert database.rows("select actor, action, why from redrive.audit order by at") == [
+        ("ada", "force breaker", "their status page"),
+        ("ada", "reset breaker", "they are back"),
+    ]

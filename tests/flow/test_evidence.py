@@ -1,0 +1,149 @@
+"""What is known of a failure afterwards, what is not, and what hooks of the application cannot do."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import enqueue
+from redrive.cli import main
+from redrive.embedded import EmbeddedPostgres
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+HANDLERS = "tests.flow.judged:jobs"
+CANARY = "Zx9-canary-77"
+
+
+def _dump(database: Database, tmp_path: Path) -> str:
+    """Everything the database holds, as text."""
+    version = database.conn.info.server_version // 10_000
+    program = EmbeddedPostgres(tmp_path / "none", version).program("pg_dump")
+    command = [program, "--data-only", "--inserts", "--column-inserts", "--dbname", database.url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_no_secret_is_found_outside_the_payloads(
+    database: Database, workers: Workers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    jobs = [
+        enqueue(database.conn, "leak.typed", {"holder": "Ada", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
+        enqueue(database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}),
+        enqueue(database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}),
+    ]
+    worker = workers("--until-empty", handlers=HANDLERS, redrive_log_level="debug")
+    seen = ""
+    while worker.process.poll() is None:
+        seen = worker.get("/metrics")[1] or seen
+        time.sleep(0.05)
+    rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
+    outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
+    elsewhere = database.value(
+        "select count(*) from redrive.dead_letters d where strpos((to_jsonb(d) - 'payload')::text, %s) > 0", CANARY
+    )
+    main(["dlq", "ls", "--database-url", database.url])
+    main(["dlq", "groups", "--database-url", database.url])
+    for job in jobs:
+        main(["dlq", "show", str(job), "--database-url", database.url])
+        main(["dlq", "show", str(job), "--json", "--database-url", database.url])
+    for group in database.column("select distinct fingerprint from redrive.grouped"):
+        main(["dlq", "report", group, "--database-url", database.url])
+    shown = capsys.readouterr().out
+
+    assert len(look.reasons(database)) == 3
+    assert len(rows) == 3, "the payloads themselves are in clear here"
+    assert outside == []
+    assert elsewhere == 0
+    assert CANARY not in worker.log.read_text()
+    assert CANARY not in seen
+    assert CANARY not in shown
+    assert not [
+        line for line in _dump(database, tmp_path).splitlines() if "bearer-of-99" in line and ".failures" in line
+    ]
+    assert "[redacted]" in shown
+
+
+def test_a_side_effect_is_shown_before_its_job_is_redriven(database, workers, capsys):
+    job = enqueue(database.conn, "charge", {"n": 1})
+    workers.run(handlers=HANDLERS)
+
+    main(["dlq", "show", str(job), "--database-url", database.url])
+    shown = capsys.readouterr().out
+    main(["dlq", "redrive", str(job), "--dry-run", "--database-url", database.url])
+    planned = capsys.readouterr().out
+
+    assert "charge created" in shown
+    assert f"ch_{job}" in shown
+    assert "1 have side effects on record" in planned
+
+
+@pytest.mark.parametrize(
+    ("version", "payload"), [(None, {"price": 3}), (1, {"price": 3}), (2, {"amount": 3}), (3, {"cents": 300})]
+)
+def test_an_older_payload_is_upgraded_step_by_step(
+    database: Database, workers: Workers, version: Any, payload: dict[str, int]
+):
+    job = enqueue(database.conn, "versioned", payload, version=version)
+
+    workers.run(handlers=HANDLERS)
+
+    assert (workers.home / f"cents-{job}").read_text() == "300"
+
+
+def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(database, workers):
+    job = enqueue(database.conn, "versioned", {"new": 1}, version=4)
+    workers(handlers=HANDLERS)
+
+    row = wait_for(lambda: (r := look.row(database, job)) and r["deliveries"] == 1 and r["worker"] is None and r)
+
+    assert (row["attempt"], look.reasons(database)) == (0, {})
+
+
+@pytest.mark.parametrize("upgrade", [{"price": "x"}, {}])
+def test_a_payload_that_cannot_be_upgraded_is_invalid(database: Database, workers: Workers, upgrade: Any):
+    job = enqueue(database.conn, "versioned", upgrade or {"wrong": 1}, version=1)
+
+    workers.run(handlers=HANDLERS)
+
+    found = look.dead(database, job)
+    assert found is not None or (workers.home / f"cents-{job}").exists()
+    if not upgrade:
+        assert found is not None
+        assert (found.reason, found.category, found.attempts) == ("invalid_payload", "invalid", 1)
+
+
+def test_hooks_of_the_application_cannot_hurt_a_job(database, workers):
+    dead = [enqueue(database.conn, kind) for kind in ("die.bug", "die.hang", "die.bug")]
+    late = enqueue(database.conn, "die.late", expires_in=0.001)
+    time.sleep(0.05)
+
+    worker = workers.run(handlers=HANDLERS)
+
+    assert set(dead) <= set(look.reasons(database))
+    assert look.reasons(database)[late] == "expired"
+    assert (workers.home / f"expired-{late}").exists()
+    told = (workers.home / "deaths").read_text().splitlines()
+    assert sorted(int(line.split()[0]) for line in told) == sorted([*dead, late])
+    assert not [e for e in worker.events() if "Traceback" in json.dumps(e)]
+
+
+def test_policies_are_simulated_against_the_failures_on_record(database, workers, capsys):
+    for _ in range(3):
+        enqueue(database.conn, "charge", {"n": 1})
+    enqueue(database.conn, "die.bug")
+    workers.run(handlers=HANDLERS)
+
+    def simulate(handlers: str) -> list[str]:
+        assert main(["policy", "simulate", "--handlers", handlers, "--database-url", database.url]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    same = simulate(HANDLERS)
+    lenient = simulate("tests.flow.lenient:jobs")
+
+    assert same[-1] == "4 failures judged again, none would be treated otherwise"
+    assert lenient[-1].endswith("3 would be treated otherwise")
+    assert any("RuntimeError" in line and "retry" in line and "3" in line for line in lenient)
