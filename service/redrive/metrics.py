@@ -8,7 +8,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,8 +21,19 @@ Labels = tuple[str, ...]
 DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-MAX_LABEL_SETS = 2_000
+MAX_LABEL_SETS = 5_000
+MAX_HISTOGRAMS = 500
+"""Each has a series for every bucket."""
+
 OTHER = "other"
+
+
+def _bounded(labels: Labels, names: Labels, known: Collection[Labels], limit: int) -> Labels:
+    """The label set itself; once there are too many, a new one with its kind as `other`, in the end with everything."""
+    if labels in known or len(known) < limit:
+        return labels
+    folded = tuple(OTHER if name == "kind" else value for name, value in zip(names, labels, strict=True))
+    return folded if folded in known or len(known) < limit * 1.1 else (OTHER,) * len(labels)
 
 
 class Counter:
@@ -34,13 +45,13 @@ class Counter:
 
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Count. A label set never seen before is folded into `other` once there are too many."""
-        if labels not in self._values and len(self._values) >= MAX_LABEL_SETS:
-            labels = (OTHER,) * len(labels)
+        labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
         """Show a label set at 0 from the start: an increase from nothing is invisible to increase()."""
-        self.add(labels, 0)
+        if len(self._values) < MAX_LABEL_SETS / 2:  # what is only known leaves room for what happens
+            self.add(labels, 0)
 
     def collect(self) -> Iterator[Metric]:
         """As a family."""
@@ -62,8 +73,9 @@ class Gauge:
         self._values[labels] = value
 
     def replace(self, values: dict[Labels, float]) -> None:
-        """Set all: one that is missing goes to 0, so that the series does not end."""
-        self._values = dict.fromkeys(self._values, 0.0) | values
+        """Set all: one that is missing goes to 0, so that the series does not end; beyond a limit it does end."""
+        gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
+        self._values = dict.fromkeys(gone, 0.0) | values
 
     def collect(self) -> Iterator[Metric]:
         """As a family."""
@@ -92,8 +104,7 @@ class Histogram:
         """Add observations."""
         counts = self._counts.get(labels)
         if counts is None:
-            if len(self._counts) >= MAX_LABEL_SETS:
-                labels = (OTHER,) * len(labels)
+            labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
             counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
         ordered = sorted(values)  # jobs come by the hundred and fall into few buckets
         below = 0

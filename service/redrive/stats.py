@@ -21,8 +21,6 @@ from redrive.model import Reason
 
 MAX_AGE_SECONDS = 2.0
 STALE_SECONDS = 30.0
-MAX_KINDS = 500
-OTHER = "other"
 STATES = ("ready", "scheduled", "retrying", "running")
 OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
 REMOVALS = OPEN_ENDS | {"resolved"}
@@ -87,8 +85,9 @@ class DatabaseStats:
         breakers: Mapping[str, str] = body["breakers"]
         yield _gauge("redrive_circuit_breaker_state", "1 for the state each breaker is in.", ("breaker", "state"),
                      {(n, s): float(s == now) for n, now in breakers.items() for s in BREAKER_STATES})  # fmt: skip
-        yield _gauge("redrive_maintenance_last_success_timestamp_seconds", "When the task last succeeded.", ("task",),
-                     {(name,): ran_at for name, ran_at, _ in body["chores"]})  # fmt: skip
+        about_chores = "When the task last succeeded; 0 = never yet."
+        yield _gauge("redrive_maintenance_last_success_timestamp_seconds", about_chores, ("task",),
+                     {(name,): ran_at or 0.0 for name, ran_at, _ in body["chores"]})  # fmt: skip
         yield _gauge("redrive_maintenance_interval_seconds", "How often it should.", ("task",),
                      {(name,): every for name, _, every in body["chores"] if every})  # fmt: skip
         yield _one("redrive_workers", "Workers whose heartbeat is heard.", body["workers"])
@@ -108,9 +107,7 @@ class DatabaseStats:
         removed: dict[Labels, float] = defaultdict(float)
         outcomes: dict[Labels, float] = defaultdict(float)
         depth: dict[Labels, float] = defaultdict(float)
-        kinds: set[str] = set()
-        for queue, kind_as_stored, event, reason, n in totals:
-            kind = _bounded(kind_as_stored, kinds)
+        for queue, kind, event, reason, n in totals:
             if event == "dead":
                 added[queue, kind, reason] += n
                 depth[queue, reason] += n
@@ -149,14 +146,6 @@ class DatabaseStats:
             highest = self._highest[name, *key] = max(self._highest.get((name, *key), 0.0), value)
             family.add_metric(key, highest)
         return family
-
-
-def _bounded(kind: str, kinds: set[str]) -> str:
-    """The kind as a label; `other` once there are too many."""
-    if kind in kinds or len(kinds) < MAX_KINDS:
-        kinds.add(kind)
-        return kind
-    return OTHER
 
 
 def _depths(depths: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:

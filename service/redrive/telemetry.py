@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 
-from redrive.metrics import Metrics
+from redrive.metrics import MAX_LABEL_SETS, Metrics
+from redrive.model import Category
 from redrive.tracing import MAX_LINKS, Tracing
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _decode_rest = msgspec.json.Decoder(dict[str, Any]).decode
 
 OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
+RETRIED = tuple(category for category in Category if category not in {Category.INVALID, Category.BUG})
+
 
 class Telemetry:
     """Observes one worker."""
@@ -52,18 +55,34 @@ class Telemetry:
         self.metrics = metrics
         self.tracing = tracing
         self.errors_in_a_row = 0
+        self._queues = queues
+        self._shown: set[tuple[str, str]] = set()
         metrics.build.set((version, platform.python_version()), 1)
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)
         for result in ("hit", "empty", "error"):
             metrics.claims.create((result,))
+        for cause in ("signal", "exit", "deadline"):
+            metrics.runner_deaths.create((cause,))
         metrics.lost.create(())
         metrics.rescued.create(())
 
     def ready(self, kinds: Mapping[str, "Kind"]) -> None:
-        """A runner said what it can run."""
+        """A runner said what it can run: each kind is shown at 0, so that its first ending is an increase."""
+        for kind in kinds.values():
+            if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
+                self._show(kind.queue, kind.kind)
         logger.info("runner ready", extra={"kinds": len(kinds)})
+
+    def _show(self, queue: str, kind: str) -> None:
+        if (queue, kind) in self._shown or len(self._shown) >= MAX_LABEL_SETS:
+            return
+        self._shown.add((queue, kind))
+        for outcome in ("succeeded", *OUTCOMES.values()):
+            self.metrics.attempts.create((queue, kind, outcome))
+        for category in RETRIED:
+            self.metrics.retries.create((queue, kind, category))
 
     def claimed(self, request: "ClaimRequest", rows: Sequence["Row"], cost: float) -> None:
         """Jobs were claimed, or nothing was due."""
@@ -81,6 +100,9 @@ class Telemetry:
             for lane_no, values in waits.items():
                 created = _created(row for row in rows if row[6] == lane_no)
                 self.tracing.call("receive", request.lanes[lane_no - 1].queue, cost, len(values), created)
+        pairs: set[tuple[int, str]] = {(row[6], row[3]) for row in rows}
+        for lane_no, kind in pairs:
+            self._show(request.lanes[lane_no - 1].queue, kind)
         for lane_no, values in waits.items():
             self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
         if logger.isEnabledFor(logging.DEBUG):

@@ -90,8 +90,9 @@ as $$
 $$;
 
 -- depths: what each queue holds, by arithmetic over the counters.
--- Telling ready from scheduled needs a look at the jobs. Both looks stop at 10,000 rows a lane; the smaller side is
--- counted and the other one is what is left, so both are exact unless both sides of one queue are larger than that.
+-- Telling ready from scheduled needs a look at the jobs. It stops at `cap` rows a lane. Ready ones are counted first: when
+-- that did not stop, the scheduled ones are what is left and nobody looks at them. Exact unless both sides of one queue
+-- are larger than the cap; then both are at least what is said.
 create or replace function redrive.depths_v1()
 returns table (queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead bigint,
                paused boolean, oldest_ready_seconds float8)
@@ -101,7 +102,11 @@ set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+    cap int;
 begin
+    -- each look goes over 10,000 rows of all lanes together, or a hundred of each lane
+    select greatest(100, least(10000, 10000 / greatest(count(*), 1))) into cap from redrive.all_lanes_v1();
     return query
     with sums as (
         select t.queue,
@@ -117,35 +122,39 @@ begin
         select s.queue, s.live, s.running, s.dead from sums s
         union all
         select q.queue, 0, 0, 0 from redrive.queues q where not exists (select from sums s where s.queue = q.queue)),
-    looked as (
-        select l.queue, sum(r.n) as ready, bool_or(r.n >= 10000) as ready_cut, min(r.oldest) as oldest,
-               sum(f.n) as scheduled, bool_or(f.n >= 10000) as scheduled_cut
-        from redrive.all_lanes_v1() l,
+    lanes as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
+    due as materialized (
+        select l.queue, sum(r.n) as ready, bool_or(r.n >= cap) as ready_cut, min(r.oldest) as oldest
+        from lanes l,
         lateral (select count(*) as n, min(s.run_at) as oldest from (
             select j.run_at from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and j.run_at <= now() and j.worker is null
-            order by j.run_at limit 10000) s) r,
+            order by j.run_at limit cap) s) r
+        group by l.queue),
+    later as (
+        select l.queue, sum(f.n) as scheduled, bool_or(f.n >= cap) as scheduled_cut
+        from due d join lanes l on l.queue = d.queue,
         lateral (select count(*) as n from (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and j.run_at > now() and j.failed_at is null and j.worker is null
-            order by j.run_at limit 10000) s) f
+            order by j.run_at limit cap) s) f
+        where d.ready_cut
         group by l.queue),
     split as (
         select k.queue, k.live - k.running as waiting, k.running, k.dead,
-               coalesce(l.ready, 0) as ready, coalesce(l.ready_cut, false) as ready_cut, l.oldest,
-               coalesce(l.scheduled, 0) as scheduled, coalesce(l.scheduled_cut, false) as scheduled_cut,
+               coalesce(d.ready, 0) as ready, coalesce(d.ready_cut, false) as ready_cut, d.oldest,
+               l.scheduled, l.scheduled_cut,
                (select count(*) from (
                    select from redrive.jobs j
                    where j.queue = k.queue and j.failed_at is not null and j.run_at > now() and j.worker is null
                    limit 10000) r) as retrying
-        from known k left join looked l on l.queue = k.queue)
+        from known k left join due d on d.queue = k.queue left join later l on l.queue = k.queue)
     select s.queue,
            case when s.ready_cut and not s.scheduled_cut
                 then greatest(s.waiting - s.scheduled - s.retrying, s.ready) else s.ready end::bigint,
-           case when s.scheduled_cut and not s.ready_cut
-                then greatest(s.waiting - s.ready - s.retrying, s.scheduled) else s.scheduled end::bigint,
+           case when not s.ready_cut then greatest(s.waiting - s.ready - s.retrying, 0) else s.scheduled end::bigint,
            s.retrying, greatest(s.running, 0), greatest(s.dead, 0),
            exists (select from redrive.queues q where q.queue = s.queue and q.paused_at is not null),
            coalesce(extract(epoch from clock_timestamp() - s.oldest)::float8, 0)

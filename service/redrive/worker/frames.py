@@ -79,6 +79,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     timeout: float
     max_losses: int
     depends_on: tuple[str, ...] = ()
+    queue: str = "default"
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

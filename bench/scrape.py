@@ -1,0 +1,149 @@
+"""python -m bench.scrape: what a scrape costs on a database with millions of dead letters and waiting jobs.
+
+python -m bench.scrape --dead 10000000 --waiting 5000000
+
+The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to; the scrape
+is a GET of /metrics from `redrive exporter`, with a new snapshot each time and with one that is still fresh.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import urlopen
+
+import psycopg
+
+from redrive.embedded import EmbeddedPostgres, free_port
+from redrive.migrate import migrate
+
+QUEUES, KINDS = 20, 50
+CHUNK = 500_000
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "16GB", "shared_buffers": "512MB",
+            "maintenance_work_mem": "512MB", "wal_level": "minimal", "max_wal_senders": "0"}  # fmt: skip
+
+DEAD = """
+insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class, message, fingerprint,
+    attempts, deliveries, losses, priority, lane, created_at, died_at, headers, payload)
+select i, 0, 'open', 'q' || i %% {queues}, 'kind' || i %% {kinds}, 'attempts_exhausted', 'transient', 'ConnectionError',
+    'connection refused', md5((i %% 1000)::text), 5, 5, 0, 0, 0, now() - interval '3 days', now() - i * interval '10 ms',
+    '{{}}', '{{"number": 1}}'
+from generate_series(%s::int, %s::int) i
+""".format(queues=QUEUES, kinds=KINDS)
+
+WAITING = """
+insert into redrive.jobs (queue, kind, payload, run_at)
+select 'q' || i %% {queues}, 'kind' || i %% {kinds}, '{{"number": 1}}',
+    now() + case when i %% 2 = 0 then interval '1 day' else - interval '1 hour' end + i %% 100000 * interval '10 ms'
+from generate_series(%s::int, %s::int) i
+""".format(queues=QUEUES, kinds=KINDS)
+
+TALLIES = """
+insert into redrive.tallies (queue, kind, event, reason, n)
+select queue, kind, 'dead', reason, count(*) from redrive.dead_letters group by 1, 2, 4
+union all
+select queue, kind, 'enqueued', '', sum(n) from (
+    select queue, kind, count(*) n from redrive.dead_letters group by 1, 2
+    union all select queue, kind, count(*) from redrive.jobs group by 1, 2) both_tables group by 1, 2
+union all
+select queue, kind, 'claimed', '', count(*) from redrive.dead_letters group by 1, 2
+on conflict (queue, kind, event, reason) do update set n = excluded.n
+"""
+
+
+def fill(conn: "psycopg.Connection[tuple[object, ...]]", table: str, statement: str, n: int, until: float) -> int:
+    """Write up to `n` rows, with the indexes made at the end. Returns how many it was time for."""
+    indexes = conn.execute(
+        "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index"
+        " where indrelid = %s::regclass and not indisprimary", (table,),
+    ).fetchall()  # fmt: skip
+    for name, _ in indexes:
+        conn.execute(f"drop index {name}")
+    done = 0
+    while done < n and time.monotonic() < until:
+        conn.execute(statement, (done + 1, min(n, done + CHUNK)))
+        done = min(n, done + CHUNK)
+    for _, definition in indexes:
+        conn.execute(definition)
+    conn.execute(f"vacuum analyze {table}")
+    return done
+
+
+def timed(act: Callable[[], object], times: int, pause: float) -> str:
+    """Median and worst, in milliseconds."""
+    costs = []
+    for _ in range(times):
+        time.sleep(pause)
+        began = time.perf_counter()
+        act()
+        costs.append((time.perf_counter() - began) * 1000)
+    return f"median {statistics.median(costs):6.1f} ms, worst {max(costs):6.1f} ms"
+
+
+def main() -> None:
+    """Fill, scrape, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dead", type=int, default=10_000_000)
+    parser.add_argument("--waiting", type=int, default=5_000_000)
+    parser.add_argument("--seconds", type=float, default=3600, help="write rows for at most this long")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="redrive-scrape-") as home:
+        Path(home).chmod(0o755)
+        postgres = EmbeddedPostgres(Path(home), settings=SETTINGS)
+        postgres.start()
+        try:
+            measure(postgres.url(), asked.dead, asked.waiting, asked.seconds)
+        finally:
+            postgres.stop()
+
+
+def measure(url: str, dead: int, waiting: int, seconds: float) -> None:
+    """With so many rows, or as many as there was time for."""
+    began = time.monotonic()
+    with psycopg.connect(url, autocommit=True) as conn:
+        migrate(conn)
+        conn.execute("set session_replication_role = replica")
+        conn.execute("set synchronous_commit = off")
+        waiting = fill(conn, "redrive.jobs", WAITING, waiting, began + seconds / 3)
+        dead = fill(conn, "redrive.dead_letters", DEAD, dead, began + seconds)
+        conn.execute("truncate redrive.tallies, redrive.deltas")
+        conn.execute(TALLIES)
+        conn.execute("analyze")
+        print(f"{dead:,} dead letters, {waiting:,} waiting jobs, {QUEUES} queues, {KINDS} kinds;"
+              f" written in {time.monotonic() - began:.0f} s")  # fmt: skip
+        port = free_port()
+        exporter = subprocess.Popen(
+            [sys.executable, "-m", "redrive", "exporter", "--database-url", url, "--http-port", str(port)],
+            env=os.environ | {"REDRIVE_LOG_LEVEL": "error"}, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            size = 0
+
+            def scrape() -> None:
+                nonlocal size
+                with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                    size = len(answer.read())
+
+            for _ in range(100):
+                try:
+                    scrape()
+                    break
+                except OSError:
+                    time.sleep(0.2)
+            print("the snapshot alone:      ", timed(
+                lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 20, 0.1))  # fmt: skip
+            print("a scrape, new snapshot:  ", timed(scrape, 20, 2.2))
+            print("a scrape, fresh snapshot:", timed(scrape, 20, 0.0))
+            print(f"{size / 1024:.0f} KiB of metrics")
+        finally:
+            exporter.terminate()
+            exporter.wait()
+
+
+if __name__ == "__main__":
+    main()
