@@ -124,7 +124,7 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
 def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
     if verdict is None or verdict.may_be_gone:
         return Outcome("completed", side_effects=side_effects)
-    failure = {} if verdict.failure is None else msgspec.json.decode(verdict.failure)
+    failure: dict[str, Any] = {} if verdict.failure is None else msgspec.json.decode(verdict.failure)
     reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
     return Outcome(
         _OUTCOMES[verdict.outcome], reason, verdict.delay, verdict.category, failure.get("error_class", ""),

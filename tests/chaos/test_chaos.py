@@ -317,7 +317,8 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(monk
         "select id, kind, worker, deliveries, attempt, losses, run_at, ordering_key from redrive.jobs limit 20"
     )
     died = session.rows(
-        "select d.id, d.kind, d.reason, d.losses, d.attempts, (select array_agg(f.deliveries || ' ' || f.error_class || ': '"
+        "select d.id, d.kind, d.reason, d.losses, d.attempts,"
+        " (select array_agg(f.deliveries || ' ' || f.error_class || ': '"
         " || f.message || ' ' || f.detail::text order by f.deliveries) from redrive.failures f where f.job = d.id)"
         " from redrive.dead_letters d where d.id = any (%s)",
         verdict.innocents_dead,
@@ -348,7 +349,8 @@ def summary(monkey: Monkey, verdict: Verdict, drained: float) -> str:
     cuts = sum(proxy.cuts for proxy in monkey.proxies)
     kills = done["kill"] + done["kill_supervisor"]
     figures = {
-        "seed": SEED, "seconds": SECONDS, "kills": kills, "pauses": done["pause"], "crashes": done["crash"], "cuts": cuts,
+        "seed": SEED, "seconds": SECONDS, "kills": kills, "pauses": done["pause"], "crashes": done["crash"],
+        "cuts": cuts,
         "terminations": done["terminate"], "terms": done["term"], "jobs": verdict.jobs, "completed": verdict.completed,
         "poison_dead": verdict.dead, "lost": len(verdict.lost), "stuck": len(verdict.stuck),
         "stale_accepted": len(verdict.stale_accepted), "overlapping_claims": len(verdict.overlapping_claims),

@@ -1,9 +1,11 @@
 """What the ledger, the database and the list of faults say together."""
 
-from collections import defaultdict
+from collections import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+import defaultdict
 
 from tests.postgres import Session
 
@@ -119,7 +121,7 @@ def _explain(verdict: Verdict, by_job: dict[int, list[Entry]], faults: list[Faul
     died = {entry.pid for entries in by_job.values() for entry in entries if entry.phase == "die"}
     for entries in by_job.values():
         starts = [entry for entry in entries if entry.phase == "start"]
-        for first, second in zip(starts, starts[1:], strict=False):
+        for first, second in itertools.pairwise(starts):
             verdict.duplicates += 1
             ended_badly = any(e.phase == "fail" and e.delivery == first.delivery for e in entries)
             by_fault = any(

@@ -57,12 +57,12 @@ def test_lines_are_enqueued_and_a_bad_one_is_named_with_its_chunk_left_out(
 ) -> None:
     good = redrive("enqueue", "-", stdin='{"kind": "mail", "payload": {"n": 1}}\n\n{"kind": "mail", "queue": "slow"}\n')
     bad = redrive("enqueue", "-", stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n')
-    unknown = redrive("enqueue", "-", stdin='{"kind": "mail", "prority": 1}\n')
+    unknown = redrive("enqueue", "-", stdin='{"kind": "mail", "urgency": 1}\n')
 
     assert (good.code, good.out.strip()) == (0, "2 enqueued")
     assert (bad.code, unknown.code) == (64, 64)
     assert "line 2" in bad.err
-    assert "line 1.prority" in unknown.err
+    assert "line 1.urgency" in unknown.err
     assert database.value("select count(*) from redrive.jobs") == 2
 
 

@@ -22,7 +22,8 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(database: Databa
 
     assert worker.metric("redrive_runner_deaths_total") == 0
     assert set(look.reasons(database)) == set(ids.values())
-    assert {way: classes[way] for way in ("sys-exit", "keyboard-interrupt", "cancelled", "generator-exit", "memory")} == {
+    said = ("sys-exit", "keyboard-interrupt", "cancelled", "generator-exit", "memory")
+    assert {way: classes[way] for way in said} == {
         "sys-exit": "SystemExit", "keyboard-interrupt": "KeyboardInterrupt", "generator-exit": "GeneratorExit",
         "cancelled": "asyncio.exceptions.CancelledError", "memory": "MemoryError",
     }  # fmt: skip

@@ -62,7 +62,7 @@ def test_what_is_urgent_runs_first(database: Database, workers: Workers):
     by_priority = [(p, enqueue(database.conn, "work.sync", {"seconds": 0.02}, priority=p)) for p in (5, 0, -5) * 4]
     workers.run("--slots", "1")
     order = [entry.job for entry in workers.ledger() if entry.phase == "start"]
-    ranks = [dict((job, p) for p, job in by_priority)[job] for job in order]
+    ranks = [{job: p for p, job in by_priority}[job] for job in order]
 
     assert ranks == sorted(ranks)
 

@@ -110,7 +110,7 @@ def test_a_worker_whose_suspects_wait_does_not_spin(database: Database, workers:
         enqueue(database.conn, "work.until-file", {"file": "go"})
     database.conn.execute("update redrive.jobs set losses = 2")
     worker = workers("--slots", "64").wait_ready()
-    wait_for(lambda: workers.ledger())
+    wait_for(workers.ledger)
     before, began = cpu_seconds(worker.pid), time.monotonic()
     wait_for(lambda: time.monotonic() - began > 3)
     share = (cpu_seconds(worker.pid) - before) / (time.monotonic() - began)
