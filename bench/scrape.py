@@ -2,8 +2,8 @@
 
 python -m bench.scrape --dead 10000000 --waiting 5000000
 
-The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to; the scrape
-is a GET of /metrics from `redrive exporter`, with a new snapshot each time and with one that is still fresh.
+The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to; a
+scrape is a GET of /metrics from `redrive exporter`, with a new snapshot each time and with one that is still fresh.
 """
 
 import argparse
@@ -27,21 +27,21 @@ CHUNK = 500_000
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "16GB", "shared_buffers": "512MB",
             "maintenance_work_mem": "512MB", "wal_level": "minimal", "max_wal_senders": "0"}  # fmt: skip
 
-DEAD = """
+DEAD = f"""
 insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class, message, fingerprint,
     attempts, deliveries, losses, priority, lane, created_at, died_at, headers, payload)
-select i, 0, 'open', 'q' || i %% {queues}, 'kind' || i %% {kinds}, 'attempts_exhausted', 'transient', 'ConnectionError',
-    'connection refused', md5((i %% 1000)::text), 5, 5, 0, 0, 0, now() - interval '3 days', now() - i * interval '10 ms',
+select i, 0, 'open', 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, 'attempts_exhausted', 'transient', 'ConnectionError',
+    'connection refused', md5((i %% 1000)::text), 5, 5, 0, 0, 0, now() - interval '3 days', now() - i * interval '9 ms',
     '{{}}', '{{"number": 1}}'
 from generate_series(%s::int, %s::int) i
-""".format(queues=QUEUES, kinds=KINDS)
+"""
 
-WAITING = """
+WAITING = f"""
 insert into redrive.jobs (queue, kind, payload, run_at)
-select 'q' || i %% {queues}, 'kind' || i %% {kinds}, '{{"number": 1}}',
+select 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, '{{"number": 1}}',
     now() + case when i %% 2 = 0 then interval '1 day' else - interval '1 hour' end + i %% 100000 * interval '10 ms'
 from generate_series(%s::int, %s::int) i
-""".format(queues=QUEUES, kinds=KINDS)
+"""
 
 TALLIES = """
 insert into redrive.tallies (queue, kind, event, reason, n)

@@ -16,7 +16,7 @@ import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from redrive.connect import Link
+from redrive.connect import Link, Watchdog
 from redrive.model import Reason
 
 MAX_AGE_SECONDS = 2.0
@@ -35,6 +35,7 @@ class DatabaseStats:
 
     def __init__(self, url: str) -> None:
         self.link = Link(url, "redrive stats", statement_timeout="5s")
+        Watchdog(self.link).start()  # a server that is frozen ends no statement by itself
         self._lock = threading.Lock()
         self._families: list[Metric] = []
         self._read_at = float("-inf")

@@ -1,0 +1,135 @@
+"""The figures of the database: one reading for all, dropped when it is old, and counters that never step back."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from redrive.stats import DatabaseStats
+from tests.postgres import Database
+
+
+@pytest.fixture
+def reader(database: Database) -> Iterator[Callable[[], DatabaseStats]]:
+    """Makes exporters' readers, and closes them."""
+    made: list[DatabaseStats] = []
+
+    def make() -> DatabaseStats:
+        made.append(DatabaseStats(database.url))
+        return made[-1]
+
+    yield make
+    for stats in made:
+        stats.link.close()
+
+
+def shown(stats: DatabaseStats) -> str:
+    """Without what differs from one reader to the next: how long reading took."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(stats)
+    lines = generate_latest(registry).decode().splitlines()
+    return "\n".join(line for line in lines if "stats_duration" not in line)
+
+
+def value(text: str, series: str) -> float | None:
+    return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(series + " ")), None)
+
+
+def again(stats: DatabaseStats) -> str:
+    """Read anew, although the last time was just now."""
+    stats._read_at = float("-inf")
+    return shown(stats)
+
+
+def test_two_exporters_show_the_same(database: Database, reader):
+    for n in range(700):
+        database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")
+
+    first, second = shown(reader()), shown(reader())
+
+    assert first == second
+    enqueued = [line for line in first.splitlines() if line.startswith("redrive_jobs_enqueued_total{")]
+    assert len(enqueued) == 501, "500 kinds, and the rest as other"
+    assert value(first, 'redrive_jobs_enqueued_total{kind="other",queue="mail"}') == 200
+
+
+def test_a_kind_keeps_its_name_when_others_come(database: Database, reader):
+    stats = reader()
+    database.rows("select redrive.enqueue('zebra', queue => 'mail')")
+    shown(stats)
+    for n in range(600):
+        database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")
+    database.rows("update redrive.snapshots set taken_at = '-infinity'")
+
+    assert value(again(stats), 'redrive_jobs_enqueued_total{kind="zebra",queue="mail"}') == 1
+
+
+def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
+    readers = [reader() for _ in range(100)]
+    shown(reader())  # the first snapshot ever: while it is made, others have none to show
+    database.rows("update redrive.snapshots set taken_at = taken_at - interval '3 seconds'")
+    written = "select n_tup_upd from pg_stat_user_tables where relname = 'snapshots'"
+    with ThreadPoolExecutor(20) as threads:
+        texts = list(threads.map(shown, readers))
+
+    database.rows("select pg_stat_force_next_flush()")
+    deadline = time.monotonic() + 10
+    while database.value(written) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
+    assert 3 <= database.value(written) <= 10, "ours, and one for every two seconds that it took"
+
+
+def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Database, reader):
+    stats = reader()
+    database.rows("insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
+                  " ('mail', 'welcome', 'dead', 'expired', 70)")  # fmt: skip
+    series = 'redrive_dlq_added_total{kind="welcome",queue="mail",reason="expired"}'
+    assert value(again(stats), series) == 70
+
+    database.rows("update redrive.tallies set n = 50 where event = 'dead'")
+    database.rows("update redrive.snapshots set taken_at = '-infinity'")
+
+    assert value(again(stats), series) == 70
+    assert value(shown(reader()), series) == 50
+
+
+@pytest.mark.parametrize("way", ["gone", "hangs"])
+def test_without_the_database_the_block_is_dropped(database: Database, reader, way: str):
+    stats = reader()
+    assert value(shown(stats), "redrive_stats_up") == 1
+    [backend] = database.column("select pid from pg_stat_activity where application_name = 'redrive stats'")
+    with psycopg.connect(database.url, autocommit=True) as conn:
+        if way == "gone":
+            conn.execute("select pg_terminate_backend(%s)", (backend,))
+            stats.link._url = "host=127.0.0.1 port=1 connect_timeout=2"
+        else:
+            os.kill(backend, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            text = again(stats)
+            took = time.monotonic() - began
+        finally:
+            if way == "hangs":
+                os.kill(backend, signal.SIGCONT)
+
+    assert value(text, "redrive_stats_up") == 0
+    assert [line for line in text.splitlines() if not line.startswith("#")] == ["redrive_stats_up 0.0"]
+    assert took < 9, "Prometheus waits ten seconds by default"
+
+
+def test_a_chore_that_never_ran_is_shown_only_with_an_interval(database: Database, reader):
+    database.rows("update redrive.chores set ran_at = '-infinity', every = null")
+    database.rows("update redrive.chores set every = interval '1 day' where name = 'purge'")
+
+    text = shown(reader())
+
+    assert value(text, 'redrive_maintenance_interval_seconds{task="purge"}') == 86400
+    assert value(text, 'redrive_maintenance_last_success_timestamp_seconds{task="purge"}') == 0
+    assert 'task="rescue"' not in text
