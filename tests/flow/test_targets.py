@@ -175,11 +175,12 @@ def test_a_file_that_is_none_is_refused_with_one_line(text: str, tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(database, workers, capfd):
+def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(database, workers, monkeypatch, capfd):
     file = workers.home / "targets.yaml"
     file.write_text(yaml.safe_dump({"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}}))
 
-    status = main(["worker", "--database-url", database.url, "--targets", str(file)])
+    monkeypatch.setenv("REDRIVE_TARGETS", str(file))
+    status = main(["worker", "--until-empty", "--database-url", database.url])
 
     assert status == 64
     assert "not among allowed_hosts" in capfd.readouterr().err

@@ -1,0 +1,73 @@
+"""dlq groups, show, report and mute."""
+
+from tests.cli.conftest import Redrive
+from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.postgres import Database
+
+
+def _die(database: Database, fingerprint: str = "f1f1f1f1f1f1f1f1", version: str = "1.0", **overrides: object) -> int:
+    job = make_job(database.conn, "invoice.charge", {"invoice": 17, "password": "Zx9-canary"})
+    worker = make_worker(database.conn)
+    record = failure(fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides)
+    bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    return job
+
+
+def test_groups_are_listed_with_the_largest_first(database: Database, redrive: Redrive):
+    assert redrive("dlq", "groups").out == "no open dead letters\n"
+    _die(database, "aaaaaaaaaaaaaaaa")
+    for _ in range(2):
+        _die(database, "bbbbbbbbbbbbbbbb", "1.1", category="transient")
+
+    found = redrive("dlq", "groups", "--json").lines
+
+    assert [(g["group"], g["open"], g["total"]) for g in found] == [
+        ("bbbbbbbbbbbbbbbb", 2, 2),
+        ("aaaaaaaaaaaaaaaa", 1, 1),
+    ]
+    assert [g["group"] for g in redrive("dlq", "groups", "--category", "transient", "--json").lines] == ["b" * 16]
+    assert [g["group"] for g in redrive("dlq", "groups", "--new-since", "1.1", "--json").lines] == ["b" * 16]
+    assert redrive("dlq", "groups", "--kind", "nothing", "--json").lines == []
+    assert len(redrive("dlq", "groups", "--limit", "1", "--json").lines) == 1
+
+
+def test_a_group_is_shown_by_the_beginning_of_its_name(database: Database, redrive: Redrive):
+    job = _die(database, message="ring \x1b[31m the bell")
+
+    shown = redrive("dlq", "show", "f1f1")
+
+    assert shown.code == 0
+    assert "1 open of 1 ever" in shown.out
+    assert f"redrive dlq show {job}" in shown.out
+    assert "\x1b" not in shown.out
+    assert redrive("dlq", "show", "nothing").code == 2
+
+
+def test_a_report_is_markdown_without_secrets(database: Database, redrive: Redrive):
+    job = _die(database, message="`quoted` \x1b[31m\nsecond line")
+
+    report = redrive("dlq", "report", "f1f1f1f1f1f1f1f1")
+
+    assert report.code == 0
+    assert report.out.startswith("# invoice.charge: ValueError\n")
+    assert f"## A sample: job {job}" in report.out
+    assert "Versions: `1.0` since" in report.out
+    assert "Zx9-canary" not in report.out
+    assert "\x1b" not in report.out
+    assert "Nothing yet." in report.out
+    assert redrive("dlq", "report", "nothing").code == 2
+
+
+def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redrive):
+    _die(database)
+
+    assert redrive("dlq", "mute", "f1f1").code == 64  # why?
+    assert redrive("dlq", "mute", "nothing", "--why", "known").code == 2
+    assert redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known, fix is under way").code == 0
+    assert "(muted)" in redrive("dlq", "groups").out or redrive("dlq", "groups", "--json").json["muted_until"]
+    kept = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json
+    assert redrive("dlq", "mute", "f1f1", "--off", "--why", "fixed").code == 0
+    gone = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json
+
+    assert (kept["redriven"], kept["blocked"]) == (0, {"muted": 1})
+    assert (gone["redriven"], gone["blocked"]) == (1, {})

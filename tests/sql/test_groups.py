@@ -1,0 +1,117 @@
+"""Groups: counts that no statement can forget, folded or not; versions, samples and mutes."""
+
+import json
+from typing import Any
+
+from redrive import dead_letters, groups
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    failure,
+    make_dead_letters,
+    make_job,
+    make_jobs,
+    make_worker,
+    redrive,
+)
+from tests.postgres import Database
+
+
+def _die(database: Database, count: int, fingerprint: str, version: str | None = None, **overrides: Any) -> list[int]:
+    make_jobs(database.conn, count)
+    worker = make_worker(database.conn)
+    detail = {"version": version} if version else {}
+    record = failure(fingerprint=fingerprint, detail=detail, **overrides)
+    return [bury(database.conn, worker, job, failure=record) for job in claim(database.conn, worker, count)]
+
+
+def _counts(database: Database) -> dict[str, tuple[int, int]]:
+    rows = database.rows("select fingerprint, open, total from redrive.grouped where total > 0")
+    return {fingerprint: (opened, total) for fingerprint, opened, total in rows}
+
+
+def _truth(database: Database) -> dict[str, tuple[int, int]]:
+    rows = database.rows(
+        "select fingerprint, count(*) filter (where state = 'open'), count(*) from redrive.dead_letters group by 1"
+    )
+    return {fingerprint: (opened, total) for fingerprint, opened, total in rows}
+
+
+def test_groups_count_what_dies_is_redriven_dismissed_and_purged(database: Database):
+    first, second = _die(database, 4, "f1"), _die(database, 3, "f2")
+    assert _counts(database) == _truth(database) == {"f1": (4, 4), "f2": (3, 3)}
+
+    redrive(database.conn, first[:2])
+    dead_letters.dismiss(database.conn, second[:1], why="no", actor="ada")
+    assert _counts(database) == _truth(database) == {"f1": (2, 4), "f2": (2, 3)}
+
+    folded = database.value("select redrive.fold_groups_v1()")
+    assert folded >= 2
+    assert _counts(database) == _truth(database)
+    assert database.value("select redrive.fold_groups_v1()") == 0
+
+    database.conn.execute("select redrive.purge_v1(%s, %s, '{open}')", (second[1:], [0, 0]))
+    assert _counts(database) == {"f1": (2, 4), "f2": (0, 3)}  # what has died stays counted
+    database.conn.execute("select redrive.fold_groups_v1()")
+    assert _counts(database) == {"f1": (2, 4), "f2": (0, 3)}
+
+
+def test_a_group_knows_its_versions_and_its_latest_sample(database: Database):
+    _die(database, 1, "f1", "1.0")
+    database.conn.execute("select redrive.fold_groups_v1()")
+    (latest,) = _die(database, 1, "f1", "1.1")
+    _die(database, 1, "f2", "1.1")
+    database.conn.execute("select redrive.fold_groups_v1()")
+
+    versions, sample = database.row("select versions, sample from redrive.grouped where fingerprint = 'f1'")
+
+    assert sorted(versions) == ["1.0", "1.1"]
+    assert sample == latest
+    assert [g["group"] for g in groups.find(database.conn, new_since="1.1")] == ["f2"]
+    assert groups.find(database.conn, new_since="9.9") == []
+
+
+def test_a_version_that_is_not_folded_yet_counts_as_well(database: Database):
+    _die(database, 1, "f1", "1.0")
+    _die(database, 1, "f2", "1.1")
+
+    assert [g["group"] for g in groups.find(database.conn, new_since="1.1")] == ["f2"]
+
+
+def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
+    from datetime import UTC, datetime, timedelta
+
+    ids = _die(database, 2, "f1")
+    until = datetime.now(UTC) + timedelta(hours=1)
+
+    assert not groups.mute(database.conn, "nothing", until, actor="ada", why="known")
+    assert groups.mute(database.conn, "f1", until, actor="ada", why="known")
+    blocked = dead_letters.plan(database.conn, dead_letters.Filter()).blocked
+    assert blocked == {"muted": 2}
+    assert groups.mute(database.conn, "f1", None, actor="ada", why="fixed")
+    assert dead_letters.plan(database.conn, dead_letters.Filter()).blocked == {}
+    assert ids
+    assert database.rows("select action, why from redrive.audit order by at") == [
+        ("mute", "known"),
+        ("unmute", "fixed"),
+    ]
+
+
+def test_groups_are_cheap_among_many_dead_letters(database: Database):
+    make_dead_letters(database.conn, 2_000)
+    _die(database, 1, "f9")
+    database.conn.execute("select redrive.fold_groups_v1()")
+    plan = json.dumps(database.value("explain (analyze, buffers, format json) select * from redrive.grouped"))
+
+    assert "dead_letters" not in plan
+
+
+def test_one_died_of_a_killed_worker_is_in_a_group(database: Database):
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    database.conn.execute("update redrive.workers set seen_at = clock_timestamp() - interval '1 hour'")
+    database.conn.execute("select * from redrive.rescue_v1(interval '0', 1)")
+
+    assert _counts(database) == _truth(database) == {"worker-lost": (1, 1)}
