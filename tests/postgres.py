@@ -212,7 +212,7 @@ def external(url: str) -> Iterator[Server]:
 @contextlib.contextmanager
 def container(image: str) -> Iterator[Server]:
     """A server in a container."""
-    from testcontainers.postgres import PostgresContainer  # wants Docker
+    from testcontainers.community.postgres import PostgresContainer  # wants Docker
 
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
     with PostgresContainer(image, driver=None).with_command(f"postgres {options}") as running:
