@@ -178,11 +178,11 @@ def test_scrubbing_takes_any_text(text: str, secrets: set[str]):
 
 
 def test_a_secret_cut_by_a_bound_leaves_no_piece_of_itself():
-    secret = "S" + "ecret" * 40
+    secret = "S" + "hibboleth" * 25
     for length in range(7_900, 8_300, 7):
         text = ("password=" + "p" * 300 + " ") * (length // 310)
         failure = describe(RuntimeError(text.ljust(length, ".") + secret), "k", secrets={secret})
-        assert "ecret" not in failure.message
+        assert "ibboleth" not in failure.message
 
 
 @pytest.mark.parametrize("size", [100_000, 4_000_000])
