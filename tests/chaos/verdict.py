@@ -1,11 +1,10 @@
 """What the ledger, the database and the list of faults say together."""
 
-from collections import itertools
+import itertools
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-
-import defaultdict
 
 from tests.postgres import Session
 

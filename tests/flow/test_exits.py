@@ -34,7 +34,7 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(database: Databa
 def test_what_a_handler_does_to_its_process_harms_no_other_job(database: Database, workers: Workers, kind: str):
     for way in sorted(SURVIVED):
         enqueue(database.conn, kind, {"way": way})
-    worker = workers()
+    worker = workers("--slots", "1")  # one after another: what they do to the process would also meet each other
     wait_for(lambda: look.live(database) == 0)
     after = [enqueue(database.conn, "work.sync") for _ in range(4)]
     wait_for(lambda: look.live(database) == 0)

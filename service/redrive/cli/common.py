@@ -149,20 +149,25 @@ def database(settings: Settings, *, any_schema: bool = False) -> Iterator[psycop
         yield conn
 
 
+UNREACHABLE_PATIENCE = 60.0
+"""Seconds that a database may take to come up at least: it often starts beside its workers."""
+
+
 def wait_for_schema(url: str, patience: float) -> None:
     """Wait until the database answers and has a schema this program knows; in a cluster all start at once.
 
     Raises:
         SchemaError, psycopg.OperationalError: it is still not so after `patience` seconds, or the schema is too new.
     """
-    give_up_at = time.monotonic() + patience
+    began = time.monotonic()
     while True:
         try:
             with connect.connect(url, name="redrive start") as conn:
                 migrate.require(conn)
                 return
         except (SchemaError, psycopg.OperationalError) as error:
-            if time.monotonic() > give_up_at or isinstance(error, SchemaTooNew):
+            limit = patience if isinstance(error, SchemaError) else max(patience, UNREACHABLE_PATIENCE)
+            if time.monotonic() - began > limit or isinstance(error, SchemaTooNew):
                 raise
             logger.warning("waiting for the database: %s", type(error).__name__)
             time.sleep(1.0)
