@@ -37,7 +37,7 @@ test: install tools ## run the tests, on a Postgres of their own
 
 .PHONY: chaos
 chaos: install ## kill, pause, crash and cut, and account for every job; REDRIVE_CHAOS_SECONDS for longer
-	$(BIN)/pytest -s tests/chaos $(ARGS)
+	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
 
 .PHONY: scenario
 scenario: install tools ## an incident from poison to page to redrive, told as it goes

@@ -169,7 +169,8 @@ def wait_for_schema(url: str, patience: float) -> None:
             limit = patience if isinstance(error, SchemaError) else max(patience, UNREACHABLE_PATIENCE)
             if time.monotonic() - began > limit or isinstance(error, SchemaTooNew):
                 raise
-            logger.warning("waiting for the database: %s", type(error).__name__)
+            what = "has no fitting schema yet" if isinstance(error, SchemaError) else "is out of reach"
+            logger.warning("the database %s; trying again", what)
             time.sleep(1.0)
 
 

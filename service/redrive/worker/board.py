@@ -18,6 +18,7 @@ from typing import NamedTuple
 _HEADER = struct.Struct("<qq")
 _COUNT = struct.Struct("<q")
 _SLOT = struct.Struct("<qqq")
+_START = struct.Struct("<qq")
 _DONE = struct.Struct("<qq")
 RING = 4_096
 """Completed jobs remembered: more than can wait for one report."""
@@ -52,8 +53,14 @@ class Board:
         _COUNT.pack_into(self._memory, 0, count)
 
     def start(self, slot: int, job: int, token: int, now_ns: int) -> None:
-        """Runner: the job starts."""
-        _SLOT.pack_into(self._memory, _HEADER.size + _SLOT.size * slot, job, token, now_ns)
+        """Runner: the job starts.
+
+        Its id comes last: packing zeroes what it writes, and a runner stopped by the scheduler between an id and its
+        start would show, for as long as it stands still, a job that began when the machine did.
+        """
+        at = _HEADER.size + _SLOT.size * slot
+        _START.pack_into(self._memory, at + _COUNT.size, token, now_ns)
+        _COUNT.pack_into(self._memory, at, job)
 
     def complete(self, job: int, token: int) -> None:
         """Runner: the job's handler has returned."""
