@@ -5,6 +5,7 @@ python -m bench --quick --only drain,latency --systems redrive,graphile,pgbench
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -126,6 +127,7 @@ def _run(case: Case, report: Report) -> None:
 
 def main() -> int:
     """Run what was asked for. Returns the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # take servers and workers along
     asked = _arguments()
     only = tuple(asked.only.split(",")) if asked.only else None
     names = asked.systems.split(",") if asked.systems else None

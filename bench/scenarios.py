@@ -90,15 +90,12 @@ def drain(  # what can differ between drains
 
 
 def _wait_until_handled(at: Session, jobs: int) -> None:
-    quiet_until = time.monotonic() + QUIET_SECONDS
-    for event in at.events(time.monotonic() + 3600):
-        if event["ev"] == "n":
-            if sum(at.handled.values()) >= jobs:
-                return
-            quiet_until = time.monotonic() + QUIET_SECONDS
-        if time.monotonic() > quiet_until:
-            break
-    raise SystemFailed(f"{at.system.name} stopped at {sum(at.handled.values())} of {jobs} jobs")
+    while sum(at.handled.values()) < jobs:
+        try:
+            at.wait_for("n", QUIET_SECONDS)
+        except SystemFailed as error:
+            handled = sum(at.handled.values())
+            raise SystemFailed(f"{at.system.name} stopped at {handled} of {jobs} jobs: {error}") from error
 
 
 def _wait_until_settled(at: Session) -> None:

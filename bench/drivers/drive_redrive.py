@@ -27,7 +27,9 @@ async def worker(config: dict[str, Any]) -> None:
         "REDRIVE_SLOTS": str(config.get("slots", 16)),
         "REDRIVE_RUNNERS": str(config.get("runners", 1)),
         "REDRIVE_HTTP_PORT": os.environ["BENCH_PORT"],
-        "REDRIVE_LOG_LEVEL": os.environ.get("BENCH_LOG", "error"),  # a line per failed job is for people, and peers say nothing either
+        "REDRIVE_LOG_LEVEL": os.environ.get(
+            "BENCH_LOG", "error"
+        ),  # a line per failed job is for people, and peers say nothing either
         "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))),
         "BENCH_CONFIG": json.dumps(config),
     }
