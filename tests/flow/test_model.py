@@ -1,0 +1,354 @@
+"""Random histories against a dict: every statement that moves a job, from several workers, on a real Postgres.
+
+The model knows of each job where it must be; after every step the database is asked whether it agrees.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from redrive.enqueue import enqueue_reporting
+from redrive.job import COMPLETE
+from redrive.worker import store
+from redrive.worker.frames import Verdict
+from tests.factories import Claimed, claim, failure, make_campaign, make_worker
+from tests.postgres import Database
+
+MAX_REDRIVES = 2
+MAX_LOSSES = 3
+KEYS = st.sampled_from(["k1", "k2", None, None, None])
+ORDERS = st.sampled_from(["o1", "o2", None, None, None])
+
+
+@dataclass
+class Known:
+    """A job as the model has it. where: waiting | held | dead | redriven | gone."""
+
+    key: str | None
+    order: str | None
+    where: str = "waiting"
+    worker: int | None = None
+    deliveries: int = 0
+    attempt: int = 0
+    losses: int = 0
+    redrives: int = 0
+    failures: int = 0
+    settled_dead: str = ""
+
+
+@dataclass
+class Tally:
+    """What must have been counted."""
+
+    events: dict[str, int] = field(default_factory=dict)
+
+    def add(self, event: str, n: int = 1) -> None:
+        if n:
+            self.events[event] = self.events.get(event, 0) + n
+
+
+class Histories(RuleBasedStateMachine):
+    """Several workers, an operator, and time that passes when we say so."""
+
+    database: Database
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conn = self.database.conn
+        self.conn.execute(
+            "truncate redrive.jobs, redrive.dead_letters, redrive.failures, redrive.completions, redrive.deltas,"
+            " redrive.tallies, redrive.workers, redrive.campaigns restart identity cascade"
+        )
+        self.jobs: dict[int, Known] = {}
+        self.succeeded: dict[str, int] = {}
+        self.claims: list[tuple[int, Claimed]] = []  # every claim ever made, stale ones too
+        self.tally = Tally()
+        self.workers: list[int] = []
+
+    @initialize()
+    def start(self) -> None:
+        self.workers = [self._worker(n) for n in range(2)]
+        self.campaign = make_campaign(self.conn)
+
+    def _worker(self, n: int) -> int:
+        """One that is heard of until it is lost: the clock must not decide anything here."""
+        worker = make_worker(self.conn, f"worker-{n}")
+        self.conn.execute("update redrive.workers set seen_at = now() + interval '1 day' where id = %s", (worker,))
+        return worker
+
+    # ------------------------------------------------------------------ producers
+
+    @rule(key=KEYS, order=ORDERS, max_attempts=st.sampled_from([None, 1, 3]))
+    def enqueue(self, key: str | None, order: str | None, max_attempts: int | None) -> None:
+        report = enqueue_reporting(
+            self.conn, "work", {"n": len(self.jobs)}, idempotency_key=key, ordering_key=order, max_attempts=max_attempts
+        )
+        holder = next((j for j, k in self.jobs.items() if k.key == key and k.where in {"waiting", "held"}), None)
+        if key is not None and key in self.succeeded:
+            assert (report.created, report.outcome, report.id) == (False, "succeeded", self.succeeded[key])
+        elif key is not None and holder is not None:
+            assert (report.created, report.outcome, report.id) == (False, "live", holder)
+        else:
+            assert report.created
+            assert report.id not in self.jobs
+            self.jobs[report.id] = Known(key, order)
+            self.tally.add("enqueued")
+
+    # ------------------------------------------------------------------ workers
+
+    @rule(n=st.integers(0, 1), want=st.integers(1, 4))
+    def claim(self, n: int, want: int) -> None:
+        worker = self.workers[n]
+        rows = claim(self.conn, worker, want)
+        assert len(rows) <= want
+        for row in rows:
+            known = self.jobs[row.id]
+            assert known.where == "waiting", "claimed while somebody has it"
+            assert row.deliveries == known.deliveries + 1, "deliveries must rise by one, for ever"
+            assert row.attempt == known.attempt + 1
+            assert not [
+                j for j, k in self.jobs.items()
+                if j < row.id and k.order == known.order is not None and k.where in {"waiting", "held"}
+            ], "overtook a job of its ordering key"  # fmt: skip
+            known.where, known.worker = "held", worker
+            known.deliveries, known.attempt = row.deliveries, row.attempt
+            self.claims.append((worker, row))
+        self.tally.add("claimed", len(rows))
+
+    def _some_claim(self, data: Any) -> tuple[int, Claimed]:
+        """A recent claim; half of the time one that its own worker has superseded by another of the same job."""
+        superseded = [
+            (worker, row) for worker, row in self.claims
+            if self.jobs[row.id].worker == worker and self.jobs[row.id].deliveries > row.deliveries
+        ]  # fmt: skip
+        pool = superseded if superseded and data.draw(st.booleans()) else self.claims[-12:]
+        return data.draw(st.sampled_from(pool))
+
+    def _is_current(self, worker: int, row: Claimed) -> bool:
+        known = self.jobs[row.id]
+        return known.where == "held" and known.worker == worker and known.deliveries == row.deliveries
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), own=st.booleans(), impostor=st.booleans())
+    def complete(self, data: Any, own: bool, impostor: bool) -> None:
+        worker, row = self._some_claim(data)
+        if impostor:
+            worker = data.draw(st.sampled_from(self.workers))
+        is_current = self._is_current(worker, row)
+        if own:
+            with self.conn.transaction():
+                found = self.conn.execute(COMPLETE, (worker, row.id, row.deliveries)).fetchone()
+            settled = bool(found and found[0])
+        else:
+            completed, _, _ = store.exchange(self.conn, [(row.id, row.deliveries, worker)], [], None)
+            settled = completed is None
+        assert settled == is_current, "the fence"
+        if is_current:
+            self._gone(row.id)
+            known = self.jobs[row.id]
+            if known.key is not None:
+                self.succeeded.setdefault(known.key, row.id)
+            self.tally.add("completed")
+            if known.redrives:
+                self.tally.add("outcome")
+                self.tally.add("resolved", sum(1 for _ in range(known.redrives)))
+
+    def _gone(self, job: int) -> None:
+        known = self.jobs[job]
+        known.where, known.worker = "gone", None
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(), outcome=st.sampled_from(["retry", "release", "dead", "cancel"]),
+        refund=st.booleans(), loss=st.integers(0, 1), delay=st.sampled_from([0.0, 0.0, 3600.0]),
+    )  # fmt: skip
+    def settle(self, data: Any, outcome: str, refund: bool, loss: int, delay: float) -> None:
+        worker, row = self._some_claim(data)
+        is_current = self._is_current(worker, row)
+        verdict = Verdict(
+            row.id, row.deliveries, outcome, delay, None, refund, loss,
+            failure() if outcome in {"retry", "dead"} else None, "because",
+        )  # fmt: skip
+        _, settled, _ = store.exchange(self.conn, [], [(verdict, worker)], None)
+        assert settled == ({row.id} if is_current else set()), "the fence"
+        if not is_current:
+            return
+        known = self.jobs[row.id]
+        known.worker = None
+        if outcome in {"retry", "release"}:
+            known.where = "waiting"
+            known.attempt -= int(refund)
+            known.losses += loss
+            known.failures += outcome == "retry"
+            self.tally.add("retried" if outcome == "retry" else "released")
+        elif outcome == "dead":
+            known.where = "dead"
+            known.failures += 1
+            known.settled_dead = "because"
+            self.tally.add("dead")
+            if known.redrives:
+                self.tally.add("outcome")
+        else:
+            self._gone(row.id)
+            self.tally.add("cancelled")
+            if known.redrives:
+                self.tally.add("outcome")
+
+    @rule(n=st.integers(0, 1))
+    def retire(self, n: int) -> None:
+        released = store.retire(self.conn, self.workers[n])
+        mine = [k for k in self.jobs.values() if k.where == "held" and k.worker == self.workers[n]]
+        assert released == len(mine)
+        for known in mine:
+            known.where, known.worker, known.attempt = "waiting", None, max(0, known.attempt - 1)
+        self.tally.add("released", released)
+        self.workers[n] = self._worker(n)
+
+    @rule(n=st.integers(0, 1))
+    def lose(self, n: int) -> None:
+        """A worker falls silent for longer than its ttl, and somebody rescues."""
+        worker = self.workers[n]
+        self.conn.execute("update redrive.workers set seen_at = now() - interval '1 day' where id = %s", (worker,))
+        lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
+        mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
+        spent = {j for j, k in mine.items() if k.losses + 1 >= MAX_LOSSES}
+        assert lost == 1
+        assert (rescued, buried) == (len(mine) - len(spent), len(spent))
+        for job, known in mine.items():
+            known.worker, known.losses, known.failures = None, known.losses + 1, known.failures + 1
+            known.where = "dead" if job in spent else "waiting"
+            known.settled_dead = "killed_worker" if job in spent else ""
+            if job in spent and known.redrives:
+                self.tally.add("outcome")
+        self.tally.add("dead", buried)
+        self.tally.add("rescued", rescued)
+        assert store.beat(self.conn, {worker: 0}) == set(), "it must learn that it was declared lost"
+        self.workers[n] = self._worker(n)
+
+    @rule()
+    def let_time_pass(self) -> None:
+        """What was put off is due; what waits for its key is looked at."""
+        self.conn.execute(
+            "update redrive.jobs set run_at = clock_timestamp() where worker is null and run_at < 'infinity'"
+        )
+        store.unpark(self.conn)
+
+    @rule()
+    def fold(self) -> None:
+        store.fold(self.conn)
+
+    # ------------------------------------------------------------------ operators
+
+    @precondition(lambda self: any(k.where in {"dead", "gone"} for k in self.jobs.values()))
+    @rule(data=st.data())
+    def redrive(self, data: Any) -> None:
+        ids = sorted(self.jobs)
+        chosen = data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=4, unique=True))
+        rows = self.conn.execute(
+            "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, null, 0, %s)",
+            (chosen, self.campaign, MAX_REDRIVES),
+        ).fetchall()
+        assert sorted(job for job, _ in rows) == sorted(chosen)
+        for job, blocked in sorted(rows):
+            known = self.jobs[job]
+            live_key = known.key is not None and any(
+                k.key == known.key and k.where in {"waiting", "held"} for j, k in self.jobs.items() if j != job
+            )
+            if known.where != "dead":
+                assert blocked == "not_open"
+            elif known.key in self.succeeded:
+                assert blocked == "succeeded", "a redrive must not repeat a success"
+            elif known.redrives >= MAX_REDRIVES:
+                assert blocked == "max_redrives"
+            elif live_key:
+                assert blocked == "conflict"
+            else:
+                assert blocked is None
+                known.where, known.attempt, known.losses, known.worker = "waiting", 0, 0, None
+                known.redrives += 1
+                self.tally.add("redriven")
+                continue
+            if known.where == "dead":
+                self.tally.add("outcome")
+
+    @precondition(lambda self: any(k.where == "dead" for k in self.jobs.values()))
+    @rule(data=st.data())
+    def purge(self, data: Any) -> None:
+        job = data.draw(st.sampled_from(sorted(j for j, k in self.jobs.items() if k.where == "dead")))
+        known = self.jobs[job]
+        purged = self.database.value(
+            "select redrive.purge_v1(array[%s]::bigint[], array[%s]::int[], array['open'])", job, known.redrives
+        )
+        assert purged == 1
+        self._gone(job)
+        self.tally.add("purged")
+
+    # ------------------------------------------------------------------ what always holds
+
+    @invariant()
+    def every_job_is_where_it_must_be_and_nowhere_else(self) -> None:
+        if not self.workers:
+            return
+        live = {row[0]: row[1:] for row in self.database.rows(
+            "select id, worker, deliveries, attempt, losses, redrives from redrive.jobs")}  # fmt: skip
+        dead = {row[0]: row[1:] for row in self.database.rows(
+            "select id, redrives, deliveries, reason from redrive.dead_letters where state = 'open'")}  # fmt: skip
+
+        assert not live.keys() & dead.keys(), "in two places"
+        assert live.keys() == {j for j, k in self.jobs.items() if k.where in {"waiting", "held"}}, "lost or revived"
+        assert dead.keys() == {j for j, k in self.jobs.items() if k.where == "dead"}
+        for job, (worker, deliveries, attempt, losses, redrives) in live.items():
+            known = self.jobs[job]
+            assert (worker, deliveries, attempt, losses, redrives) == (
+                known.worker, known.deliveries, known.attempt, known.losses, known.redrives,
+            )  # fmt: skip
+        for job, (redrives, deliveries, reason) in dead.items():
+            known = self.jobs[job]
+            assert (redrives, deliveries, reason) == (known.redrives, known.deliveries, known.settled_dead)
+
+    @invariant()
+    def a_dead_letter_has_all_its_failures(self) -> None:
+        counts = dict(self.database.rows("select job, count(*) from redrive.failures group by job"))
+        for job, known in self.jobs.items():
+            if known.where in {"dead", "waiting", "held"}:
+                assert counts.get(job, 0) == known.failures, f"job {job}"
+
+    @invariant()
+    def counters_conserve(self) -> None:
+        rows = self.database.rows("select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0")
+        counted = dict(rows)
+        assert counted == self.tally.events
+        n = counted.get
+        live = self.database.value("select count(*) from redrive.jobs")
+        held = self.database.value("select count(*) from redrive.jobs where worker is not null")
+        open_dead = self.database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        assert live == n("enqueued", 0) + n("redriven", 0) - n("completed", 0) - n("cancelled", 0) - n("dead", 0)
+        assert held == n("claimed", 0) - sum(
+            n(e, 0) for e in ("completed", "cancelled", "retried", "released", "rescued", "dead")
+        )
+        assert open_dead == n("dead", 0) - n("redriven", 0) - n("purged", 0)
+
+
+@pytest.mark.slow
+def test_no_history_loses_a_job_or_breaks_the_fence(database: Database):
+    Histories.database = database
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(
+            max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120")), stateful_step_count=40, deadline=None,
+            suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        ),
+    )  # fmt: skip
