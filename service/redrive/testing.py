@@ -122,9 +122,12 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
 
 
 def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
-    if verdict is None or verdict.may_be_gone:
+    failure: dict[str, Any] = {}
+    if verdict is not None and verdict.failure is not None:
+        failure = msgspec.json.decode(verdict.failure)
+    # A handler that completed the job in its own transaction and returned: the verdict is for a rollback of it.
+    if verdict is None or (verdict.may_be_gone and failure.get("error_class") == "NotCommitted"):
         return Outcome("completed", side_effects=side_effects)
-    failure: dict[str, Any] = {} if verdict.failure is None else msgspec.json.decode(verdict.failure)
     reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
     return Outcome(
         _OUTCOMES[verdict.outcome], reason, verdict.delay, verdict.category, failure.get("error_class", ""),
