@@ -49,6 +49,41 @@ class Rest(msgspec.Struct, frozen=True):
     expires_in: float | None = None
 
 
+class _Facts(msgspec.Struct, frozen=True):
+    """`Rest` without what comes from a producer as it was."""
+
+    max_attempts: int | None = None
+    losses: int = 0
+    streak: int = 0
+    fingerprint: str | None = None
+    redrives: int = 0
+    expires_in: float | None = None
+
+
+_decode_facts = msgspec.json.Decoder(_Facts).decode
+decode_rest = msgspec.json.Decoder(Rest).decode
+
+
+def read_rest(text: str | None) -> Rest:
+    """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
+    if text is None:
+        return _NO_REST
+    try:
+        return decode_rest(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        facts = _decode_facts(text)
+    except (msgspec.DecodeError, RecursionError):
+        return _NO_REST
+    return Rest(
+        facts.max_attempts, facts.losses, facts.streak, facts.fingerprint, facts.redrives, expires_in=facts.expires_in
+    )
+
+
+_NO_REST = Rest()
+
+
 class Verdict(msgspec.Struct, array_like=True, frozen=True):
     """A settlement other than Complete, in the form of settle_v1's parameters.
 

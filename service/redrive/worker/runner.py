@@ -57,6 +57,8 @@ from redrive.worker.frames import (
     Verdict,
     Work,
     decode_down,
+    decode_rest,
+    read_rest,
     verdict_of,
 )
 
@@ -73,7 +75,6 @@ HOOK_SECONDS = 5.0
 
 logger = logging.getLogger("redrive.runner")
 
-_decode_rest = msgspec.json.Decoder(Rest).decode
 _NO_REST = Rest()
 
 
@@ -210,7 +211,7 @@ class Runner(Watch):
     async def _traced_attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
         """The same, as a span."""
         tracing = cast("Tracing", self._tracing)
-        headers = {} if work.rest is None else _decode_rest(work.rest).headers
+        headers = read_rest(work.rest).headers
         with tracing.process(batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers) as span:
             self._traces[work.id] = traceparent(span)
             verdict = await self._attempt(slot, batch, work, started)
@@ -236,7 +237,8 @@ class Runner(Watch):
         rest = _NO_REST
         try:
             if work.rest is not None:
-                rest = _decode_rest(work.rest)
+                rest = read_rest(work.rest)  # what a failure of the next line is judged by
+                rest = decode_rest(work.rest)
             if (work.rest is not None or work.attempt > handler.policy.max_attempts) and (
                 reason := spent(_claimed(work, rest), handler.policy)
             ):
@@ -271,7 +273,7 @@ class Runner(Watch):
 
     def _unknown(self, work: Work) -> Verdict:
         """A kind we lack is given back, but its window closes all the same: perhaps nobody ever knows it."""
-        rest = _NO_REST if work.rest is None else _decode_rest(work.rest)
+        rest = read_rest(work.rest)
         if rest.expires_in is not None and rest.expires_in <= 0:
             failure = made_up("NotStarted", "not started: expired", Category.OTHER, work.kind, **self._where)
             return verdict_of(work.id, work.token, Bury(Reason.EXPIRED, failure, refund=True))

@@ -35,12 +35,12 @@ from redrive.worker.frames import (
     Ended,
     Hello,
     Observed,
-    Rest,
     Told,
     Unstarted,
     Up,
     Verdict,
     decode_up,
+    read_rest,
     verdict_of,
 )
 from redrive.worker.lanes import LaneBook
@@ -74,8 +74,6 @@ SEE_OUT_SECONDS = 1.2
 
 SUSPECTS_WAITING = 20
 ALONE_IDLE_SECONDS = 20.0
-
-decode_rest = msgspec.json.Decoder(Rest).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +494,7 @@ class Supervisor:
             self._hand_out(held.batch, [held.row])
 
     def _is_on_its_last_chance(self, row: store.Row) -> bool:
-        losses = decode_rest(row[5]).losses
+        losses = read_rest(row[5]).losses
         return losses > 0 and losses >= self._policy(row[3]).max_losses - 1
 
     def _hand_to_alone(self) -> None:
@@ -749,7 +747,7 @@ def _how_it_ended(status: int) -> str:
 
 
 def _claimed(held: Held) -> Claimed:
-    rest = Rest() if held.row[5] is None else decode_rest(held.row[5])
+    rest = read_rest(held.row[5])
     return Claimed(
         held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
     )
