@@ -3,7 +3,6 @@
 The model knows of each job where it must be; after every step the database is asked whether it agrees.
 """
 
-import json
 import os
 from dataclasses import dataclass, field
 from typing import Any

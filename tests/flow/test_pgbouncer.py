@@ -27,7 +27,7 @@ def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
         pytest.skip("pgbouncer is not installed")
     target = conninfo_to_dict(database.url)
     port = free_port()
-    home = Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"  # noqa: S108 # its user must get there
+    home = Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"  # its user must get there
     home.mkdir(mode=0o755)
     (home / "users.txt").write_text('"postgres" ""\n')
     (home / "pgbouncer.ini").write_text(
