@@ -139,7 +139,9 @@ def grown(port: int) -> list[float]:
 
 
 def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_path: Path) -> None:
-    assert not scenario.fakes.events, "old dead letters page nobody"
+    # Sixty times faster, the seconds until the exporter is first scraped count as minutes without figures.
+    paged = {_alert(event) for event in scenario.fakes.events} - {"RedriveMetricsAbsent"}
+    assert not paged, "old dead letters page nobody"
 
     scenario.enqueue('"linus"@example.com', POISON)
     scenario.tell(f"{POISON} jobs came that the handler cannot read")
