@@ -72,10 +72,10 @@ def encode_object(field: str, value: object, max_bytes: int) -> str:
     if not isinstance(value, Mapping):
         raise InvalidJob(field, f"must be an object, not {type(value).__name__}")
     _check_tree(field, cast("Mapping[str, Any]", value))
-    text = msgspec.json.encode(value).decode()
-    if len(text) > max_bytes and (size := len(text.encode())) > max_bytes:
-        raise InvalidJob(field, f"{size} bytes, at most {max_bytes}")
-    return text
+    body = msgspec.json.encode(value)
+    if len(body) > max_bytes:
+        raise InvalidJob(field, f"{len(body)} bytes, at most {max_bytes}")
+    return body.decode()
 
 
 def _check_tree(field: str, root: Mapping[str, Any]) -> None:
