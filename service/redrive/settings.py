@@ -57,8 +57,9 @@ class Settings(BaseSettings):
         if self.database_url_file is not None and self.database_url is None:
             try:
                 return check_conninfo(self.database_url_file.read_text().strip())
-            except OSError as error:
-                msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {error.strerror}"
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no text"
+                msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {why}"
                 raise SettingsError(msg) from None
         if self.database_url is None:
             msg = "REDRIVE_DATABASE_URL is not set; it must be a Postgres URL, e.g. postgresql://user@host/database"
@@ -76,7 +77,10 @@ class Settings(BaseSettings):
             if not NAME.match(name):
                 msg = f"REDRIVE_QUEUES holds {name!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
                 raise SettingsError(msg)
-        return names or None
+        if not names:  # nothing must not mean everything
+            msg = f"REDRIVE_QUEUES is {self.queues!r}; it must hold a queue, or not be set at all"
+            raise SettingsError(msg)
+        return names
 
     def who(self) -> str:
         """The actor: as set, else the user of this machine and its name."""
