@@ -38,9 +38,12 @@ class Room:
         """Jobs this runner should have in hand."""
         return self._slots + min(MOST_AHEAD, int(self._rates.get(runner.pid, 0.0) * AHEAD_SECONDS))
 
+    def _room_of(self, runner: RunnerProcess) -> int:
+        return max(0, self.capacity(runner) - len(runner.held))
+
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Jobs that can be claimed now."""
-        return sum(max(0, self.capacity(r) - len(r.held)) for r in runners if _takes(r))
+        return sum(self._room_of(r) for r in runners if _takes(r))
 
     def is_worth_a_claim(self, runners: Sequence[RunnerProcess], *, backlog: bool) -> bool:
         """Whether to ask now: at once for an idle slot; to fetch ahead, only for half of that at a time."""
@@ -57,7 +60,7 @@ class Room:
         self, runners: Sequence[RunnerProcess], rows: list[Row]
     ) -> Iterator[tuple[RunnerProcess | None, list[Row]]]:
         """Deal rows out by room; the last taker gets what is left, None when there is nobody to take them."""
-        takers = sorted((r for r in runners if _takes(r)), key=lambda r: len(r.held))
+        takers = sorted((r for r in runners if _takes(r)), key=self._room_of)
         if not takers:
             yield None, rows
         start = 0
@@ -65,9 +68,9 @@ class Room:
             left = len(rows) - start
             if left <= 0:
                 return
-            # Even shares while there are few: a handful of slow jobs should not queue up in one runner.
-            fair = -(-left // (len(takers) - n))
-            size = left if n == len(takers) - 1 else max(min(fair, self.capacity(runner) - len(runner.held)), 0)
+            # Even shares, the fullest first: what it has no room for goes to those that have, and no slow job queues up
+            # in one runner beside an idle slot of another.
+            size = left if n == len(takers) - 1 else min(left // (len(takers) - n), self._room_of(runner))
             if size:
                 yield runner, rows[start : start + size]
                 start += size
