@@ -37,6 +37,7 @@ _VARIABLE_PARTS = [
     (re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
     (re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     (re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
+    (re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),  # one in 2,500 of eight hexadecimal digits has no decimal one
     (re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
     (re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
 ]
