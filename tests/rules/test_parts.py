@@ -1,0 +1,257 @@
+"""The parts of a worker that need neither a database nor a process: frames, board, room, lanes."""
+
+import random
+import socket
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.model import Again, Bury, Category, Complete, Drop, Failure, Reason, Release
+from redrive.worker.board import RING, Board
+from redrive.worker.frames import (
+    Channel,
+    Done,
+    Ended,
+    Jobs,
+    Rest,
+    Unstarted,
+    Verdict,
+    decode_down,
+    decode_up,
+    encode_frame,
+    read_rest,
+    verdict_of,
+)
+from redrive.worker.lanes import LaneBook
+from redrive.worker.room import MOST_AHEAD, Room
+from redrive.worker.store import EPOCH, Lane
+
+FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
+
+
+# ---------------------------------------------------------------------- frames
+
+
+@pytest.mark.parametrize(
+    ("settlement", "expected"),
+    [
+        (Again(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
+        (Bury(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
+        (Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
+         ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed")),
+        (Drop("unwanted"), ("cancel", 0.0, None, False, 0, None)),
+    ],
+)  # fmt: skip
+def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(settlement: Any, expected: tuple[Any, ...]):
+    verdict = verdict_of(7, 3, settlement, spent=0.25)
+    (back,) = decode_up(encode_frame(Ended([verdict]))).verdicts
+
+    assert back == verdict
+    assert (back.outcome, back.delay, back.run_at, back.refund, back.losses, back.reason) == expected
+    assert back.seconds == 0.25
+
+
+def test_a_completion_is_no_verdict():
+    with pytest.raises(TypeError):
+        verdict_of(1, 1, Complete())
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**62), st.integers(1, 2**31 - 1), st.text(max_size=20)), max_size=20))
+def test_rows_cross_as_they_came(rows: list[tuple[int, int, str]]):
+    sent = [(job, token, 1, "kind", text, None, 1) for job, token, text in rows]
+    back = decode_down(encode_frame(Jobs(5, ["default"], sent)))
+
+    assert isinstance(back, Jobs)
+    assert [(w.id, w.token, w.payload) for w in back.rows] == rows
+
+
+def test_a_channel_delivers_whole_frames_in_order_however_they_are_cut():
+    ours, theirs = socket.socketpair()
+    near, far = Channel(ours), Channel(theirs)
+    dice, got = random.Random(3), []
+    sent = [Unstarted([dice.getrandbits(60) for _ in range(dice.choice([0, 1, 50, 400_000]))]) for _ in range(12)]
+    for message in sent:
+        near.send(message)
+        got += far.receive() or []
+    while near.is_blocked:
+        near.flush()
+        got += far.receive() or []
+    got += far.receive() or []
+    near.close()
+
+    assert [decode_up(frame) for frame in got] == sent
+    assert far.receive() is None
+    with pytest.raises(OSError):
+        far.send(Done([]))
+        far.send(Done([]))
+    far.close()
+
+
+def test_what_was_sent_before_the_end_is_still_received():
+    ours, theirs = socket.socketpair()
+    near, far = Channel(ours), Channel(theirs)
+    near.send(Done([(1, 1, 0.5)]))
+    near.close()
+
+    assert [decode_up(frame) for frame in far.receive() or ()] == [Done([(1, 1, 0.5)])]
+    assert far.receive() is None
+    far.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "losses"),
+    [
+        (None, 0),
+        ('{"losses": 2, "headers": {"a": 1}}', 2),
+        ('{"losses": 2, "headers": {"n": ' + "1" * 5_000 + "}}", 2),
+        ('{"losses": 2, "headers": [1]}', 2),
+        ('{"losses": 2, "headers": ' + '{"a":' * 3_000 + "1" + "}" * 3_000 + "}", 0),
+        ("nonsense", 0),
+    ],
+    ids=["none", "ordinary", "digits", "no object", "deep", "no json"],
+)
+def test_what_a_producer_wrote_into_headers_cannot_keep_the_rest_from_being_read(text: str | None, losses: int):
+    assert read_rest(text).losses == losses
+    assert isinstance(read_rest(text), Rest)
+
+
+# ---------------------------------------------------------------------- board
+
+
+def test_the_other_side_of_a_board_sees_what_was_written():
+    mine = Board(3)
+    import os
+
+    theirs = Board(3, os.dup(mine.fd))
+    theirs.take(2)
+    theirs.start(0, 11, 1, 100)
+    theirs.start(2, 2**62, 2**31 - 1, 300)
+    theirs.complete(7, 4)
+    seen = (mine.taken, [tuple(r) for r in mine.running()], mine.completed())
+    theirs.clear(0)
+
+    assert seen == (2, [(11, 1, 100), (2**62, 2**31 - 1, 300)], {(7, 4)})
+    assert [r.id for r in mine.running()] == [2**62]
+    theirs.close()
+    mine.close()
+
+
+def test_a_board_remembers_the_last_completions():
+    board = Board(1)
+    for n in range(1, RING + 100):
+        board.complete(n, 1)
+
+    assert board.completed() == {(n, 1) for n in range(100, RING + 100)}
+    board.close()
+
+
+# ---------------------------------------------------------------------- room
+
+
+def runner(held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1) -> Any:
+    return SimpleNamespace(
+        held=dict.fromkeys(range(held)), ready=ready, retiring=retiring, alone=alone, pid=pid, done_recently=0.0
+    )
+
+
+def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
+    room, slow, fast = Room(4), runner(pid=1), runner(pid=2)
+    room.measure([slow, fast], 100.0)
+    slow.done_recently, fast.done_recently = 1, 10_000
+    room.measure([slow, fast], 100.1)
+
+    assert room.capacity(slow) == 4
+    assert room.capacity(fast) == 4 + MOST_AHEAD
+    for n in range(60):
+        room.measure([slow, fast], 100.2 + n / 10)
+    assert room.capacity(fast) == 4, "its speed is forgotten when it has none"
+
+
+def test_only_runners_that_take_jobs_have_room():
+    room = Room(4)
+    others = [runner(ready=False), runner(retiring=True), runner(alone=True)]
+
+    assert room.free(others) == 0
+    assert not room.is_worth_a_claim(others, backlog=True)
+    assert room.free([runner(1), *others]) == 3
+    assert room.is_worth_a_claim([runner(3)], backlog=False)
+    assert not room.is_worth_a_claim([runner(4)], backlog=True)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 30))
+def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(held: list[int], count: int):
+    room = Room(6)
+    runners = [runner(n, pid=pid) for pid, n in enumerate(held)]
+    free = room.free(runners)
+    rows: list[Any] = [(n,) for n in range(count)]
+    dealt = list(room.shares(runners, rows))
+
+    assert [row for _, share in dealt for row in share] == rows
+    if count <= free:
+        assert all(len(r.held) + len(share) <= 6 for r, share in dealt if r is not None)
+
+
+def test_rows_nobody_can_take_are_nobodys():
+    assert list(Room(4).shares([runner(ready=False)], [(1,)])) == [(None, [(1,)])]
+
+
+# ---------------------------------------------------------------------- lanes
+
+A, B, URGENT = Lane(0, "a", 0), Lane(0, "b", 0), Lane(-5, "c", 0)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def claimed(lane_no: int, run_at: datetime) -> Any:
+    return (1, 1, 1, "kind", "{}", None, lane_no, run_at)
+
+
+def test_urgent_lanes_come_first_and_equal_ones_in_turn():
+    book = LaneBook(None)
+    book.replace([(A, None), (B, None), (URGENT, None)], 0.0, 0.001)
+    orders = [tuple(book.request(1, 5, 1.0).lanes) for _ in range(6)]
+
+    assert {order[0] for order in orders} == {URGENT}
+    assert {order[1] for order in orders} == {A, B}
+
+
+def test_a_floor_rises_with_what_was_claimed_and_a_sweep_looks_below_it():
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    first = book.request(1, 5, 1.0)
+    book.learn(first, [claimed(1, NOON), claimed(1, NOON - timedelta(hours=1))], 0.001)
+    import time
+
+    second = book.request(1, 5, time.monotonic() - 1)
+    third = book.request(1, 5, time.monotonic() + 60)
+
+    assert list(first.floors) == [EPOCH]
+    assert list(second.floors) == [NOON]
+    assert list(third.floors) == [EPOCH]
+
+
+def test_nothing_is_asked_without_lanes_or_room():
+    book = LaneBook(None)
+
+    assert book.request(1, 5, 1.0) is None
+    book.replace([(A, 3.0), (B, 2.0)], 0.0, 0.001)
+    assert book.request(1, 0, 1.0) is None
+
+
+def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
+    book = LaneBook(None)
+
+    assert book.is_stale(0.0, was_notified=False)
+    assert book.replace([(A, 3.0), (B, 2.0), (URGENT, None)], 10.0, 10.01) == 2.0
+    assert not book.is_stale(10.5, was_notified=False)
+    assert book.is_stale(10.5, was_notified=True)
+    assert not book.is_stale(10.1, was_notified=True), "looking costs: not more than a twentieth of the time"
+    assert book.is_stale(11.1, was_notified=False)
+    assert book.replace([], 10.0, 10.01) is None
+
+
+def test_a_verdict_is_small():
+    assert len(encode_frame(Ended([Verdict(1, 1, "release")]))) < 60
