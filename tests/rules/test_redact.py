@@ -218,7 +218,7 @@ def test_the_secret_fields_of_a_model_are_declared_by_it_at_any_depth():
 def _raised(act: Any) -> BaseException:
     try:
         act()
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         return error
     raise AssertionError
 
@@ -278,7 +278,7 @@ def test_no_value_comes_out_of_a_driver(database: Database, statement: Any, thro
 
 def test_locals_and_arguments_are_not_kept():
     def act(password: str = CANARY) -> None:
-        shadow = password  # noqa: F841
+        shadow = password
         raise RuntimeError("no luck")
 
     assert CANARY not in json.dumps(describe(_raised(act), "k").record())
