@@ -73,21 +73,28 @@ _HAS = {"live": "has not ended", "succeeded": "has succeeded"}
 def _enqueue_lines(settings: Any, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool) -> None:
     created = read = 0
     with database(settings) as conn, progress("enqueued", None) as advance:
-        for first, chunk in _chunks(lines, defaults):
-            try:
+        try:
+            for first, chunk in _chunks(lines, defaults):
                 with conn.transaction():
-                    created += enqueue_many(conn, [job for _, job in chunk])
-            except InvalidJob as error:
-                n, _, path = error.path.removeprefix("jobs[").partition("]")
-                line = chunk[int(n)][0] if n.isdigit() else first
-                click.echo(f"{created} enqueued before this chunk", err=True)
-                raise InvalidJob(f"line {line}{path}", error.rule) from None
-            read += len(chunk)
-            advance(len(chunk))
+                    created += _enqueue_chunk(conn, first, chunk)
+                read += len(chunk)
+                advance(len(chunk))
+        except Exception:  # a bad line, found here or by reading on; or the database
+            click.echo(f"{created} enqueued before this chunk", err=True)
+            raise
     if as_json:
         emit({"read": read, "created": created})
     else:
         click.echo(f"{created} enqueued" + (f", {read - created} not new" if read > created else ""))
+
+
+def _enqueue_chunk(conn: Any, first: int, chunk: list[tuple[int, dict[str, Any]]]) -> int:
+    try:
+        return enqueue_many(conn, [job for _, job in chunk])
+    except InvalidJob as error:
+        n, _, path = error.path.removeprefix("jobs[").partition("]")
+        line = chunk[int(n)][0] if n.isdigit() else first
+        raise InvalidJob(f"line {line}{path}", error.rule) from None
 
 
 def _chunks(lines: IO[bytes], defaults: Mapping[str, Any]) -> Iterator[tuple[int, list[tuple[int, dict[str, Any]]]]]:
