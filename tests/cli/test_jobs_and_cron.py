@@ -1,0 +1,154 @@
+"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, exit codes that mean something."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.factories import make_dead_letter
+from tests.postgres import Database, Server
+
+
+def test_a_purge_takes_its_options_from_the_environment(redrive: Redrive, database: Database) -> None:
+    first, second = make_dead_letter(database.conn), make_dead_letter(database.conn, "mail.send")
+    redrive("dlq", "dismiss", str(first), str(second), "--why", "x")
+    environment = {"REDRIVE_PURGE_OLDER_THAN": "0d", "REDRIVE_PURGE_KIND": "mail.send"}
+
+    counted = redrive("purge", "--json", **environment)
+    dry = redrive("purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_PURGE_DRY_RUN="true")
+    done = redrive("purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_ACTOR="purge-29")
+
+    assert [r.json for r in (counted, dry, done)] == [
+        {"matched": 1, "purged": 0}, {"matched": 1, "purged": 0}, {"matched": 1, "purged": 1},
+    ]  # fmt: skip
+    assert database.column("select id from redrive.dead_letters") == [first]
+    assert database.rows("select actor, why, n from redrive.audit where action = 'purge'") == [
+        ("purge-29", "retention", 1)
+    ]
+
+
+def test_open_dead_letters_are_purged_only_when_told(redrive: Redrive, database: Database) -> None:
+    make_dead_letter(database.conn)
+    spared = redrive("purge", "--older-than", "0d", "--yes", "--json")
+    told = redrive("purge", "--older-than", "0d", "--state", "open", "--yes", "--json")
+
+    assert (spared.json["purged"], told.json["purged"]) == (0, 1)
+
+
+def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database: Database) -> None:
+    make_dead_letter(database.conn)
+    for name, value in (("RATE", "0"), ("RATE", "fast"), ("LIMIT", "-1"), ("SINCE", "yesterday"), ("ID", "x")):
+        done = redrive("dlq", "redrive", **{f"REDRIVE_REDRIVE_{name}": value, "REDRIVE_REDRIVE_KIND": "invoice.charge"})
+
+        assert (done.code, done.out) == (64, ""), (name, value)
+        assert value in done.err
+    no_why = redrive("dlq", "redrive", REDRIVE_REDRIVE_KIND="invoice.charge", REDRIVE_REDRIVE_YES="true")
+
+    assert (no_why.code, "--why" in no_why.err) == (64, True)
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(redrive: Redrive, database: Database) -> None:
+    letters = [make_dead_letter(database.conn) for _ in range(5)]
+    done = redrive(
+        "dlq", "redrive", "--kind", "invoice.charge", "--limit", "4", "--rate", "2", "--why", "x", "--yes", "--json"
+    )
+    spread = database.column(
+        "select extract(epoch from run_at - min(run_at) over ())::float8 from redrive.jobs order by run_at"
+    )
+
+    assert done.json["redriven"] == 4
+    assert database.column("select id from redrive.jobs order by id") == letters[:4]
+    assert [round(s, 1) for s in spread] == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_by_ids_and_by_filter_at_once_means_both(redrive: Redrive, database: Database) -> None:
+    ids = [make_dead_letter(database.conn, kind) for kind in ("a", "a", "b")]
+    done = redrive("dlq", "redrive", str(ids[0]), str(ids[2]), "--kind", "a", "--why", "x", "--yes", "--json")
+
+    assert done.json["redriven"] == 1
+    assert database.column("select id from redrive.jobs") == [ids[0]]
+
+
+def test_enqueueing_from_a_pipe_is_all_or_nothing_per_chunk_and_counts(redrive: Redrive, database: Database) -> None:
+    lines = [json.dumps({"kind": "mail", "payload": {"n": n}}) for n in range(5_002)]
+    lines[5_001] = json.dumps({"kind": "mail", "run_at": "soon"})
+    done = redrive("enqueue", "-", "--json", stdin="\n".join(lines))
+
+    assert done.code == 64
+    assert "line 5002.run_at" in done.err
+    assert "5000 enqueued before this chunk" in done.err
+    assert database.value("select count(*) from redrive.jobs") == 5_000
+
+    keyed = "\n".join(json.dumps({"kind": "mail", "idempotency_key": f"k{n % 3}"}) for n in range(9))
+    assert redrive("enqueue", "-", "--json", stdin=keyed).json == {"read": 9, "created": 3}
+    assert redrive("enqueue", "-", "--json", stdin="").json == {"read": 0, "created": 0}
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "{", "null", "{}", '{"kind": 1}', '{"kind": "mail", "payload": 7}', "\x00", "\ufeff{}"]
+)
+def test_a_line_that_is_no_job_is_named(redrive: Redrive, database: Database, line: str) -> None:
+    done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n' + line + "\n")
+
+    assert done.code == 64
+    assert "line 2" in done.err
+    assert len(done.err.splitlines()) <= 2
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> None:
+    name = f"redrive_cli_{server.version}"
+    server.admin("drop database if exists {}", name)
+    server.admin("create database {}", name)
+    try:
+
+        def migrate(_: int) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "redrive", "migrate", "--database-url", server.url_of(name), "--json"],
+                capture_output=True, text=True, timeout=90, check=False,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor(4) as threads:
+            done = list(threads.map(migrate, range(4)))
+        again = migrate(0)
+    finally:
+        server.admin("drop database {} with (force)", name)
+    reports = [json.loads(d.stdout) for d in done if d.returncode == 0]
+
+    assert [d.returncode for d in done] == [0] * 4, [d.stderr for d in done]
+    assert sorted(r["before"] for r in reports)[0] == 0
+    assert sum(bool(r["applied"]) for r in reports) == 1
+    assert json.loads(again.stdout)["applied"] == []
+
+
+def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:
+    for _ in range(3):
+        make_dead_letter(database.conn)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}' | head -n 1"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_without_a_database_setting_the_variable_is_named(redrive: Redrive) -> None:
+    done = redrive("queue", "ls", REDRIVE_DATABASE_URL="")
+
+    assert done.code == 64
+    assert done.err.startswith("redrive: REDRIVE_DATABASE_URL is not set")
+
+
+def test_usage_errors_are_64_and_help_is_0(redrive: Redrive) -> None:
+    assert redrive("nonsense").code == 64
+    assert redrive("dlq", "ls", "--nonsense").code == 64
+    assert redrive("dlq", "show").code == 64
+    assert redrive("dlq", "ls", "--state", "lost").code == 64
+    assert redrive("purge", "--older-than", "soon").code == 64
+    assert redrive("--help").code == 0
+    assert redrive("--version").code == 0

@@ -1,0 +1,139 @@
+"""What is asked at a terminal, and that nothing happens without the answer."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.factories import make_dead_letter
+from tests.flow.harness import ROOT
+from tests.postgres import Database
+
+
+class Terminal:
+    """A command at a terminal of its own."""
+
+    def __init__(self, url: str, *arguments: str) -> None:
+        self._fd, theirs = pty.openpty()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "redrive", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
+            env=environment | {"REDRIVE_DATABASE_URL": url, "REDRIVE_ACTOR": "ada", "COLUMNS": "120", "TERM": "xterm"},
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self.shown = ""
+
+    def wait_for(self, pattern: str, seconds: float = 30) -> str:
+        """Read until the pattern has been shown."""
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.shown):
+            ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+            try:
+                chunk = os.read(self._fd, 4096) if ready else b""
+            except OSError:  # the other side has closed
+                chunk = b""
+            assert chunk, f"{pattern!r} was not shown in:\n{self.shown}"
+            self.shown += chunk.decode(errors="replace")
+        return self.shown
+
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._fd, text.encode() + b"\r")
+
+    def end(self, seconds: float = 30) -> int:
+        """Read on to the end. Returns the exit code."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if select.select([self._fd], [], [], 0.05)[0]:
+                try:
+                    self.shown += os.read(self._fd, 4096).decode(errors="replace")
+                except OSError:
+                    break
+        try:
+            return self.process.wait(10)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+            os.close(self._fd)
+
+
+@pytest.fixture
+def letters(database: Database) -> list[int]:
+    return [make_dead_letter(database.conn) for _ in range(3)]
+
+
+def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(database: Database, letters: list[int]):
+    terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge")
+    terminal.wait_for(r"3 open dead letters in 1 group")
+    terminal.wait_for(r"Type '3' to go on")
+    terminal.type("3")
+    terminal.wait_for(r"Why")
+    terminal.type("the fix is out")
+    code = terminal.end()
+
+    assert code == 0, terminal.shown
+    assert "3 redriven" in terminal.shown
+    assert database.row("select actor, why, n from redrive.audit") == ("ada", "the fix is out", 3)
+    assert database.value("select count(*) from redrive.jobs") == 3
+
+
+@pytest.mark.parametrize("answer", ["y", "yes", "", "2", "33"])
+def test_anything_but_the_word_changes_nothing(database: Database, letters: list[int], answer: str):
+    terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x")
+    terminal.wait_for(r"Type '3' to go on")
+    terminal.type(answer)
+    code = terminal.end()
+
+    assert code == 0
+    assert "nothing was changed" in terminal.shown
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
+def test_ctrl_c_at_the_question_changes_nothing(database: Database, letters: list[int]):
+    terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x")
+    terminal.wait_for(r"Type '3' to go on")
+    os.write(terminal._fd, b"\x04")
+    code = terminal.end()
+
+    assert code == 1
+    assert "stopped" in terminal.shown
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_purge_asks_too(database: Database, letters: list[int]):
+    database.value("select redrive.dismiss_v1(array[%s]::bigint[], 'ada', 'x')", letters[0])
+    terminal = Terminal(database.url, "purge", "--older-than", "0d")
+    terminal.wait_for(r"Type '1' to go on")
+    terminal.type("1")
+    code = terminal.end()
+
+    assert code == 0
+    assert "1 purged" in terminal.shown
+    assert database.column("select id from redrive.dead_letters order by id") == letters[1:]
+
+
+def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
+    from tests.factories import bury, claim_one, failure, make_job, make_worker
+
+    job = make_job(database.conn, payload={"a": "\x1b[31mred\x07"})
+    worker = make_worker(database.conn)
+    evil = failure(message="\x1b]0;owned\x07\x1b[2J\r\n\u009b31m", error_class="E\x1b[0m", detail={})
+    bury(database.conn, worker, claim_one(database.conn, worker), failure=evil)
+    database.value("select redrive.note_v1(%s, 'ada', %s)", job, "\x1b[31mnote")
+    plain = re.compile(r"\x1b\[[0-9;]*m|[\t\r\n]")  # what the command itself colours with
+    for arguments in (("dlq", "ls"), ("dlq", "show", str(job)), ("dlq", "groups")):
+        terminal = Terminal(database.url, *arguments)
+        code = terminal.end()
+
+        assert code == 0, terminal.shown
+        left = plain.sub("", terminal.shown)
+
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f]", left), (arguments, left)
+        assert "\x1b[31m" not in terminal.shown
