@@ -1,4 +1,4 @@
-"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, exit codes that mean something."""
+"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, telling exit codes."""
 
 import json
 import subprocess
@@ -120,7 +120,7 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
     reports = [json.loads(d.stdout) for d in done if d.returncode == 0]
 
     assert [d.returncode for d in done] == [0] * 4, [d.stderr for d in done]
-    assert sorted(r["before"] for r in reports)[0] == 0
+    assert min(r["before"] for r in reports) == 0
     assert sum(bool(r["applied"]) for r in reports) == 1
     assert json.loads(again.stdout)["applied"] == []
 
