@@ -28,11 +28,11 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(database: Data
         " 'mail', 1 - m from generate_series(0, 1) m on conflict (minute, queue) do update set dead = excluded.dead"
     )
     wait_for(lambda: worker.metric("redrive_dlq_depth", queue="mail") == 1)
+    wait_for(lambda: worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file") == 1)
     text = worker.get("/metrics")[1]
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
 
     assert [name for name in THE_CARD if name not in named] == []
-    assert worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file") == 1
     assert worker.metric("redrive_job_retries_total", queue="mail", kind="fail.always", reason="transient") == 2
     assert worker.metric("redrive_dlq_depth", queue="mail", reason="attempts_exhausted") == 1
     assert worker.metric("redrive_dlq_added_total", queue="mail", kind="fail.always", reason="attempts_exhausted") == 1
