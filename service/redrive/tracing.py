@@ -22,7 +22,7 @@ from redrive.errors import SettingsError
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, SpanKind, Tracer
 
-    from redrive.outbox import Outbox
+    from redrive.span_queue import SpanQueue
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SYSTEM = "redrive"
@@ -50,33 +50,33 @@ def set_up() -> "Tracing":
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-        from redrive.outbox import Outbox  # noqa: PLC0415
+        from redrive.span_queue import SpanQueue  # noqa: PLC0415
     except ImportError as error:
         msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    # It says the same again and again, in lines of its own format; the outbox says it once a minute.
+    # It says the same again and again, in lines of its own format; the queue of spans says it once a minute.
     logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
     logging.getLogger("opentelemetry.exporter").propagate = False
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-    outbox = Outbox(OTLPSpanExporter())
-    provider.add_span_processor(outbox)
+    spans = SpanQueue(OTLPSpanExporter())
+    provider.add_span_processor(spans)
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # the application has set none of its own
         trace.set_tracer_provider(provider)
-    return Tracing(provider.get_tracer("redrive", version("redrive")), outbox)
+    return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
 
 
 class Tracing:
     """Makes the spans of one process."""
 
-    def __init__(self, tracer: "Tracer", outbox: "Outbox | None" = None) -> None:
+    def __init__(self, tracer: "Tracer", spans: "SpanQueue | None" = None) -> None:
         self._tracer = tracer
-        self._outbox = outbox
+        self._spans = spans
 
     @property
     def is_overrun(self) -> bool:
         """Whether spans made now would be dropped, so that none should be made."""
-        return self._outbox is not None and self._outbox.is_full
+        return self._spans is not None and self._spans.is_full
 
     @contextmanager
     def process(self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]) -> Iterator["Span"]:
@@ -111,8 +111,8 @@ class Tracing:
 
     def shut_down(self) -> None:
         """Export what is queued, for at most a second."""
-        if self._outbox is not None:
-            self._outbox.shutdown()
+        if self._spans is not None:
+            self._spans.shutdown()
 
 
 def fail(span: "Span", error_class: str) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from redrive.outbox import BATCH_SPANS, LAST_EXPORT_SECONDS, OUTBOX_SPANS, Outbox
+from redrive.span_queue import BATCH_SPANS, LAST_EXPORT_SECONDS, QUEUED_SPANS, SpanQueue
 from tests.flow.harness import Workers
 from tests.postgres import Database
 from tests.tracing.collector import black_hole
@@ -39,20 +39,20 @@ class Hole:
 
 
 class Span:
-    """As much of one as the outbox looks at."""
+    """As much of one as the queue looks at."""
 
     class context:  # noqa: N801
         class trace_flags:  # noqa: N801
             sampled = True
 
 
-def test_an_outbox_is_bounded_and_ends_in_time() -> None:
-    outbox = Outbox(Hole())
-    for _ in range(OUTBOX_SPANS * 3):
-        outbox.on_end(Span())
+def test_the_queue_of_spans_is_bounded_and_ends_in_time() -> None:
+    queue = SpanQueue(Hole())
+    for _ in range(QUEUED_SPANS * 3):
+        queue.on_end(Span())
     began = time.monotonic()
 
-    outbox.shutdown()
+    queue.shutdown()
 
     assert time.monotonic() - began < LAST_EXPORT_SECONDS + 1
-    assert outbox.dropped >= OUTBOX_SPANS * 2 - BATCH_SPANS
+    assert queue.dropped >= QUEUED_SPANS * 2 - BATCH_SPANS

@@ -10,14 +10,14 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 logger = logging.getLogger("redrive.tracing")
 
-OUTBOX_SPANS = 2048
+QUEUED_SPANS = 2048
 BATCH_SPANS = 512
 EXPORT_SECONDS = 1.0
 LAST_EXPORT_SECONDS = 1.0
 """How long the end of a process waits for what is queued."""
 
 
-class Outbox(SpanProcessor):
+class SpanQueue(SpanProcessor):
     """A span processor that never blocks and never waits for long.
 
     Spans that find it full are dropped and counted; so are those of an export that failed.
@@ -35,7 +35,7 @@ class Outbox(SpanProcessor):
     @property
     def is_full(self) -> bool:
         """Whether the collector does not keep up, or is gone."""
-        return len(self._spans) >= OUTBOX_SPANS
+        return len(self._spans) >= QUEUED_SPANS
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """Do nothing."""
