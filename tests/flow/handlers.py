@@ -360,6 +360,15 @@ def exit_orphan(payload: dict[str, Any], job: Job) -> None:
         os._exit(0)
 
 
+@jobs.handle("exit.balloon")
+def exit_balloon(_: dict[str, Any], job: Job) -> None:
+    """Grow until the kernel puts an end to it."""
+    note("start", job)
+    hoard = bytearray()
+    while len(hoard) < 1 << 30:
+        hoard += b"x" * (1 << 20)
+
+
 @jobs.handle("exit.poison", policy=Policy(max_attempts=20, timeout=30))
 def exit_poison(payload: dict[str, Any], job: Job) -> None:
     note("start", job)

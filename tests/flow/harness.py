@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,9 +74,11 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker` and what is known of it."""
+    """One `redrive worker` and what is known of it. `under`: a command that runs the command after it."""
 
-    def __init__(self, url: str, home: Path, *arguments: str, handlers: str = HANDLERS, **env: object) -> None:
+    def __init__(
+        self, url: str, home: Path, *arguments: str, handlers: str = HANDLERS, under: Sequence[str] = (), **env: object
+    ) -> None:
         self.home = home
         self.port = free_port()
         self.log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=home)[1])
@@ -95,7 +97,7 @@ class Worker:
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "redrive", "worker", *arguments], env=environment, cwd=ROOT,
+                [*under, sys.executable, "-m", "redrive", "worker", *arguments], env=environment, cwd=ROOT,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

@@ -1,11 +1,15 @@
 """Ways out of a handler: each is recorded as that job's own failure, and the worker survives all of them."""
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from redrive import enqueue
 from tests.flow import look
 from tests.flow.handlers import EXITS, KILLERS, SURVIVED
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, wait_for, workers_on
 from tests.postgres import Database
 
 RAISING = sorted(EXITS.keys() - KILLERS - SURVIVED)
@@ -104,3 +108,39 @@ def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(
     wait_for(lambda: workers.starts(after), 10, what="the job was handed to a dead runner and never came back")
 
     assert look.letters(database) == {}
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A control group of 300 MB, of whichever version the system has."""
+    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v2, "memory.max")
+    group = root / f"redrive-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text("300000000")
+    except OSError as error:
+        pytest.skip(f"needs the right to make a control group: {error}")
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(database: Database, tmp_path: Path, small_cgroup: Path):
+    job = enqueue(database.conn, "exit.balloon")
+    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
+    confined = ("sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$@"', "sh")
+    with workers_on(database.url, tmp_path) as workers:
+        worker = workers(under=confined)
+        wait_for(lambda: look.live(database) == 0)
+        assert worker.process.poll() is None
+        starts = [len(workers.starts(one)) for one in innocent]
+
+    assert look.dead(database, job)[:3] == ("killed_worker", "lost", "RunnerLost")
+    assert "out of memory" in look.dead(database, job).message
+    record = database.rows("select detail from redrive.failures where job = %s order by at desc limit 1", job)[0][0]
+    assert record["exit"] == "signal SIGKILL"
+    assert record["oom_kills"] == 1
+    assert 150_000_000 < record["peak_memory_bytes"] < 400_000_000
+    assert set(look.reasons(database)) == {job}
+    assert max(starts) <= 2

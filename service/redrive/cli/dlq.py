@@ -27,6 +27,8 @@ from redrive.cli.common import (
 
 ENV = "REDRIVE_REDRIVE"
 FINGERPRINT_LENGTH = 16
+EVIDENCE = ("exit", "peak_memory_bytes", "oom_kills", "running", "pod", "node", "environment", "version")
+"""What `show` prints of an attempt's circumstances, where they are known."""
 
 
 @click.group()
@@ -99,6 +101,8 @@ def _print_one(found: dict[str, Any]) -> None:
             f"  on {printable(failure['worker'])}"
         )
         click.echo(f"    {printable(failure['error_class'])}: {printable(failure['message'])}")
+        if known := [f"{name} {failure['detail'][name]}" for name in EVIDENCE if name in failure["detail"]]:
+            click.echo(f"      {printable(', '.join(known))}")
         for frame in failure["detail"].get("stack", [])[-3:]:
             click.echo(f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}")
         for cause in failure["detail"].get("causes", []):

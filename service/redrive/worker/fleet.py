@@ -30,6 +30,10 @@ KILL_GRACE = 1.0
 RETIRE_SECONDS = 5.0
 """Seconds that a runner without jobs gets to end by itself: a task that refuses to be cancelled would keep it."""
 
+REAP_SECONDS = 0.002
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes in which `ru_maxrss` counts."""
+
 NEIGHBOUR_GRACE = 0.5
 """Seconds that the other jobs of a runner get to finish before it is killed for one that hangs."""
 
@@ -79,7 +83,7 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class RunnerProcess:
-    """One runner. `alone`: it is given one suspect at a time and nothing else."""
+    """One runner. `alone`: it gets one suspect at a time and nothing else. `peak_memory`: bytes, once it is dead."""
 
     process: subprocess.Popen[bytes]
     channel: Channel
@@ -95,6 +99,7 @@ class RunnerProcess:
     blameless: bool = False
     done_recently: float = 0.0
     idle_since: float = 0.0
+    peak_memory: int = 0
 
     @property
     def pid(self) -> int:
@@ -127,7 +132,28 @@ class RunnerProcess:
     @property
     def is_dead(self) -> bool:
         """Whether its process has ended. Its channel need not say so: a child of a handler may hold it open."""
-        return self.process.poll() is not None
+        self._reap()
+        return self.process.returncode is not None
+
+    def wait(self, patience: float = float("inf")) -> int | None:
+        """Its exit status, negative for a signal; None when it has not ended within `patience` seconds."""
+        give_up_at = time.monotonic() + patience
+        while not self.is_dead and time.monotonic() < give_up_at:
+            time.sleep(REAP_SECONDS)
+        return self.process.returncode
+
+    def _reap(self) -> None:
+        """Take in its end by ourselves: `Popen` would throw away what the system says of its memory."""
+        if self.process.returncode is not None:
+            return
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            self.process.poll()
+            return
+        if pid:
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.peak_memory = usage.ru_maxrss * MAXRSS_UNIT
 
     def give_up(self) -> None:
         """End it now, through no fault of its jobs."""
@@ -210,18 +236,16 @@ class Fleet:
     def bury(self, runner: RunnerProcess) -> int:
         """Forget a runner whose channel has closed. Returns its exit status (negative: the signal)."""
         self.runners.remove(runner)
-        try:
-            status = runner.process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
+        if runner.wait(0.5) is None:
             runner.kill()
-            status = runner.process.wait()
+        status = runner.wait()
         runner.kill()  # what its handlers started and left behind
         runner.channel.close()
         runner.board.close()
         # Only what cannot even start is held back: a poisonous job must not slow the restarts its neighbours wait for.
         self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
         self._respawn_at = time.monotonic() + random.uniform(0.0, min(10.0, 0.1 * 2.0 ** min(self._deaths, 8) - 0.1))
-        return status
+        return status or 0
 
     def enforce_deadlines(self) -> None:
         """Retire runners with an attempt that outlived its timeout, then kill them."""
@@ -275,8 +299,7 @@ class Fleet:
         """Let runners that were stopped end by themselves: they may have spans to export."""
         give_up_at = time.monotonic() + patience
         for runner in self.runners:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                runner.process.wait(max(0.0, give_up_at - time.monotonic()))
+            runner.wait(give_up_at - time.monotonic())
 
     def kill(self) -> None:
         """End all of them now. Any thread may."""

@@ -22,11 +22,11 @@ import psycopg
 
 from redrive.connect import Link, Trouble, Watchdog, trouble
 from redrive.failure import made_up
-from redrive.model import Bury, Category, Claimed, Release, Settlement
-from redrive.policy import Policy, decide, decide_loss
+from redrive.model import Bury, Category, Release, Settlement
 from redrive.telemetry import Telemetry
 from redrive.worker import store
 from redrive.worker.breakers import Breakers
+from redrive.worker.endings import Endings, Try
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
 from redrive.worker.frames import (
     Bar,
@@ -45,6 +45,7 @@ from redrive.worker.frames import (
 )
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
+from redrive.worker.losses import Death, OomWatch, loss, policy_of
 from redrive.worker.pulse import Pulse
 from redrive.worker.room import Room
 
@@ -53,7 +54,6 @@ logger = logging.getLogger("redrive.worker")
 LINGER_SECONDS = 0.002
 """How long an ending may wait for company, while more is under way."""
 
-SETTLE_BATCH = 500
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 """Between two rounds of housekeeping: an idle worker should cost next to nothing."""
 
@@ -118,14 +118,10 @@ class Supervisor:
 
         self.me: int | None = None
         self.leaving: set[int] = set()  # identities left behind after a claim whose outcome we never learnt
-        self.completions: list[store.Completion] = []
-        self.verdicts: list[tuple[Verdict, int]] = []
-        self.kinds_of: dict[int, tuple[str, str]] = {}  # id -> queue, kind of what waits to be settled
-        self.may_be_gone: dict[int, Held] = {}  # settled in a transaction of their handlers, if that was committed
+        self.endings = Endings(telemetry)
+        self.oom_watch = OomWatch()
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
         self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
-        self.sent_before = False  # an earlier try to settle may have been carried out
-        self.first_ending_at = float("inf")
         self.waiting: deque[Held] = deque()  # claimed, in no runner's hands
         self.suspects: deque[Held] = deque()  # the same, to be run alone
 
@@ -201,8 +197,8 @@ class Supervisor:
         """Seconds until something is due by itself."""
         now = time.monotonic()
         due = [self.housekeeping_at]
-        if self.completions or self.verdicts:
-            due.append(max(self.first_ending_at + self._linger(), self.hold_off_until, self.link.retry_at))
+        if self.endings:
+            due.append(max(self.endings.due_at(self._linger()), self.hold_off_until, self.link.retry_at))
         if self._can_claim():
             poll_at = now if self.more_likely or self.was_notified else self.poll_at
             due.append(max(poll_at, self.hold_off_until, self.link.retry_at))
@@ -261,39 +257,25 @@ class Supervisor:
         self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]], example: tuple[int, str] | None = None
     ) -> None:
         held_by = runner.held
-        completions, kinds_of = self.completions, self.kinds_of
         finished: list[tuple[Held, float]] = []
         for job, token, spent in rows:
             held = held_by.get(job)
             if held is not None and held.row[1] == token:
                 del held_by[job]
-                completions.append((job, token, held.worker))
-                kinds_of[job] = (held.queue, held.row[3])
                 finished.append((held, spent))
         runner.done_recently += len(finished)
         if self.breakers.is_used:
             for held, _ in finished:
                 self.breakers.saw(held.kind, succeeded=1)
-        self.telemetry.completed(finished, example)
-        self._note_ending()
+        self.endings.completed(finished, example)
 
     def _ended(self, held: Held, verdict: Verdict) -> None:
-        self.verdicts.append((verdict, held.worker))
-        self.kinds_of[held.id] = (held.queue, held.kind)
         if verdict.outcome in {"retry", "release"} and verdict.run_at is None:
             self.poll_at = min(self.poll_at, time.monotonic() + verdict.delay + 0.001)
-        if verdict.may_be_gone:
-            self.may_be_gone[held.id] = held
-        else:
-            self.telemetry.ended(held, verdict)
-        self._note_ending()
+        self.endings.ended(held, verdict)
 
     def _settle(self, held: Held, settlement: Settlement) -> None:
         self._ended(held, verdict_of(held.id, held.token, settlement))
-
-    def _note_ending(self) -> None:
-        if self.first_ending_at == float("inf"):
-            self.first_ending_at = time.monotonic()
 
     def _runner_ended(self, runner: RunnerProcess) -> None:
         if self.pulse.lost:  # it may have been ended for that, and then its jobs are not to be charged
@@ -310,14 +292,14 @@ class Supervisor:
         self._completed(runner, [(held.id, held.token, 0.0) for held in remains.completed])
         for held in remains.waiting:
             self._take_back(held)
-        how = _how_it_ended(status)
+        death = Death(status, runner.peak_memory, self.oom_watch.since())
         out_of_grace = self.drain_until is not None and time.monotonic() >= self.drain_until
         for held in (*remains.running, *remains.failed):
             if out_of_grace:
                 self._settle(held, Release("shutdown"))
             else:
                 running = len(remains.running) if held in remains.running else 0
-                self._lost(held, runner, how, running)
+                self._lost(held, runner, death, running)
 
     def _take_back(self, held: Held) -> None:
         """A job that never started is still ours: another runner gets it, unless we are stopping."""
@@ -326,24 +308,8 @@ class Supervisor:
         else:
             self.waiting.append(held)
 
-    def _lost(self, held: Held, runner: RunnerProcess, how: str, running: int) -> None:
-        """Settle a job whose process died while `running` jobs, this one too, ran in it (0: it had just failed)."""
-        policy = self._policy(held.kind)
-        claimed = _claimed(held)
-        detail = {"exit": how, "running": running, **self.options.where}
-        if held.id in runner.killed_for:
-            known = self.fleet.kind(held.kind)
-            limit = known.timeout if known else 0.0
-            text = f"it outlived its timeout of {limit:g} s and was killed"
-            failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
-            settlement = decide(claimed, failure, policy, random.random())
-        elif (runner.killed_for or runner.blameless or not running) and claimed.attempt < (
-            claimed.max_attempts or policy.max_attempts
-        ):
-            settlement = Release("neighbour_killed")
-        else:
-            failure = made_up("RunnerLost", f"its process died: {how}", Category.LOST, held.kind, **detail)
-            settlement = decide_loss(claimed, failure, policy, alone=running == 1)
+    def _lost(self, held: Held, runner: RunnerProcess, death: Death, running: int) -> None:
+        settlement = loss(held, runner, death, running, self.fleet.kind(held.kind), self.options.where)
         self._settle(held, settlement)
         if isinstance(settlement, Bury):
             verdict = verdict_of(held.id, held.token, settlement)
@@ -355,10 +321,6 @@ class Supervisor:
         while listener is not None and self.untold_deaths:
             with contextlib.suppress(OSError):
                 listener.channel.send(self.untold_deaths.popleft())
-
-    def _policy(self, kind: str) -> Policy:
-        known = self.fleet.kind(kind)
-        return Policy() if known is None else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
 
     # ------------------------------------------------------------------ the database
 
@@ -378,13 +340,11 @@ class Supervisor:
     def _exchange(self, now: float) -> None:
         """One round trip: settle what has ended, claim what there is room for."""
         claims = self._wants_to_claim(now)
-        ended = len(self.completions) + len(self.verdicts)
-        settles = ended > 0 and (claims or ended >= SETTLE_BATCH or now >= self.first_ending_at + self._linger())
+        settles = bool(self.endings) and (claims or now >= self.endings.due_at(self._linger()))
         if not claims and not settles and not self.told:
             return
-        completions, self.completions = self.completions, []
-        verdicts, self.verdicts = self.verdicts, []
-        self.first_ending_at = float("inf")
+        taken = self.endings.take()
+        told, self.told = self.told, []
         request: store.ClaimRequest | None = None
         try:
             with self.link.use() as conn:
@@ -397,36 +357,53 @@ class Supervisor:
                 self.was_notified = False
                 if claims and request is None:
                     self._nothing_due(now)
-                if request is None and not completions and not verdicts and not self.told:
+                if request is None and not taken and not told:
                     return
-                if self.told:
-                    store.side_effects(conn, self.told)
-                    self.told = []
+                if told:
+                    store.side_effects(conn, told)
+                    told = []
                 began = time.monotonic()
-                completed, settled, rows = store.exchange(conn, completions, verdicts, request)
+                completed, settled, rows = store.exchange(conn, taken.completions, taken.verdicts, request)
                 cost = time.monotonic() - began
         except psycopg.Error as error:
             self.telemetry.database_error("exchange", error)
-            match trouble(error):
-                case Trouble.DATA if verdicts or self.told:
-                    self.told = []
-                    self.completions = completions + self.completions
-                    self._settle_singly(verdicts)
-                case Trouble.LOST | Trouble.AGAIN as kind:
-                    self._undo(completions, verdicts, kind)
-                case _:
-                    raise
+            self._failed(error, taken, told)
             return
         if self.telemetry.tracing is not None:
-            ids = (*(c[0] for c in completions), *(v.id for v, _ in verdicts))
-            self.telemetry.settled((self.kinds_of[i][0] for i in ids if i in self.kinds_of), cost)
-        self._check_settled(completions, verdicts, completed, settled)
+            self.telemetry.settled(self.endings.queues(taken), cost)
+        self.endings.done(taken, completed, settled)
         if request is not None:
             self.lanes.learn(request, rows, cost)
             self._claimed_rows(request, rows, cost)
             self.more_likely = len(rows) == request.want
             if not rows:
                 self._nothing_due(time.monotonic())
+
+    def _failed(self, error: psycopg.Error, taken: Try, told: list[tuple[int, Told]]) -> None:
+        """An exchange came to nothing: keep what it was to write.
+
+        When the connection was lost the identity is left behind: jobs may have been claimed for it unseen; and a server
+        that crashed may have forgotten claims of it that were committed relaxed, and give us the same jobs again under
+        the same fence.
+        """
+        match trouble(error):
+            case Trouble.DATA if taken.verdicts or told:
+                self.endings.put_back(Try(taken.completions, []))
+                self._settle_singly(taken.verdicts)
+            case Trouble.AGAIN:
+                self.told = told + self.told
+                self.endings.put_back(taken)
+                self.hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
+                self.poll_at = 0.0
+            case Trouble.LOST:
+                self.told = told + self.told
+                self.endings.put_back(taken, may_be_done=True)
+                if self.me is not None:
+                    self.leaving.add(self.me)
+                    self.me = None
+                self.poll_at = 0.0
+            case _:
+                raise error
 
     def _report_breakers(self, now: float) -> None:
         self.breakers_at = now + BREAKER_SECONDS
@@ -495,7 +472,7 @@ class Supervisor:
 
     def _is_on_its_last_chance(self, row: store.Row) -> bool:
         losses = read_rest(row[5]).losses
-        return losses > 0 and losses >= self._policy(row[3]).max_losses - 1
+        return losses > 0 and losses >= policy_of(self.fleet.kind(row[3])).max_losses - 1
 
     def _hand_to_alone(self) -> None:
         """A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose doing
@@ -510,55 +487,10 @@ class Supervisor:
             held = self.suspects.popleft()
             alone.hand(held.batch, [held.row])
 
-    def _check_settled(
-        self,
-        completions: list[store.Completion],
-        verdicts: list[tuple[Verdict, int]],
-        completed: set[int] | None,
-        settled: set[int],
-    ) -> None:
-        """Count what had been fenced off. After an unknown outcome a missing row may be our own earlier success."""
-        stale: list[int] = []
-        if completed is not None:
-            stale += [c[0] for c in completions if c[0] not in completed]
-        if len(settled) < len(verdicts):
-            stale += [v.id for v, _ in verdicts if v.id not in settled and v.id not in self.may_be_gone]
-        if stale and not self.sent_before:
-            self.telemetry.stale([(job, *self.kinds_of.get(job, ("", ""))) for job in stale])
-        self.sent_before = False
-        for job, _, _ in completions:
-            self.kinds_of.pop(job, None)
-        for verdict, _ in verdicts:
-            self.kinds_of.pop(verdict.id, None)
-            held = self.may_be_gone.pop(verdict.id, None)
-            if held is not None and verdict.id in settled:
-                self.telemetry.ended(held, verdict)
-            elif held is not None:
-                self.telemetry.completed([(held, verdict.seconds)])
-
-    def _undo(self, completions: list[store.Completion], verdicts: list[tuple[Verdict, int]], kind: Trouble) -> None:
-        """Keep the endings for the next try, and leave the identity behind when the connection was lost.
-
-        Jobs may have been claimed for it unseen; and a server that crashed may have forgotten claims of it that were
-        committed relaxed, and give us the same jobs again under the same fence.
-        """
-        self.completions = completions + self.completions
-        self.verdicts = verdicts + self.verdicts
-        if self.completions or self.verdicts:
-            self._note_ending()
-        if kind is Trouble.AGAIN:
-            self.hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
-        else:
-            self.sent_before = True
-            if self.me is not None:
-                self.leaving.add(self.me)
-                self.me = None
-        self.poll_at = 0.0
-
     def _settle_singly(self, verdicts: list[tuple[Verdict, int]]) -> None:
         """A record in the batch is not acceptable to the database: find it, and say a constant in its place."""
         for verdict, worker in verdicts:
-            kind = self.kinds_of.get(verdict.id, ("", ""))[1]
+            kind = self.endings.kind(verdict.id)
             constant = made_up("UnstorableError", "the failure could not be stored", Category.OTHER, kind)
             bare = msgspec.structs.replace(
                 verdict, failure=None if verdict.failure is None else msgspec.json.encode(constant.record()).decode()
@@ -566,18 +498,17 @@ class Supervisor:
             # The last one holds nothing that came from a handler: whatever was refused, the job must not stay claimed.
             plain = Verdict(verdict.id, verdict.token, "release", UNSTORABLE_SECONDS, reason="unstorable")
             for version in (verdict, bare, plain):
+                attempt = Try([], [(version, worker)])
                 try:
                     with self.link.use() as conn:
-                        _, settled, _ = store.exchange(conn, [], [(version, worker)], None)
-                    self._check_settled([], [(version, worker)], None, settled)
+                        _, settled, _ = store.exchange(conn, [], attempt.verdicts, None)
+                    self.endings.done(attempt, None, settled)
                     break
                 except psycopg.Error as error:
                     self.telemetry.database_error("settle", error)
                     if trouble(error) is not Trouble.DATA:
-                        self.verdicts.append((version, worker))
-                        self.sent_before = True
+                        self.endings.put_back(attempt, may_be_done=True)
                         break
-        self._note_ending()
 
     # ------------------------------------------------------------------ housekeeping
 
@@ -638,7 +569,7 @@ class Supervisor:
         if not self.leaving or now < max(self.hold_off_until, self.link.retry_at):
             return
         known = {h.worker for r in self.fleet.runners for h in r.held.values()}
-        known |= {c[2] for c in self.completions} | {v[1] for v in self.verdicts}
+        known |= self.endings.workers()
         known |= {held.worker for held in (*self.suspects, *self.waiting, *self.breakers.holding())}
         for worker in self.leaving - known:
             try:
@@ -704,7 +635,7 @@ class Supervisor:
             for runner in list(self.fleet.runners):
                 self._read_out(runner)
             return
-        if self.fleet.held() or self.completions or self.verdicts:
+        if self.fleet.held() or self.endings:
             return
         if self.me is not None:
             self.leaving.add(self.me)
@@ -716,13 +647,13 @@ class Supervisor:
 
     def _read_out(self, runner: RunnerProcess) -> None:
         """Take the last reports of a dead runner, then give back what it still held."""
-        runner.process.wait()
+        runner.wait()
         self._read(runner)
         if runner in self.fleet.runners:  # the channel is still open, in the hands of a child that outlived it
             self._runner_ended(runner)
 
     def _stop_when_empty(self, now: float) -> None:
-        idle = not (self.fleet.held() or self.completions or self.verdicts or self.waiting or self.suspects)
+        idle = not (self.fleet.held() or self.endings or self.waiting or self.suspects)
         idle = idle and not self.more_likely
         if not idle or now < self.empty_check_at or not self.fleet.kinds or self.me is None:
             return
@@ -735,19 +666,3 @@ class Supervisor:
             return
         if not pending:
             self._on_signal(signal.SIGTERM, None)
-
-
-def _how_it_ended(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"signal {signal.Signals(-status).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"signal {-status}"
-
-
-def _claimed(held: Held) -> Claimed:
-    rest = read_rest(held.row[5])
-    return Claimed(
-        held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
-    )
