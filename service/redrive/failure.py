@@ -5,6 +5,7 @@ and a queue that cannot write the record down dies of it again and again. So not
 every size and depth is bounded, and the last rung of the ladder is a constant.
 """
 
+import functools
 import hashlib
 import re
 import sysconfig
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, cast
 
 from redrive.categories import Rule, evidence_of, judge, read_attribute
@@ -32,15 +33,16 @@ _LIBRARY_PATHS = tuple(
     path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
 )
 _VARIABLE_PARTS = [
-    (re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
-    (re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"), "<text>"),
-    (re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
-    (re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
-    (re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    (re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),  # one in 2,500 of eight hexadecimal digits has no decimal one
-    (re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
-    (re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
+    ("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
+    ("'\"`", re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"), "<text>"),
+    ("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
+    (":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
+    ("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
+    ("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),  # one in 2,500 of eight hexadecimal digits has no decimal one
+    ("", re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
+    ("[", re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
 ]
+"""One of the characters that the pattern needs, where there are such; the pattern; its stand-in."""
 _QUOTED = re.compile(r'".*"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -86,8 +88,9 @@ def clean(text: str, limit: int) -> str:
 def normalise(message: str) -> str:
     """A message without what differs from one job to the next: numbers, ids, quoted text, paths, addresses."""
     text = message[:500]
-    for pattern, stand_in in _VARIABLE_PARTS:
-        text = pattern.sub(stand_in, text)
+    for needed, pattern, stand_in in _VARIABLE_PARTS:
+        if not needed or any(character in text for character in needed):
+            text = pattern.sub(stand_in, text)
     return text
 
 
@@ -157,19 +160,22 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
         module = str(frame.f_globals.get("__name__", "?"))
         if module.startswith("redrive.worker.") or (not found and module.startswith(("asyncio.", "concurrent."))):
             continue  # what led to the handler is the same for all of them
-        path = frame.f_code.co_filename
-        found.append(
-            {
-                "file": clean(path, 200),
-                "line": line,
-                "function": clean(frame.f_code.co_name, 100),
-                "module": clean(module, 100),
-                "own": not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<"),
-            }
-        )
+        found.append({**_place(frame.f_code, module), "line": line})
         if len(found) > 4 * MAX_FRAMES:
             del found[MAX_FRAMES : 2 * MAX_FRAMES]
     return found[-MAX_FRAMES:]
+
+
+@functools.lru_cache(4_096)
+def _place(code: CodeType, module: str) -> dict[str, Any]:
+    path = code.co_filename
+    is_own = not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<")
+    return {
+        "file": clean(path, 200),
+        "function": clean(code.co_name, 100),
+        "module": clean(module, 100),
+        "own": is_own,
+    }
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -24,21 +24,29 @@ _WORD = (
     r"pass(?:word|wd|phrase|code)|(?<![^\W_])pass(?![^\W_])"
     r"|secret|token|api[_-]?key|private[_-]?key|credentials?|cvv|cvc"
 )
-_IN_TEXT: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+_IN_TEXT: list[tuple[tuple[str, ...], re.Pattern[str], str]] = [
+    (("private key",),
+     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     # what drivers add to their messages: the values of the row, the statement, its parameters
-    (re.compile(r"^DETAIL: .*?(?=^[A-Z]{1,20}: |^\[|\Z)", re.DOTALL | re.MULTILINE), f"DETAIL: {HIDDEN}\n"),
-    (re.compile(r"^\[(SQL|parameters): .*\Z", re.DOTALL | re.MULTILINE), rf"[\1: {HIDDEN}]"),
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:)[^\s\"']{1,500}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
-    (re.compile(r"(\b(?:authori[sz]ation|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"']+", re.IGNORECASE),
+    (("detail: ",),
+     re.compile(r"^DETAIL: .*?(?=^[A-Z]{1,20}: |^\[|\Z)", re.DOTALL | re.MULTILINE), f"DETAIL: {HIDDEN}\n"),
+    (("[sql: ", "[parameters: "),
+     re.compile(r"^\[(SQL|parameters): .*\Z", re.DOTALL | re.MULTILINE), rf"[\1: {HIDDEN}]"),
+    (("@",),
+     re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:)[^\s\"']{1,500}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
+    (("authori", "cookie"),
+     re.compile(r"(\b(?:authori[sz]ation|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"']+", re.IGNORECASE),
      rf"\1{HIDDEN}"),
-    (re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
-    (re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"), HIDDEN),
-    (re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
-    (re.compile(rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}["']?\s{{0,3}}[:=]\s{{0,3}})("[^"]*"|'[^']*'|[^\s,;&)}}\]]+)""",
+    (("bearer", "basic", "digest"),
+     re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
+    (("eyj",), re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
+    (("_live_", "_test_", "akia"), re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"), HIDDEN),
+    (("gh", "xox"), re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
+    (("pass", "secret", "token", "key", "credential", "cvv", "cvc"),
+     re.compile(rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}["']?\s{{0,3}}[:=]\s{{0,3}})("[^"]*"|'[^']*'|[^\s,;&)}}\]]+)""",
                 re.IGNORECASE), rf"\1{HIDDEN}"),
 ]  # fmt: skip
+"""What a text must hold one of, in lower case, for the pattern to be worth a try; the pattern; its stand-in."""
 _CARD = re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])")  # not within a UUID
 
 
@@ -69,8 +77,11 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Text without credentials: known secret values, and whatever looks like one."""
     for form in sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
-    for pattern, stand_in in _IN_TEXT:
-        text = pattern.sub(stand_in, text)
+    folded = text.lower()
+    is_ascii = text.isascii()  # elsewhere a letter can match one that it is not the lower case of
+    for needles, pattern, stand_in in _IN_TEXT:
+        if not is_ascii or any(needle in folded for needle in needles):
+            text = pattern.sub(stand_in, text)
     return _CARD.sub(_hide_card, text)
 
 
