@@ -8,6 +8,14 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+SECRETS = b" ".join((
+    b'{"error": "cannot log in with password=Zx9-canary-77-f as shop", "password": "Zx9-canary-77-g",',
+    b'"request": {"api_key": "Zx9-canary-77-h", "client_secret": ["Zx9-canary-77-i"]},',
+    b'"headers": {"Authorization": "Bearer Zx9-canary-77-j", "Cookie": "session=Zx9-canary-77-k; lang=en"},',
+    b'"debug": "postgresql://shop:Zx9-canary-77-l@db/shop, access_token: Zx9-canary-77-m, you sent Zx9-canary-77-n"}',
+))  # fmt: skip
+"""A provider that tells everything when it fails; the last of it was in the payload."""
+
 
 class Endpoint:
     """Serves each connection in a thread; keeps what it was sent."""
@@ -76,6 +84,8 @@ class Endpoint:
                     connection.sendall(b"x")
                     time.sleep(0.2)
                 return False
+            case "secrets":
+                body = SECRETS
             case "big":
                 body = b"x" * 10_000_000
             case "after":
@@ -84,7 +94,7 @@ class Endpoint:
                 more["Retry-After"] = format_datetime(datetime.now(UTC) + timedelta(seconds=int(rest)), usegmt=True)
             case "redirect":
                 more["Location"] = self.url("200")
-        status = {"after": 429, "after-date": 503, "redirect": 302}.get(
+        status = {"secrets": 500, "after": 429, "after-date": 503, "redirect": 302}.get(
             first, int(rest or 200) if first == "big" else 0
         )
         status = status or int(first)

@@ -12,8 +12,10 @@ from redrive import enqueue
 from redrive.cli import main
 from redrive.embedded import EmbeddedPostgres
 from tests.flow import look
+from tests.flow.endpoint import endpoint
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
+from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
 CANARY = "Zx9-canary-77"
@@ -34,12 +36,21 @@ def test_no_secret_is_found_outside_the_payloads(
         enqueue(database.conn, "leak.typed", {"holder": "Ada", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
         enqueue(database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}),
         enqueue(database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}),
+        enqueue(database.conn, "to.secrets", {"token": f"{CANARY}-n"}),
     ]
-    worker = workers("--until-empty", handlers=HANDLERS, redrive_log_level="debug")
-    seen = ""
-    while worker.process.poll() is None:
-        seen = worker.get("/metrics")[1] or seen
-        time.sleep(0.05)
+    targets = tmp_path / "targets.yaml"
+    with endpoint() as served, collecting() as collector:
+        target = {"url": served.url("secrets"), "max_attempts": 1}
+        targets.write_text(json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}}))
+        worker = workers(
+            "--until-empty", handlers=HANDLERS, redrive_targets=targets, redrive_log_level="debug",
+            otel_exporter_otlp_endpoint=collector.url,
+        )  # fmt: skip
+        seen = ""
+        while worker.process.poll() is None:
+            seen = worker.get("/metrics")[1] or seen
+            time.sleep(0.05)
+        collector.wait_for(lambda c: len(c.of("process default")) == 5)
     rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
     outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
     elsewhere = database.value(
@@ -54,12 +65,13 @@ def test_no_secret_is_found_outside_the_payloads(
         main(["dlq", "report", group, "--database-url", database.url])
     shown = capsys.readouterr().out
 
-    assert len(look.reasons(database)) == 3
-    assert len(rows) == 3, "the payloads themselves are in clear here"
+    assert len(look.reasons(database)) == 4
+    assert len(rows) == 4, "the payloads themselves are in clear here"
     assert outside == []
     assert elsewhere == 0
     assert CANARY not in worker.log.read_text()
     assert CANARY not in seen
+    assert CANARY.encode() not in collector.bodies
     assert CANARY not in shown
     assert not [
         line for line in _dump(database, tmp_path).splitlines() if "bearer-of-99" in line and ".failures" in line
