@@ -24,6 +24,8 @@ _WORD = (
     r"pass(?:word|wd|phrase|code)|(?<![^\W_])pass(?![^\W_])"
     r"|secret|token|api[_-]?key|private[_-]?key|credentials?|cvv|cvc"
 )
+# A quoted text, also one that was cut off; a quoted text within a quoted one; a list; a word.
+_VALUE = r"""\"(?:\\.|[^\"\\])*(?:\"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|\\+["'][^\\]*|\[[^\]]*(?:\]|\Z)|[^\s,;&)}\]]+"""
 _IN_TEXT: list[tuple[tuple[str, ...], re.Pattern[str], str]] = [
     (("private key",),
      re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
@@ -43,8 +45,8 @@ _IN_TEXT: list[tuple[tuple[str, ...], re.Pattern[str], str]] = [
     (("_live_", "_test_", "akia"), re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"), HIDDEN),
     (("gh", "xox"), re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
     (("pass", "secret", "token", "key", "credential", "cvv", "cvc"),
-     re.compile(rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}["']?\s{{0,3}}[:=]\s{{0,3}})("[^"]*"|'[^']*'|[^\s,;&)}}\]]+)""",
-                re.IGNORECASE), rf"\1{HIDDEN}"),
+     re.compile(rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}\\{{0,3}}["']?\s{{0,3}}[:=]\s{{0,3}})({_VALUE})""",
+                re.IGNORECASE | re.DOTALL), rf"\1{HIDDEN}"),
 ]  # fmt: skip
 """What a text must hold one of, in lower case, for the pattern to be worth a try; the pattern; its stand-in."""
 _CARD = re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])")  # not within a UUID

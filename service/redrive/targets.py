@@ -12,6 +12,7 @@ help.
 
 import hashlib
 import hmac
+import json
 import ssl
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from redrive.errors import SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.job import Job
 from redrive.policy import Policy
+from redrive.redact import redact
 from redrive.tracing import current_traceparent
 
 KEPT_BODY = 2_048
@@ -203,7 +205,15 @@ async def _read_some(response: Any) -> str:
         found += chunk
         if len(found) >= READ_BODY:
             break
-    return "" if response.is_success else found[:READ_BODY].decode("utf-8", "replace")[:KEPT_BODY].strip()
+    return "" if response.is_success else _redacted(found[:READ_BODY].decode("utf-8", "replace"))[:KEPT_BODY].strip()
+
+
+def _redacted(text: str) -> str:
+    """An answer in JSON without the values of its secret keys, however deep; others are left to `scrub`."""
+    try:
+        return json.dumps(redact(json.loads(text)), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _tls(target: Target) -> ssl.SSLContext:

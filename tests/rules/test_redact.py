@@ -119,6 +119,10 @@ TEXTS = [
     "'Set-Cookie': 'sid={}; Path=/'",
     "Cookie: a={}; b=2",
     "duplicate key value violates unique constraint\nDETAIL:  Key (email)=({}) already exists.",
+    '{{"password": "a\\"b {} c"}}',
+    '{{"tokens": ["abc", "{}"]}}',
+    '{{"said": "{{\\"password\\": \\"a b {}\\"}}"}}',
+    '{{"password": "cut off {}',
     "x\n[SQL: insert into t values ('{}')]",
     "x\n[parameters: {{'email': '{}'}}]",
 ]
