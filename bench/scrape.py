@@ -2,8 +2,9 @@
 
 python -m bench.scrape --dead 10000000 --waiting 5000000
 
-The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to; a
-scrape is a GET of /metrics from `redrive exporter`, with a new snapshot each time and with one that is still fresh.
+The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to. A
+scrape is a GET of /metrics: from `redrive exporter`, which reads ahead, and from a process that reads when it is asked,
+as workers do, with a new snapshot each time.
 """
 
 import argparse
@@ -14,13 +15,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import psycopg
 
+from bench.usage import cpu_of
 from redrive.embedded import EmbeddedPostgres, free_port
+from redrive.health import serve
+from redrive.metrics import Exposition
 from redrive.migrate import migrate
+from redrive.stats import DatabaseStats
 
 QUEUES, KINDS = 20, 50
 CHUNK = 500_000
@@ -37,10 +43,11 @@ from generate_series(%s::int, %s::int) i
 """
 
 WAITING = f"""
-insert into redrive.jobs (queue, kind, payload, run_at)
+insert into redrive.jobs (queue, kind, payload, run_at, failed_at)
 select 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, '{{"number": 1}}',
-    now() + case when i %% 2 = 0 then interval '1 day' else - interval '1 hour' end + i %% 100000 * interval '10 ms'
-from generate_series(%s::int, %s::int) i
+    now() + case when is_due then - interval '1 hour' else interval '1 day' end + i %% 100000 * interval '10 ms',
+    case when i / {QUEUES} %% 20 = 0 then now() end
+from generate_series(%s::int, %s::int) i, lateral (select i / {QUEUES} %% 2 = 1 as is_due) d
 """
 
 TALLIES = """
@@ -97,13 +104,14 @@ def main() -> None:
         postgres = EmbeddedPostgres(Path(home), settings=SETTINGS)
         postgres.start()
         try:
-            measure(postgres.url(), asked.dead, asked.waiting, asked.seconds)
+            write(postgres.url(), asked.dead, asked.waiting, asked.seconds)
+            measure(postgres.url())
         finally:
             postgres.stop()
 
 
-def measure(url: str, dead: int, waiting: int, seconds: float) -> None:
-    """With so many rows, or as many as there was time for."""
+def write(url: str, dead: int, waiting: int, seconds: float) -> None:
+    """So many rows, or as many as there is time for."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)
@@ -114,35 +122,45 @@ def measure(url: str, dead: int, waiting: int, seconds: float) -> None:
         conn.execute("truncate redrive.tallies, redrive.deltas")
         conn.execute(TALLIES)
         conn.execute("analyze")
-        print(f"{dead:,} dead letters, {waiting:,} waiting jobs, {QUEUES} queues, {KINDS} kinds;"
-              f" written in {time.monotonic() - began:.0f} s")  # fmt: skip
-        port = free_port()
-        exporter = subprocess.Popen(
-            [sys.executable, "-m", "redrive", "exporter", "--database-url", url, "--http-port", str(port)],
-            env=os.environ | {"REDRIVE_LOG_LEVEL": "error"}, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            size = 0
+    print(f"{dead:,} dead letters, {waiting:,} waiting jobs, {QUEUES} queues, {KINDS} kinds;"
+          f" written in {time.monotonic() - began:.0f} s")  # fmt: skip
 
-            def scrape() -> None:
-                nonlocal size
-                with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                    size = len(answer.read())
 
-            for _ in range(100):
-                try:
-                    scrape()
-                    break
-                except OSError:
-                    time.sleep(0.2)
-            print("the snapshot alone:      ", timed(
-                lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 20, 0.1))  # fmt: skip
-            print("a scrape, new snapshot:  ", timed(scrape, 20, 2.2))
-            print("a scrape, fresh snapshot:", timed(scrape, 20, 0.0))
-            print(f"{size / 1024:.0f} KiB of metrics")
-        finally:
-            exporter.terminate()
-            exporter.wait()
+def measure(url: str) -> None:
+    """Snapshots and scrapes."""
+    stats = DatabaseStats(url)
+    own = serve(0, Exposition(None, stats.collect).registry, live=dict, ready=dict)
+    port = free_port()
+    exporter = subprocess.Popen(
+        [sys.executable, "-m", "redrive", "exporter", "--database-url", url, "--http-port", str(port)],
+        env=os.environ | {"REDRIVE_LOG_LEVEL": "error"}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in range(100):
+            with suppress(OSError):
+                size = len(scrape(port))
+                break
+            time.sleep(0.2)
+        with psycopg.connect(url, autocommit=True) as conn:
+            used = cpu_of(conn.info.backend_pid)
+            print("the snapshot alone:       ", timed(
+                lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 100, 0.02))  # fmt: skip
+            print(f"  of the processor:        mean {(cpu_of(conn.info.backend_pid) - used) / 100 * 1000:8.1f} ms")
+        print("a scrape of the exporter: ", timed(lambda: scrape(port), 20, 2.2))
+        exporter.terminate()
+        exporter.wait()
+        print("a scrape, new snapshot:   ", timed(lambda: scrape(own), 20, 2.2))
+        print(f"{size / 1024:.0f} KiB of metrics")
+    finally:
+        exporter.kill()
+        exporter.wait()
+        stats.link.close()
+
+
+def scrape(port: int) -> bytes:
+    """What a process shows."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return bytes(answer.read())
 
 
 if __name__ == "__main__":

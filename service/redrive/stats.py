@@ -1,8 +1,9 @@
 """What the database knows of all queues, as metric families: the same from whichever process serves them.
 
 The figures come as one object from `redrive.stats_v1`, which is made new at most every few seconds by whoever asks
-first, in one snapshot. When the database does not answer, or what it answers is old, the block is left out and
-`redrive_stats_up` says 0: an old figure would look like a calm one.
+first, in one snapshot. The exporter asks ahead of its scrapes, while there are any, so that they only show what is
+there. When the database does not answer, or what it answers is old, the block is left out and `redrive_stats_up` says
+0: an old figure would look like a calm one.
 """
 
 import threading
@@ -20,6 +21,12 @@ from redrive.connect import Link, Watchdog
 from redrive.model import Reason
 
 MAX_AGE_SECONDS = 2.0
+AHEAD_SECONDS = 6.0
+"""How long figures that were read ahead are shown; reading again comes long before."""
+
+WANTED_SECONDS = 70.0
+"""How long after a scrape figures are read ahead: by default Prometheus comes once a minute."""
+
 STALE_SECONDS = 30.0
 STATES = ("ready", "scheduled", "retrying", "running")
 OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
@@ -38,16 +45,27 @@ class DatabaseStats:
         Watchdog(self.link).start()  # a server that is frozen ends no statement by itself
         self._lock = threading.Lock()
         self._families: list[Metric] = []
-        self._read_at = float("-inf")
+        self._fresh_until = self._wanted_until = float("-inf")
         self._highest: dict[Labels, float] = {}
 
     def collect(self) -> Iterator[Metric]:
         """The families; only `redrive_stats_up` when the database cannot be read."""
-        with self._lock:
-            if time.monotonic() - self._read_at > MAX_AGE_SECONDS:
-                self._families = list(self._read())
-                self._read_at = time.monotonic()
-            yield from self._families
+        self._wanted_until = time.monotonic() + WANTED_SECONDS
+        if time.monotonic() > self._fresh_until:
+            with self._lock:
+                if time.monotonic() > self._fresh_until:  # whoever had the lock may have read them
+                    self._renew(MAX_AGE_SECONDS)
+        yield from self._families
+
+    def read_ahead(self) -> None:
+        """Read for the next scrape, if there was one lately; to be called every two seconds."""
+        if time.monotonic() < self._wanted_until:
+            with self._lock:
+                self._renew(AHEAD_SECONDS)
+
+    def _renew(self, shown_seconds: float) -> None:
+        self._families = list(self._read())
+        self._fresh_until = time.monotonic() + shown_seconds
 
     @contextmanager
     def exclusive(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:

@@ -1,16 +1,23 @@
 """The figures of the database: one reading for all, dropped when it is old, and counters that never step back."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from redrive.embedded import free_port
 from redrive.stats import DatabaseStats
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 
@@ -42,7 +49,7 @@ def value(text: str, series: str) -> float | None:
 
 def again(stats: DatabaseStats) -> str:
     """Read anew, although the last time was just now."""
-    stats._read_at = float("-inf")
+    stats._fresh_until = float("-inf")
     return shown(stats)
 
 
@@ -84,6 +91,65 @@ def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
 
     assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
     assert 3 <= database.value(written) <= 10, "ours, and one for every two seconds that it took"
+
+
+def test_figures_read_ahead_are_shown_without_the_database(database: Database, reader):
+    stats = reader()
+    shown(stats)
+    stats.read_ahead()
+    before = shown(stats)
+    stats.link.close()
+    stats.link._url = "host=127.0.0.1 port=1 connect_timeout=2"
+
+    assert shown(stats) == before
+
+    stats.read_ahead()
+    assert value(shown(stats), "redrive_stats_up") == 0, "nothing old is shown once that is known"
+
+
+def test_figures_read_ahead_are_not_shown_for_long(database: Database, reader):
+    stats = reader()
+    shown(stats)
+    stats.read_ahead()
+
+    assert 0 < stats._fresh_until - time.monotonic() <= 6
+    database.rows("select redrive.enqueue('a', queue => 'mail')")
+    database.rows("update redrive.snapshots set taken_at = '-infinity'")
+    assert value(again(stats), 'redrive_queue_depth{queue="mail",state="ready"}') == 1
+
+
+def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(database: Database, reader):
+    stats = reader()
+    taken = "select taken_at::text from redrive.snapshots"
+    at_first = database.value(taken)
+    stats.read_ahead()
+    assert database.value(taken) == at_first
+
+    shown(stats)
+    database.rows("update redrive.snapshots set taken_at = taken_at - interval '1 hour'")
+    at_first = database.value(taken)
+    stats._wanted_until -= 71
+    stats.read_ahead()
+
+    assert database.value(taken) == at_first
+
+
+def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: Path):
+    port = free_port()
+    command = [sys.executable, "-m", "redrive", "exporter", "--database-url", database.url, "--http-port", str(port)]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as exporter:
+        try:
+            wait_for(lambda: _scrape(port))
+            before = database.value("select taken_at from redrive.snapshots")
+            wait_for(lambda: database.value("select taken_at from redrive.snapshots") > before)
+        finally:
+            exporter.terminate()
+
+
+def _scrape(port: int) -> bytes | None:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return bytes(answer.read())
+    return None
 
 
 def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Database, reader):

@@ -30,6 +30,20 @@ FILL = (
     " from generate_series(%s::int, %s::int) n"
 )
 
+EVERY_SORT = (
+    "insert into redrive.jobs (kind, run_at, failed_at)"
+    " select 'a', now() + case when n %% 3 = 1 then - interval '1 hour' else interval '1 hour' end,"
+    " case when n %% 3 = 0 then now() end from generate_series(%s::int, %s::int) n"
+)
+DEAD = (
+    "with added as (insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class,"
+    " message, fingerprint, attempts, deliveries, losses, priority, lane, created_at, died_at, headers, payload)"
+    " select n, 0, 'open', 'default', 'a', 'expired', 'other', 'E', '', '', 1, 1, 0, 0, 0, now(), now(), '{}', '{}'"
+    " from generate_series(%s::int, %s::int) n returning queue, kind, reason)"
+    " insert into redrive.tallies select queue, kind, 'dead', reason, count(*) from added group by 1, 2, 4"
+    " on conflict (queue, kind, event, reason) do update set n = tallies.n + excluded.n"
+)
+
 
 def fill(conn: Connection, first: int, last: int) -> None:
     """Insert a backlog past the triggers, which count and wake and are not what is measured."""
@@ -183,6 +197,40 @@ def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) ->
     with Cost(session) as cost:
         session.rows("select * from redrive.depths_v1()")
     assert cost.full_scans == 0
+
+
+def test_a_snapshot_of_the_figures_reads_as_much_at_150_thousand_as_at_30_thousand(database: Database) -> None:
+    """Jobs due, later and retrying, and dead letters. Nothing is vacuumed, so this is the most that it reads."""
+    costs = []
+    for first, last in ((1, 30_000), (30_001, 150_000)):
+        with database.conn.transaction():
+            database.rows("set local session_replication_role = replica")
+            for statement in (EVERY_SORT, DEAD):
+                database.rows(statement, first, last)
+        session = database.session()
+        session.rows("select redrive.stats_v1('0')")  # planning reads too
+        with Cost(session) as cost:
+            session.rows("select redrive.stats_v1('0')")
+        scans = "select pg_stat_get_xact_numscans(name) from unnest(%s::regclass[]) name"
+        assert session.column(scans, ["redrive.jobs", "redrive.dead_letters"]) == [0, 0]
+        costs.append(cost.blocks)
+
+    small, large = costs
+    assert large <= small * 1.1, costs
+    assert large < 35_000, "three looks at 10,000 jobs, and what they are found by"
+
+
+def test_a_snapshot_reads_no_job_that_vacuum_has_seen(database: Database) -> None:
+    with database.conn.transaction():
+        database.rows("set local session_replication_role = replica")
+        database.rows(EVERY_SORT, 1, 30_000)
+    database.rows("vacuum redrive.jobs")
+    session = database.session()
+    session.rows("select redrive.stats_v1('0')")
+    with Cost(session) as cost:
+        session.rows("select redrive.stats_v1('0')")
+
+    assert cost.blocks < 1_000
 
 
 def test_without_its_guards_the_same_claim_reads_the_whole_table(server: Server) -> None:

@@ -1,5 +1,6 @@
 """redrive exporter."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -11,10 +12,8 @@ from redrive.cli.common import database_option, settings_for, wait_for_schema
 from redrive.health import serve
 from redrive.logs import set_up
 from redrive.metrics import Exposition
-from redrive.stats import DatabaseStats
+from redrive.stats import MAX_AGE_SECONDS, DatabaseStats
 from redrive.worker import store
-
-SAMPLE_SECONDS = 2.0
 
 
 @click.command()
@@ -37,12 +36,13 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    while not stop.wait(SAMPLE_SECONDS):
-        # With no worker up nobody else samples the counters at the start of each minute.
-        if time.monotonic() < stats.link.retry_at:
-            continue
-        try:
-            with stats.exclusive() as conn:
-                store.sample(conn)
-        except psycopg.Error:
-            continue
+    while not stop.wait(MAX_AGE_SECONDS):
+        if time.monotonic() > stats.link.retry_at:
+            _sample(stats)
+        stats.read_ahead()
+
+
+def _sample(stats: DatabaseStats) -> None:
+    """With no worker up nobody else samples the counters at the start of each minute."""
+    with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
+        store.sample(conn)
