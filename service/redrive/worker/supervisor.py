@@ -250,6 +250,7 @@ class Supervisor:
         if held is None or held.token != verdict.token:
             return  # of an earlier claim: the job in hand is not it
         del runner.held[verdict.id]
+        runner.done_recently += 1
         if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
             self._ended(held, verdict)
 
