@@ -1,5 +1,6 @@
 """Add jobs, on the caller's own connection and inside the caller's own transaction."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,8 +47,7 @@ class Enqueued:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True):
     """A job that has been checked. JSON is text; `expires_in` is in seconds."""
 
     kind: str
@@ -179,15 +179,14 @@ def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
         how many were created (int), or an awaitable of it; a key already taken creates none.
 
     Raises:
-        InvalidJob: a job cannot be held; its `path` starts with `jobs[n].`. Nothing was sent.
+        InvalidJob: a job cannot be held; its `path` starts with `jobs[n].`. None of them stays.
     """
+    family = sql_drivers.driver_of(conn)
+    if family == "psycopg":
+        return _stream(conn, jobs)
     checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
     plain = [job for job in checked if job.is_plain]
     other = [job for job in checked if not job.is_plain]
-    family = sql_drivers.driver_of(conn)
-    if family == "psycopg":
-        _copy(conn, plain)
-        return len(plain) + sum(sql_drivers.scalar(conn, ENQUEUE_MANY, p, int) for p in _chunks(other))
     if family == "psycopg async":
         return _enqueue_many_async(conn, plain, other)
     if family == "asyncpg":
@@ -225,11 +224,36 @@ def _copy_row(job: NewJob) -> tuple[Any, ...]:
 _COPY = "copy redrive.jobs (kind, payload, queue, priority, max_attempts, headers) from stdin"
 
 
-def _copy(conn: Any, jobs: list[NewJob]) -> None:
-    if jobs:
-        with conn.cursor() as cursor, cursor.copy(_COPY) as copy:
-            for job in jobs:
+def _stream(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> int:
+    """Check the next jobs while the database takes in the last ones."""
+    plain, other = 0, list[NewJob]()
+    with _whole_or_not(conn):
+        with contextlib.ExitStack() as stack:
+            copy: Any = None
+            for n, fields in enumerate(jobs):
+                job = _check_nth(n, fields)
+                if not job.is_plain:
+                    other.append(job)
+                    continue
+                if copy is None:
+                    copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(_COPY))
                 copy.write_row(_copy_row(job))
+                plain += 1
+        return plain + _through_function(conn, other)
+
+
+@contextlib.contextmanager
+def _whole_or_not(conn: Any) -> Iterator[None]:
+    """Undo what was done within when it fails, and nothing of what the caller had done before."""
+    if conn.autocommit or conn.info.transaction_status.name != "IDLE":
+        with conn.transaction():
+            yield
+        return
+    try:
+        yield  # this begins the caller's transaction: `conn.transaction()` would also end it
+    except BaseException:
+        conn.rollback()
+        raise
 
 
 async def _enqueue_many_async(conn: Any, plain: list[NewJob], other: list[NewJob]) -> int:

@@ -4,9 +4,10 @@ A producer on one version of Python must not be able to enqueue what a worker on
 `json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity without a word.
 """
 
+import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import msgspec
 
 from redrive.errors import InvalidJob
 
+_encode = msgspec.json.Encoder().encode
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}\Z")
 MAX_PAYLOAD_BYTES = 262_144
 MAX_DEPTH = 64
@@ -22,15 +24,21 @@ MAX_KEY_CHARACTERS = 255
 MAX_PRIORITY = 1_000
 MAX_ATTEMPTS = 100_000
 MAX_DOUBLE = 1.7976931348623157e308
+SURE_INTEGER = 1 << 63
 FIRST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def check_name(field: str, value: object) -> str:
     """Return `value` if it is a name a kind or queue can have, else raise InvalidJob."""
-    if not isinstance(value, str) or not NAME.match(value):
+    if not isinstance(value, str) or not _is_name(value):
         raise InvalidJob(field, "must match ^[a-z][a-z0-9_.-]{0,62}$")
     return value
+
+
+@functools.lru_cache(1_024)
+def _is_name(text: str) -> bool:
+    return NAME.match(text) is not None
 
 
 def check_text(field: str, value: object) -> str | None:
@@ -61,18 +69,55 @@ def check_instant(field: str, value: object) -> datetime | None:
     return value
 
 
-def encode_object(field: str, value: object, max_bytes: int) -> str:
+def encode_object(field: str, value: Any, max_bytes: int) -> str:
     """Return `value` as the JSON text of an object that every worker can read.
 
     Takes a mapping or a pydantic model. Raises InvalidJob with the path of the first thing that is not sound.
     """
+    if _are_plain((value,), 0) and isinstance(value, dict):
+        try:
+            body = _encode(value)
+        except UnicodeEncodeError:
+            pass  # the close look says which text
+        else:
+            if len(body) <= max_bytes and b"\\u0000" not in body:
+                return body.decode()
+    return _encode_closely(field, value, max_bytes)
+
+
+def _are_plain(items: Iterable[Any], depth: int) -> bool:
+    """Whether these are of the very types of JSON, as almost every payload is. `depth`: of what they are in."""
+    for item in items:
+        kind = cast("type[object]", type(item))
+        if kind is str or item is None or kind is bool:
+            continue
+        if kind is int:
+            if not -SURE_INTEGER < item < SURE_INTEGER:
+                return False
+        elif kind is float:
+            if not math.isfinite(item):
+                return False
+        elif depth == MAX_DEPTH:
+            return False
+        elif kind is dict:
+            for key in item:
+                if type(key) is not str:
+                    return False
+            if not _are_plain(item.values(), depth + 1):
+                return False
+        elif kind is not list or not _are_plain(item, depth + 1):
+            return False
+    return True
+
+
+def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         value = dump(mode="json")
     if not isinstance(value, Mapping):
         raise InvalidJob(field, f"must be an object, not {type(value).__name__}")
     _check_tree(field, cast("Mapping[str, Any]", value))
-    body = msgspec.json.encode(value)
+    body = _encode(value)
     if len(body) > max_bytes:
         raise InvalidJob(field, f"{len(body)} bytes, at most {max_bytes}")
     return body.decode()

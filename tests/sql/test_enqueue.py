@@ -1,6 +1,7 @@
 """enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -403,6 +404,33 @@ def test_a_key_twice_in_one_call_is_one_job(database: Database) -> None:
 
     assert enqueue_many(database.conn, jobs) == 1
     assert database.value("select count(*) from redrive.jobs") == 1
+
+
+@pytest.mark.parametrize("state", ["autocommit", "idle", "in transaction"])
+@pytest.mark.parametrize("bad", [{"kind": "B"}, {"kind": "a", "payload": {"n": 10**400}}, None])
+def test_many_are_added_whole_or_not_at_all_and_the_transaction_goes_on(
+    database: Database, state: str, bad: dict[str, Any] | None
+) -> None:
+    def jobs() -> Iterator[dict[str, Any]]:
+        yield from ({"kind": "a", "payload": {"n": n}} for n in range(5_000))
+        yield {"kind": "a", "idempotency_key": "k"}
+        if bad is None:
+            raise LookupError("no more to read")
+        yield bad
+
+    producer = database.connect()
+    producer.autocommit = state == "autocommit"
+    if state == "in transaction":
+        make_job(producer, "before")
+
+    with pytest.raises((InvalidJob, LookupError)):
+        enqueue_many(producer, jobs())
+    assert enqueue_many(producer, [{"kind": "after"}]) == 1
+    assert database.value("select count(*) from redrive.jobs") == (1 if state == "autocommit" else 0)
+    producer.commit()
+
+    kinds = ["after", "before"] if state == "in transaction" else ["after"]
+    assert sorted(database.column("select kind from redrive.jobs")) == kinds
 
 
 # COPY
