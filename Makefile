@@ -84,7 +84,7 @@ sync: install ## copy alerts and dashboards into the chart, and its values into 
 	$(BIN)/python helm/values_table.py
 
 .PHONY: tools
-tools: ## what the tests need besides Python: prometheus, alertmanager, pgbouncer
+tools: ## what the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl
 	@.ci/tools
 
 .PHONY: lock
@@ -93,6 +93,22 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --constraint requirements/dev.txt --extra http --extra otlp --output-file requirements/runtime.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
+	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
+
+# Beside .venv: environments of what one lock names and nothing else.
+build/%/.installed: requirements/%.txt .ci/venv
+	@.ci/venv build/$*
+	build/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: sbom
+sbom: build/audit/.installed build/runtime/.installed ## write build/sbom.cdx.json: what an image has besides Python and Debian
+	build/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.cdx.json build/runtime/bin/python
+
+.PHONY: audit
+audit: build/audit/.installed ## ask PyPI what vulnerabilities an image's packages are known for
+	@.ci/audit
 
 .PHONY: clean
 clean: ## remove .venv and what tools left behind
