@@ -224,6 +224,34 @@ def test_a_database_out_of_reach_is_69_in_one_line(redrive: Redrive) -> None:
     assert "hunter2" not in done.err
 
 
+def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Database) -> None:
+    wanted = '{"payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001}, "*": {"dlq_added_5m": 20}}'
+    first = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
+    second = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
+
+    assert first.out.splitlines() == ["payments page_on_first_dead_letter is 1", "payments dead_ratio is 0.001"]
+    assert (second.code, second.out) == (0, "nothing to do\n")
+    held = {(row["queue"], row["objective"]): row["value"] for row in redrive("objective", "ls", "--json").lines}
+    assert held["payments", "dead_ratio"] == 0.001
+    assert database.rows("select actor, why from redrive.audit") == [("tester", "as in values.yaml")] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("payments", "JSON must hold objectives by queue"),
+        ('{"payments": {"dlq_added_5m": -1}}', "Expected `float` >= 0.0"),
+        ('{"payments": {"dlq_added": 1}}', "'dlq_added' is no objective; there are dlq_added_5m,"),
+        ('{"Pay": {"dlq_added_5m": 1}}', "queue: must match"),
+    ],
+)
+def test_objectives_that_cannot_be_are_refused_whole(redrive: Redrive, text: str, said: str) -> None:
+    done = redrive("objective", "apply", text, "--why", "x")
+
+    assert done.code == 64
+    assert said in done.err
+
+
 def test_a_schema_that_is_missing_or_too_new_is_78(redrive: Redrive, database: Database) -> None:
     database.rows("insert into redrive.migrations (version, name) values (9999, 'later')")
     assert redrive("queue", "ls").code == 78

@@ -169,9 +169,14 @@ def wait_for_schema(url: str, patience: float) -> None:
             limit = patience if isinstance(error, SchemaError) else max(patience, UNREACHABLE_PATIENCE)
             if time.monotonic() - began > limit or isinstance(error, SchemaTooNew):
                 raise
-            what = "has no fitting schema yet" if isinstance(error, SchemaError) else "is out of reach"
-            logger.warning("the database %s; trying again", what)
+            what = "" if isinstance(error, SchemaError) else "the database is out of reach: "
+            logger.warning("%s%s; trying again", what, first_line(error))
             time.sleep(1.0)
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong in one line: libpq's own words go on with every address it tried, and never hold the password."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def settings_for(database_url: str | None = None, **flags: Any) -> Settings:

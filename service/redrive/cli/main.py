@@ -21,6 +21,7 @@ from importlib.metadata import version
 import click
 import psycopg
 
+from redrive.cli.common import first_line
 from redrive.dead_letters import Busy
 from redrive.errors import InvalidJob, RedriveError, SchemaError, SettingsError
 
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
         return _say(error, FAILED)
     except psycopg.OperationalError as error:
         if error.sqlstate is None:
-            return _say("the database is out of reach: " + _first_line(error), UNREACHABLE)
+            return _say("the database is out of reach: " + first_line(error), UNREACHABLE)
         return _say(_database_error(error), FAILED)
     except psycopg.Error as error:
         return _say(_database_error(error), FAILED)
@@ -110,12 +111,6 @@ def _stop(_number: int, _frame: object) -> None:
 def _say(what: object, code: int) -> int:
     click.echo(f"redrive: {what}", err=True)
     return code
-
-
-def _first_line(error: psycopg.Error) -> str:
-    """libpq's own words without the addresses it tried; they never hold the password."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _database_error(error: psycopg.Error) -> str:

@@ -1,6 +1,9 @@
 """redrive objective."""
 
+from typing import Annotated
+
 import click
+import msgspec
 
 from redrive.cli.common import (
     acting_options,
@@ -11,7 +14,9 @@ from redrive.cli.common import (
     require_why,
     settings_for,
     table,
+    wait_for_schema,
 )
+from redrive.limits import check_name
 
 NAMES = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",
@@ -56,8 +61,6 @@ def set_objective(
     database_url: str | None,
 ) -> None:  # fmt: skip
     """Set one: redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'."""
-    from redrive.limits import check_name  # noqa: PLC0415
-
     reason = require_why(why)
     if (value is None) != to_default:
         msg = "give a VALUE, or --default to take the queue's own away"
@@ -73,3 +76,44 @@ def set_objective(
             "select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, settings.who(), reason)
         )
     click.echo(f"{queue} {name} " + ("goes by the default" if to_default else f"is {value:g}"))
+
+
+@objective.command("apply")
+@click.argument("objectives", metavar="JSON")
+@acting_options
+@database_option
+def apply_objectives(objectives: str, why: str | None, actor: str | None, database_url: str | None) -> None:
+    """Set what differs: redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in values.yaml'.
+
+    What is not named stays as it is. Waits for the schema as a worker does.
+    """
+    reason = require_why(why)
+    wanted = _read(objectives)
+    settings = settings_for(database_url, actor=actor)
+    wait_for_schema(settings.url(), settings.startup_timeout)
+    with database(settings) as conn, conn.transaction():
+        held = set(conn.execute("select queue, objective, value from redrive.objectives"))
+        changed = [row for row in wanted if row not in held]
+        for row in changed:
+            conn.execute("select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (*row, settings.who(), reason))
+    for queue, name, value in changed:
+        click.echo(f"{queue} {name} is {value:g}")
+    if not changed:
+        click.echo("nothing to do")
+
+
+def _read(text: str) -> list[tuple[str, str, float]]:
+    """Queue, objective and value of each."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]])
+    except msgspec.DecodeError as error:
+        msg = f'JSON must hold objectives by queue, as {{"payments": {{"dlq_added_5m": 3}}}}: {error}'
+        raise click.UsageError(msg) from None
+    rows = [(queue, name, value) for queue, values in found.items() for name, value in values.items()]
+    for queue, name, _ in rows:
+        if queue != "*":
+            check_name("queue", queue)
+        if name not in NAMES:
+            msg = f"{name!r} is no objective; there are {', '.join(NAMES)}"
+            raise click.UsageError(msg)
+    return rows
