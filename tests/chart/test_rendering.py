@@ -60,7 +60,7 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
         "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url", "REDRIVE_HANDLERS": "app.jobs:jobs",
         "REDRIVE_QUEUES": "mail,bulk", "REDRIVE_SLOTS": "32", "REDRIVE_RUNNERS": "2", "REDRIVE_HTTP_PORT": "9808",
         "REDRIVE_HEARTBEAT_TTL": "45", "REDRIVE_DRAIN_TIMEOUT": "90", "REDRIVE_LOG_FORMAT": "json",
-        "REDRIVE_LOG_LEVEL": "info",
+        "REDRIVE_LOG_LEVEL": "info", "REDRIVE_STARTUP_TIMEOUT": "120",
     }  # fmt: skip
 
 
@@ -206,6 +206,27 @@ def test_tls_is_files_and_their_names(everything: Release) -> None:
     assert client["defaultMode"] == 0o440
 
 
+def test_a_pod_may_wait_for_the_schema_as_long_as_it_does(everything: Release) -> None:
+    for name in ("everything-exporter", "everything-worker-plain"):
+        probe = container(everything, "Deployment", name)["startupProbe"]
+        wait = int(environment(everything, "Deployment", name)["REDRIVE_STARTUP_TIMEOUT"] or 0)
+        assert probe["periodSeconds"] * probe["failureThreshold"] > wait
+
+
+def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
+    everything: Release, render: Render
+) -> None:
+    job = everything.get("Job", "everything-objectives")
+    command = container(everything, "Job", "everything-objectives")["args"]
+
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    assert command[:2] == ["objective", "apply"]
+    assert json.loads(command[2]) == {
+        "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001}, "*": {"dlq_oldest_age_seconds": 2592000},
+    }  # fmt: skip
+    assert "Job/rel-objectives" not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
+
+
 def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> None:
     found = environment(everything, "CronJob", "everything-redrive")
 
@@ -281,14 +302,20 @@ def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None
 
 
 def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render: Render) -> None:
-    rule = {"enabled": True, "disabledAlerts": ["RedriveMetricsAbsent"], "runbookUrl": "https://wiki.example/redrive"}
+    rule = {"enabled": True, "disabledAlerts": ["RedriveMetricsAbsent"], "runbookUrl": "https://wiki.example/redrive",
+            "grafanaUrl": "https://graphs.example/", "consoleUrl": "https://shop.example/dead"}  # fmt: skip
     release = render({"database": LOGINS, "monitoring": {"prometheusRule": rule}})
 
     groups = [group for o in release.objects if o["kind"] == "PrometheusRule" for group in o["spec"]["groups"]]
     alerts = {rule["alert"]: rule["annotations"] for group in groups for rule in group["rules"] if "alert" in rule}
     assert "RedriveDeadLettersGrowingFast" in alerts
     assert "RedriveMetricsAbsent" not in alerts
-    assert alerts["RedriveDeadLettersGrowingFast"]["runbook_url"].startswith("https://wiki.example/redrive#")
+    page = alerts["RedriveDeadLettersGrowingFast"]
+    assert page["runbook_url"].startswith("https://wiki.example/redrive#")
+    assert page["dashboard_url"].startswith("https://graphs.example/d/")
+    assert page["console_url"].startswith("https://shop.example/dead/?queue=")
+    links = {link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")}
+    assert [link for link in links if not link.startswith(("https://wiki.", "https://graphs.", "https://shop."))] == []
 
 
 def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Path) -> None:

@@ -84,7 +84,8 @@ CANDIDATES = [
     True, False, "changed", "changed:changed", "app.changed:jobs", "2h", "3m", "65Mi", "0 1 * * *", "https://changed.example",
     "postgresql://changed/changed", "sha256:" + "1" * 64, ["changed"], [{"name": "changed"}], [{"changed": "x"}],
     ["RedriveMetricsAbsent"], [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
-    {"changed": {"handlers": "a:b"}}, {"changed": "x"}, {"cpu": "7m"}, {"key": "1"},
+    {"changed": {"handlers": "a:b"}}, {"changed": {"objectives": {"dead_ratio": 0.5}}}, {"changed": "x"},
+    {"cpu": "7m"}, {"key": "1"},
 ]  # fmt: skip
 
 

@@ -2,17 +2,15 @@
 
 import os
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.kubernetes import HERE, ROOT, Release, installed, look, run
+from tests.cluster.kubernetes import HELMS, HERE, ROOT, Release, installed, look, run, unique
 
 IS_ASKED_FOR = "CLUSTER_LOAD_IMAGE" in os.environ and "KUBECONFIG" in os.environ
 collect_ignore_glob = [] if IS_ASKED_FOR else ["test_*.py"]
-HELMS = shlex.split(os.environ.get("HELM", "helm"))
 REPOSITORY = "redrive-test"
 
 
@@ -67,21 +65,17 @@ def settings(images: tuple[str, str]) -> list[str]:
     return ["--values", str(HERE / "values.yaml"), *pairs]
 
 
-def _unique(what: str) -> str:
-    return f"redrive-{what}-{time.time_ns() // 1_000_000 % 100_000_000}"
-
-
 @pytest.fixture(scope="module", params=HELMS, ids=[Path(helm).name for helm in HELMS])
 def release(request: pytest.FixtureRequest, settings: list[str]) -> Iterator[Release]:
     """A release by each Helm, one after the other."""
-    with installed(request.param, _unique("release"), settings) as release:
+    with installed(request.param, unique("release"), settings) as release:
         yield release
 
 
 @pytest.fixture(scope="module")
 def fleet(settings: list[str]) -> Iterator[Release]:
     """A release to break."""
-    with installed(HELMS[0], _unique("fleet"), settings) as release:
+    with installed(HELMS[0], unique("fleet"), settings) as release:
         yield release
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +14,16 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "redrive"
 HERE = Path(__file__).parent
+HELMS = shlex.split(os.environ.get("HELM", "helm"))
 
 
-def run(*command: str, stdin: str | None = None, seconds: float = 120) -> str:
+def run(*command: str, stdin: str | None = None, seconds: float = 120, stderr: int = subprocess.PIPE) -> str:
     """Run a command to its end; what it printed. A failure shows all of it."""
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(
+        command, input=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=seconds, check=False
+    )
     assert done.returncode == 0, (
-        f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout[-4000:]}\n{(done.stderr or '')[-4000:]}"
     )
     return done.stdout
 
@@ -48,11 +52,15 @@ class Release:
     def run_helm(self, *arguments: str, seconds: float = 420) -> str:
         return run(self.helm, *arguments, "--namespace", self.namespace, seconds=seconds)
 
-    def install(self) -> str:
-        return self.run_helm("install", self.name, str(CHART), *self.settings, "--wait", "--timeout", "5m")
+    def install(self, *settings: str) -> str:
+        return self.run_helm("install", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m")
 
     def upgrade(self, *settings: str) -> str:
         return self.run_helm("upgrade", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m")
+
+    def test(self) -> str:
+        """Run helm test; what it and its pods printed. Helm hands logs on to stderr."""
+        return run(self.helm, "test", self.name, "--namespace", self.namespace, seconds=420, stderr=subprocess.STDOUT)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
         return run("kubectl", "--namespace", self.namespace, *arguments, stdin=stdin, seconds=seconds)
@@ -136,6 +144,10 @@ class Release:
         return self.ledger(jobs)
 
 
+def unique(what: str) -> str:
+    return f"redrive-{what}-{time.time_ns() // 1_000_000 % 100_000_000}"
+
+
 def new_namespace(name: str) -> None:
     """Make a namespace that accepts only what keeps the Pod Security standard `restricted`."""
     labels = {
@@ -148,11 +160,24 @@ def new_namespace(name: str) -> None:
 
 
 @contextmanager
+def in_namespace(release: Release) -> Iterator[None]:
+    """The namespace of a release, while it is needed."""
+    new_namespace(release.namespace)
+    try:
+        yield
+    except BaseException:
+        print(look(release))
+        raise
+    finally:
+        if "CLUSTER_KEEP" not in os.environ:
+            run("kubectl", "delete", "namespace", release.namespace, seconds=180)
+
+
+@contextmanager
 def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Release]:
     """A release with handlers, their ledger and everything ready; its namespace goes with it."""
-    new_namespace(namespace)
     release = Release(helm, namespace, settings)
-    try:
+    with in_namespace(release):
         release.kubectl("create", "configmap", "shop", f"--from-file=shop.py={HERE / 'handlers.py'}")
         release.install()
         release.sql("""
@@ -164,12 +189,6 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
             grant select on fixed to redrive_worker;
         """)
         yield release
-    except BaseException:
-        print(look(release))
-        raise
-    finally:
-        if "CLUSTER_KEEP" not in os.environ:
-            run("kubectl", "delete", "namespace", namespace, seconds=180)
 
 
 def look(release: Release) -> str:

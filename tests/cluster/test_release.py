@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.kubernetes import CHART, Release, eventually, run
+from tests.cluster.kubernetes import CHART, ROOT, Release, eventually, run
 
+DOCS = ROOT / "docs" / "kubernetes.md"
 COMPONENTS = {"worker", "exporter", "migrate", "postgres"}
 REDRIVE_NOW = (
     'kubectl create job "$JOB" --namespace "$NAMESPACE" --from="cronjob/$RELEASE-redrive-template"'
@@ -53,11 +54,31 @@ def test_no_pod_has_a_token_or_rights(release: Release) -> None:
     assert release.get("roles,rolebindings") == []
 
 
+def test_the_install_waited_for_its_migration_without_a_restart(release: Release) -> None:
+    restarts = {
+        pod["metadata"]["name"]: status["restartCount"]
+        for component in ("worker", "exporter")
+        for pod in release.pods(component)
+        for status in pod["status"]["containerStatuses"]
+    }
+
+    assert len(restarts) == 4
+    assert set(restarts.values()) == {0}, restarts
+
+
+def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
+    lines = [json.loads(line) for line in release.redrive("objective", "ls", "--json").splitlines()]
+
+    assert {"queue": "*", "objective": "ready_age_seconds", "value": 120.0} in lines
+    assert release.sql("select actor, why from redrive.audit") == [["shop-objectives", "values of the chart"]]
+
+
 def test_helm_test_runs_a_job_and_reads_the_exporter(release: Release) -> None:
-    text = release.run_helm("test", release.name, "--logs")
+    text = release.test()
 
     assert "the job ran" in text
     assert "the exporter reads the database" in text
+    assert release.pods("test") == []
 
 
 def test_jobs_run(release: Release) -> None:
@@ -130,6 +151,22 @@ def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release
     assert len(release.dead_letters("--kind", "shop.poison")) == 30
 
 
+def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(release: Release, images: tuple[str, str]) -> None:
+    [command] = re.findall(r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    for written, here in {
+        "kubectl run": f"kubectl run --namespace {release.namespace}", "redrive:0.1.0": images[0],
+        "redrive-operator": f"{release.name}-database-operator",
+    }.items():  # fmt: skip
+        assert written in command
+        command = command.replace(written, here)
+
+    for filters in ("--kind shop.poison", ""):
+        text = run("bash", "-ec", command.replace("--queue mail", filters))
+        assert "30 open dead letters in 1 group" in text
+        assert "nothing was changed" in text
+    assert len(release.dead_letters("--kind", "shop.poison")) == 30
+
+
 def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) -> None:
     release.sql("insert into fixed values ('shop.poison')")
     dead = [letter["id"] for letter in release.dead_letters("--kind", "shop.poison")]
@@ -187,8 +224,6 @@ def test_network_policies_are_accepted(release: Release) -> None:
 
 
 def test_uninstall_leaves_nothing(release: Release) -> None:
-    # Helm forgets the pod of its test. Were it deleted at its end, `helm test --logs` of Helm 3 would find no log.
-    release.kubectl("delete", "pod", f"{release.name}-test", "--ignore-not-found")
     release.run_helm("uninstall", release.name, "--wait", "--timeout", "3m")
 
     eventually("everything of the release is gone", lambda: left(release) == [], seconds=120, every=3)

@@ -138,6 +138,8 @@ securityContext:
 - {name: REDRIVE_DATABASE_URL_FILE, value: /etc/redrive/database/url}
 - {name: REDRIVE_LOG_FORMAT, value: {{ .Values.log.format }}}
 - {name: REDRIVE_LOG_LEVEL, value: {{ .Values.log.level }}}
+# A migration beside the release is waited for, and not met with restarts.
+- {name: REDRIVE_STARTUP_TIMEOUT, value: "120"}
 {{- with .Values.database.tls }}
 {{- with .mode }}
 - {name: PGSSLMODE, value: {{ . }}}
@@ -203,11 +205,12 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{/* The start may last as long as it waits for the schema, and half a minute more. */}}
 {{- define "redrive.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: metrics}
   periodSeconds: 2
-  failureThreshold: 60
+  failureThreshold: 75
 livenessProbe:
   httpGet: {path: /livez, port: metrics}
   periodSeconds: 10
@@ -269,6 +272,15 @@ template:
           {{- include "redrive.volumeMounts" $root | nindent 10 }}
     volumes:
       {{- include "redrive.volumes" (list $root "operator") | nindent 6 }}
+{{- end }}
+
+{{/* Objectives by queue, as JSON; empty where none is set. */}}
+{{- define "redrive.objectives" -}}
+{{- $objectives := dict -}}
+{{- range $queue, $values := .Values.queues -}}
+{{- with $values.objectives }}{{ $_ := set $objectives $queue . }}{{ end -}}
+{{- end -}}
+{{- with $objectives }}{{ toJson . }}{{ end -}}
 {{- end }}
 
 {{- define "redrive.cronjob" -}}
