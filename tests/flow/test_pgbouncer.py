@@ -1,10 +1,12 @@
-"""A worker behind PgBouncer in transaction mode, where no session is one's own."""
+"""A worker behind PgBouncer in transaction mode, where no session is one's own; and TLS, which the pool speaks."""
 
 import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -13,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from redrive import enqueue
 from redrive.embedded import free_port
+from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -20,9 +23,9 @@ from tests.postgres import Database
 PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 
-@pytest.fixture
-def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
-    """Where a pool of three server connections answers."""
+@contextmanager
+def pool(database: Database, log: Path, *settings: str, files: Sequence[Path] = ()) -> Iterator[str]:
+    """A pool of three server connections; where it answers. Its settings find copies of `files` in {home}."""
     if PROGRAM is None:
         pytest.skip("pgbouncer is not installed")
     target = conninfo_to_dict(database.url)
@@ -34,20 +37,22 @@ def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
         f"[databases]\n* = host={target['host']} port={target['port']} user={target['user']}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n"
-        "ignore_startup_parameters = extra_float_digits\n"
+        "ignore_startup_parameters = extra_float_digits\n" + "\n".join(settings).format(home=home)
     )
+    for file in files:
+        shutil.copy(file, home)
     user = []
     if os.geteuid() == 0:
         account = pwd.getpwnam("nobody")
         for path in (home, *home.iterdir()):
             os.chown(path, account.pw_uid, account.pw_gid)
         user = ["-u", "nobody"]
-    with (tmp_path / "pgbouncer.log").open("wb") as log:
-        pooler = subprocess.Popen([PROGRAM, *user, str(home / "pgbouncer.ini")], stdout=log, stderr=log)
+    with log.open("wb") as output:
+        pooler = subprocess.Popen([PROGRAM, *user, str(home / "pgbouncer.ini")], stdout=output, stderr=output)
     url = make_conninfo(database.url, host="127.0.0.1", port=port)
 
     def answers() -> bool:
-        assert pooler.poll() is None, (tmp_path / "pgbouncer.log").read_text()
+        assert pooler.poll() is None, log.read_text()
         try:
             psycopg.connect(url, prepare_threshold=None).close()
         except psycopg.OperationalError:
@@ -61,6 +66,12 @@ def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
         pooler.terminate()
         pooler.wait(10)
         shutil.rmtree(home)
+
+
+@pytest.fixture
+def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
+    with pool(database, tmp_path / "pgbouncer.log") as url:
+        yield url
 
 
 def test_two_workers_share_three_connections_and_do_everything(database: Database, workers: Workers, pooled_url: str):
@@ -93,3 +104,35 @@ def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(database
 
     assert database.rows("select * from effects") == [(job, 1)]
     assert look.reasons(database) == {}
+
+
+def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, tmp_path: Path):
+    ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
+    server = certificate(tmp_path, "server", names="IP:127.0.0.1", signer=ours)
+    tls = ("client_tls_sslmode = require", "client_tls_cert_file = {home}/server.crt",
+           "client_tls_key_file = {home}/server.key")  # fmt: skip
+    with pool(database, tmp_path / "pgbouncer.log", *tls, files=(server, server.with_suffix(".key"))) as url:
+        by_name = make_conninfo(url, host="db.example", hostaddr="127.0.0.1")
+        ends = [look_at(url, ours), look_at(url, theirs), look_at(url, tmp_path / "none.crt"), look_at(by_name, ours)]
+
+    assert [code for code, _ in ends] == [0, 69, 69, 69]
+    assert "SSL error: certificate verify failed" in ends[1][1]
+    assert f'root certificate file "{tmp_path}/none.crt" does not exist' in ends[2][1]
+    assert 'does not match host name "db.example"' in ends[3][1]
+    assert [len(said.splitlines()) for _, said in ends] == [0, 1, 1, 1]
+
+
+def test_a_server_without_tls_is_refused_where_it_has_to_be_verified(pooled_url: str, tmp_path: Path):
+    code, said = look_at(pooled_url, certificate(tmp_path, "ours"))
+
+    assert (code, "server does not support SSL, but SSL was required" in said) == (69, True)
+
+
+def look_at(url: str, authority: Path) -> tuple[int, str]:
+    """Run a command that verifies the server; its exit code and what it complained of."""
+    done = subprocess.run(
+        [sys.executable, "-m", "redrive", "queue", "ls"],
+        env=os.environ | {"REDRIVE_DATABASE_URL": url, "PGSSLMODE": "verify-full", "PGSSLROOTCERT": str(authority)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
