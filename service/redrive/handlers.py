@@ -173,9 +173,9 @@ class Handlers:
 
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module."""
+        self.breakers = other.breakers | self.breakers  # first: what is not set by then is set as by default
         for handler in other:
             self.add(handler)
-        self.breakers = other.breakers | self.breakers
 
     def add(self, handler: Handler) -> None:
         """Add one handler as it is. Its kind may be a prefix that ends in `*`; a longer one comes first."""

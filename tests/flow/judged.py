@@ -23,7 +23,7 @@ def escalate(death: Any) -> None:
 
 
 jobs = Handlers(on_dead=escalate)
-jobs.breaker("mail", threshold=5, window=10, cooldown=1)
+jobs.breaker("mail", threshold=5, window=10, cooldown=0.4)
 jobs.breaker("sms", threshold=2, window=10, cooldown=0.5)
 OUTAGE = Policy(max_attempts=3, backoff=0.2, backoff_cap=0.5)
 

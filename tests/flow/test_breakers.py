@@ -4,16 +4,15 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
-
-from redrive import enqueue, enqueue_many
+from redrive import Handlers, enqueue, enqueue_many
 from redrive.cli import main
+from redrive.handlers import Breaker
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
 HANDLERS = "tests.flow.judged:jobs"
-JOBS = 3_000
+JOBS = 400  # `make chaos` has more of them
 SLOTS = 4
 
 
@@ -33,17 +32,15 @@ def _start(workers: Workers, count: int, **options: Any) -> None:
         worker.wait_ready()
 
 
-@pytest.mark.slow
 def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(database: Database, workers: Workers):
     (workers.home / "mail-is-down").touch()
-    _start(workers, 4)
+    _start(workers, 2)
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
     wait_for(lambda: _state(database) == "open", 30)
     opened_at = time.monotonic()
-    others = [enqueue(database.conn, "other.work") for _ in range(200)]
-    wait_for(lambda: len(_phases(workers, "start")) >= len(others), 60)
-    others_took = time.monotonic() - opened_at
-    time.sleep(max(0.0, 8 - others_took))
+    others = [enqueue(database.conn, "other.work") for _ in range(50)]
+    wait_for(lambda: len(_phases(workers, "start")) >= len(others), 30)
+    wait_for(lambda: (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 2, 30)
 
     burned = database.value("select count(*) from redrive.jobs where kind = 'mail.send' and attempt > 1")
     held = database.value("select count(*) from redrive.jobs where kind = 'mail.send'")
@@ -51,23 +48,14 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(datab
     down = _phases(workers, "down")
     calls = [entry for entry in down if entry.at > opened_at + 0.5]  # those in flight have ended by then
     (workers.home / "mail-is-down").unlink()
-    recovered_at = time.monotonic()
-    wait_for(lambda: look.live(database) == 0, 120, what="not all completed after the recovery")
-    took = time.monotonic() - recovered_at
+    wait_for(lambda: look.live(database) == 0, 30, what="not all completed after the recovery")
     attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
-    print(
-        f"\n{JOBS} jobs, 4 workers: {len(down)} calls while down, {len(calls)} of them"
-        f" after it opened ({opened} openings);"
-        f" attempts burned {burned}; all completed {took:.1f} s after the recovery, by attempt {dict(attempts)};"
-        f" 200 jobs of another kind took {others_took:.1f} s meanwhile"
-    )
 
     assert held == JOBS
     assert len(calls) <= opened + 1, "a call while open that was no probe"
     assert burned == 0
     assert look.reasons(database) == {}
     assert set(attempts) == {1}
-    assert others_took < 15
 
 
 def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is_open(database, workers):
@@ -126,3 +114,13 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(database: Database, wor
         ("ada", "force breaker", "their status page"),
         ("ada", "reset breaker", "they are back"),
     ]
+
+
+def test_an_included_registry_keeps_its_breakers_as_they_are_set():
+    ours, theirs = Handlers(), Handlers()
+    theirs.breaker("mail", threshold=2, cooldown=0.5)
+    theirs.handle("mail.send", depends_on=["mail", "dns"])(lambda _: None)
+
+    ours.include(theirs)
+
+    assert ours.breakers == {"mail": Breaker(threshold=2, cooldown=0.5), "dns": Breaker()}

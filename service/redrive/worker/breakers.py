@@ -2,7 +2,8 @@
 
 A dependency that is down must cost no attempts. So a transient failure of a job that depends on something is held back
 until the next report (a tenth of a second); when the breaker is open by then, or half of what the fleet saw of the
-dependency has failed, the attempt is refunded. Jobs behind an open breaker are not started at all.
+dependency has failed, the attempt is refunded. Jobs behind an open breaker are not started at all: they are given back
+as they are claimed, without a way through a runner, and so that they do not come back all at once.
 """
 
 import random
@@ -14,7 +15,7 @@ import msgspec
 
 from redrive.connect import Link
 from redrive.handlers import matching
-from redrive.model import Category
+from redrive.model import Category, Release
 from redrive.worker import store
 from redrive.worker.fleet import Held
 from redrive.worker.frames import Bar, Dependency, Verdict
@@ -23,6 +24,11 @@ CHECK_SECONDS = 0.5
 PROBE_LEASE_SECONDS = 30.0
 MAX_REFUNDS = 20
 """Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
+
+RETURNS_PER_SECOND = 100.0
+"""Jobs that come back to one worker when a breaker's time is over, to be given back again if it opens anew."""
+
+LONGEST_SPREAD_SECONDS = 300.0
 
 BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
@@ -48,6 +54,7 @@ class Breakers:
         self._standing: dict[str, Standing] = {}
         self._held: list[tuple[Held, Verdict]] = []
         self._probing: dict[str, float] = {}
+        self._put_off: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
         self._said: Bar | None = None
 
@@ -87,6 +94,23 @@ class Breakers:
         self._held.append((held, verdict))
         return True
 
+    @property
+    def is_barring(self) -> bool:
+        """Whether any breaker keeps jobs from running."""
+        return any(standing.state != "closed" for standing in self._standing.values())
+
+    def put_off(self, kind: str) -> Release | None:
+        """The release of a job behind an open breaker; None when it may run, or may be the probe."""
+        now = time.monotonic()
+        for name in self._names(kind):
+            standing = self._standing.get(name)
+            if standing is None or standing.state == "closed" or self._probing.get(name, 0.0) > now:
+                continue
+            count = self._put_off[name] = self._put_off.get(name, 0) + 1
+            spread = max(self._settings[name].cooldown, min(LONGEST_SPREAD_SECONDS, count / RETURNS_PER_SECOND))
+            return Release(f"breaker {name}", max(0.0, standing.open_until - now) + spread * random.random())
+        return None
+
     def is_due(self, now: float, *, was_notified: bool) -> bool:
         """Whether to report now."""
         return self.is_used and (bool(self._failures) or was_notified or now >= self._check_at)
@@ -108,6 +132,7 @@ class Breakers:
         self._failures, self._successes = {}, {}
         self._check_at = now + CHECK_SECONDS
         self._standing = {name: Standing(state, now + open_for, failing) for name, state, open_for, failing in rows}
+        self._put_off = {name: self._put_off.get(name, 0) for name, state, _, _ in rows if state == "open"}
         held, self._held = self._held, []
         return [(one, self._final(one, verdict)) for one, verdict in held]
 

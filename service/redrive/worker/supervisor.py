@@ -452,12 +452,25 @@ class Supervisor:
             return
         self.active_at = time.monotonic()
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
+        if self.breakers.is_barring:
+            rows = self._put_off(batch, rows)
         suspects = {row[0] for row in rows if row[5] is not None and self._is_on_its_last_chance(row)}
         if suspects:
             self.suspects.extend(Held(row, batch) for row in rows if row[0] in suspects)
             rows = [row for row in rows if row[0] not in suspects]
             self._hand_to_alone()
         self._hand_out(batch, rows)
+
+    def _put_off(self, batch: Batch, rows: list[store.Row]) -> list[store.Row]:
+        """Give back what waits for a dependency: it takes no room. Returns the others."""
+        others: list[store.Row] = []
+        for row in rows:
+            release = self.breakers.put_off(row[3])
+            if release is None:
+                others.append(row)
+            else:
+                self._settle(Held(row, batch), release)
+        return others
 
     def _hand_out(self, batch: Batch, rows: list[store.Row]) -> None:
         for runner, share in self.room.shares(self.fleet.runners, rows):
