@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 
 def without_what_differs(text: str) -> list[str]:
-    """Lines without the numbers, groups and blanks that differ from one run to the next."""
-    text = re.sub(r"[0-9a-f]{16}", "<group>", text)
+    """Lines without the numbers, groups and widths that differ from one run to the next, or the moment of a probe."""
+    text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
+    text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
     return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
 
 
@@ -34,16 +35,19 @@ def shown_in_the_readme() -> list[str]:
 def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: Place):
     said, _ = place.start("--once").communicate(timeout=SECONDS)
 
-    assert "51 jobs are dead letters now, for 5 causes." in said
+    assert "14 jobs are dead letters now, for 3 causes." in said
+    states = [line.split()[1] for line in said.splitlines() if line.startswith(" smtp ")]
+    assert states in (["open", "closed"], ["half_open", "closed"])
+    assert "[redacted]" in said
+    assert "tok_" not in said
     assert [
         line
         for line in shown_in_the_readme()
         if line not in without_what_differs(said.replace(str(place.path / "redrive-demo"), "<n>"))
     ] == []
-    assert "36 redriven, campaign 1" in said
-    assert "9 redriven, campaign 2" in said
+    assert "9 redriven, campaign 1" in said
     assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
-    assert "193 receipts are with the mail server" in said
+    assert "194 receipts are with the mail server" in said
     assert "All is well" in said
     assert place.what_is_left() == []
 
@@ -108,7 +112,7 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     read_until(running.process, "All is well")
     ledger = running.type("redrive demo ledger").stdout
     assert ledger.count("yes") == 3
-    assert "193 receipts" in ledger
+    assert "194 receipts" in ledger
     assert "no dead letters" in running.type("redrive dlq ls").stdout
 
     running.process.send_signal(signal.SIGINT)

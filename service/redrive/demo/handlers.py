@@ -12,16 +12,16 @@ from email.message import EmailMessage
 from typing import Annotated
 
 import psycopg
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, SecretStr, StringConstraints
 
 from redrive import GiveUp, Handlers, Job, Policy, enqueue
 
 jobs = Handlers()
+mails = Handlers()
 
 CURRENCIES = frozenset({"EUR", "GBP", "USD"})
 
-IMPATIENT = Policy(max_attempts=4, backoff=0.5, timeout=10)
-"""Gives up in seconds, so that an outage can be watched. In real life: Policy(max_attempts=12), about half an hour."""
+mails.breaker("smtp", threshold=3, cooldown=0.5)  # so that it can be watched: the default waits 5 s until it tries
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Currency = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True)]
@@ -37,6 +37,7 @@ class Payment(BaseModel):
     email: str  # judged by the receipt: an address that is none must not keep money out of the books
     amount: Text
     currency: Currency
+    card_token: SecretStr  # kept out of failures, logs and screens
 
 
 class Receipt(BaseModel):
@@ -80,9 +81,12 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
         job.complete(conn)
 
 
-@jobs.handle("receipt.deliver", policy=IMPATIENT)
+@mails.handle("receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10))
 def deliver(receipt: Receipt, job: Job) -> None:
-    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can drop a second one."""
+    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can drop a second one.
+
+    While the mail server is down, receipts wait for it without using up their attempts.
+    """
     mail = EmailMessage()
     mail["Message-ID"] = f"<{job.key}@shop.example>"
     mail["From"] = "receipts@shop.example"
@@ -92,3 +96,6 @@ def deliver(receipt: Receipt, job: Job) -> None:
     host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
     with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
         server.send_message(mail)
+
+
+jobs.include(mails)

@@ -21,4 +21,4 @@ def read_amount(text: str) -> Decimal:
     return Decimal(f"{whole}.{cents}")
 
 
-jobs.handle("receipt.deliver", policy=handlers.IMPATIENT)(handlers.deliver)
+jobs.include(handlers.mails)

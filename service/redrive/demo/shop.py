@@ -99,6 +99,21 @@ def is_busy(conn: Connection) -> bool:
     return bool(conn.execute("select from redrive.jobs limit 1").fetchall())
 
 
+def is_held_up(conn: Connection) -> bool:
+    """Whether nothing is left but receipts behind an open breaker."""
+    row = conn.execute(
+        "select (select state from redrive.breakers where name = 'smtp') in ('open', 'half_open')"
+        " and not exists (select from redrive.jobs where kind <> 'receipt.deliver')"
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def waiting(conn: Connection) -> int:
+    """How many receipts are not out yet."""
+    row = conn.execute("select count(*) from redrive.jobs where kind = 'receipt.deliver'").fetchone()
+    return row[0] if row else 0
+
+
 def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
     """Ids of the open dead letters of a kind that died of one of these exceptions, named without their modules."""
     rows = conn.execute(
