@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.encryption import HIDDEN, shown_failure, shown_payload, shown_side_effect
 from redrive.errors import RedriveError
 from redrive.redact import redact
 
@@ -123,11 +124,31 @@ def find(conn: Connection, chosen: Filter) -> Iterator[dict[str, Any]]:
     """Dead letters, the latest first, with the fields of `dlq ls --json`."""
     conditions, parameters = where(chosen)
     with conn.cursor(row_factory=dict_row) as cursor:
-        yield from cursor.execute(
+        found = cursor.execute(
             "select " + _COLUMNS + " from redrive.dead_letters d where " + conditions
             + " order by d.died_at desc, d.id desc limit %s",
             (*parameters, chosen.limit),
-        )  # fmt: skip
+        ).fetchall()  # fmt: skip
+    reveal(conn, found)
+    yield from found
+
+
+def reveal(conn: Connection, rows: Sequence[dict[str, Any]], job: str = "id") -> None:
+    """Put the messages of failures back into rows with a `group` and a `job` where they are stored encrypted."""
+    hidden = [row for row in rows if row["message"] == HIDDEN]
+    if not hidden:
+        return
+    found = conn.execute(
+        "select distinct on (job, fingerprint) job, fingerprint, message, detail from redrive.failures"
+        " where job = any (%s::bigint[]) order by job, fingerprint, deliveries desc",
+        ([row[job] for row in hidden],),
+    )
+    messages = {
+        (owner, fingerprint): shown_failure(owner, {"message": message, "detail": detail})["message"]
+        for owner, fingerprint, message, detail in found
+    }
+    for row in hidden:
+        row["message"] = messages.get((row[job], row["group"]), HIDDEN)
 
 
 def show(conn: Connection, job: int) -> dict[str, Any] | None:
@@ -149,13 +170,16 @@ def show(conn: Connection, job: int) -> dict[str, Any] | None:
         side_effects = cursor.execute(
             "select at, deliveries, what, detail from redrive.side_effects where job = %s order by at", (job,)
         ).fetchall()
+    reveal(conn, generations[:1])
+    failures = [shown_failure(job, failure) for failure in failures]
+    side_effects = [shown_side_effect(job, effect) for effect in side_effects]
     latest = generations[0]
     lineage = [
         {name: g[name] for name in ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")}
         for g in reversed(generations)
     ]
     declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    hidden = {"payload": redact(latest["payload"], declared), "headers": redact(latest["headers"], declared)}
+    hidden = {"payload": redact(shown_payload(latest), declared), "headers": redact(latest["headers"], declared)}
     return latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": side_effects}
 
 
@@ -188,11 +212,12 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
             blocked[cause] = blocked.get(cause, 0) + 1
         group = groups.setdefault(
             row["fingerprint"],
-            {name: row[name] for name in ("kind", "error_class", "message")}
+            {name: row[name] for name in ("id", "kind", "error_class", "message")}
             | {"group": row["fingerprint"], "count": 0},
         )
         group["count"] += 1
     largest = sorted(groups.values(), key=lambda g: -g["count"])
+    reveal(conn, largest)
     sample = [{name: row[name] for name in ("id", "kind", "reason", "died_at")} for row in rows[:SAMPLE]]
     return Plan([row["id"] for row in rows], blocked, largest, sample, sum(row["acted"] for row in rows))
 
@@ -289,13 +314,15 @@ def purge(  # noqa: PLR0913 # what a purge needs
                 ([c[0] for c in chunk], [c[1] for c in chunk], states),
             ).fetchone()
             gone = int(row[0]) if row else 0
-            conn.execute(
-                "select redrive.record_audit_v1(%s, 'purge', %s, %s, %s::jsonb)",
-                (actor, why, gone, _json({"filter": chosen.described(), "states": states})),
-            )
+            record(conn, actor, "purge", why, gone, {"filter": chosen.described(), "states": states})
         purged += gone
         progress(len(chunk))
     return purged
+
+
+def record(conn: Connection, actor: str, action: str, why: str, n: int, detail: dict[str, Any]) -> None:  # noqa: PLR0913
+    """Write a line of the audit log: what was done to `n` of them."""
+    conn.execute("select redrive.record_audit_v1(%s, %s, %s, %s, %s::jsonb)", (actor, action, why, n, _json(detail)))
 
 
 def forget_keys(conn: Connection, older_than: float) -> int:

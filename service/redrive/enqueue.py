@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from redrive import sql_drivers
+from redrive.encryption import configured
 from redrive.errors import InvalidJob
 from redrive.limits import (
     MAX_ATTEMPTS,
@@ -130,6 +131,20 @@ def check(  # noqa: PLR0913 # the fields of a job
     )
 
 
+def _sealed(job: NewJob) -> NewJob:
+    """The job as the database is to hold it."""
+    keyring = configured()
+    if keyring is None:
+        return job
+    payload, salt = keyring.seal_payload(job.payload.encode(), job.kind)
+    headers = msgspec.json.decode(job.headers) | salt
+    return msgspec.structs.replace(job, payload=_to_json(payload), headers=_to_json(headers))
+
+
+def _to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def _with_version(headers: Mapping[str, Any], version: int | None) -> Mapping[str, Any]:
     """The payload's version travels in the headers; 1 is not said."""
     return headers if version is None else {**headers, "version": check_number("version", version, 1, MAX_VERSION)}
@@ -164,7 +179,7 @@ def enqueue_reporting(
         return report if _finish is None else _finish(report)
 
     with sending(str(options.get("queue", "default")), kind, options.pop("headers", None) or {}) as headers:
-        job = check(kind, payload, headers=headers, **options)
+        job = _sealed(check(kind, payload, headers=headers, **options))
         return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
 
 
@@ -199,7 +214,7 @@ def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
 def _check_nth(n: int, job: Mapping[str, Any]) -> NewJob:
     path = f"jobs[{n}]"
     try:
-        return check(**job)
+        return _sealed(check(**job))
     except InvalidJob as error:
         path += f".{error.path}"
         raise InvalidJob(path, error.rule) from None

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     GAVE_UP = "gave_up"
     KILLED_WORKER = "killed_worker"
     UNKNOWN_KIND = "unknown_kind"
+    UNDECRYPTABLE = "undecryptable"
 
 
 @dataclass(frozen=True, slots=True)

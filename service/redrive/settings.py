@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     heartbeat_ttl: float = Field(30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
     drain_timeout: float = Field(30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM.")
     startup_timeout: float = Field(10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema.")
+    encryption_keys: str | None = Field(
+        None, repr=False, description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`."
+    )
+    encryption_keys_file: Path | None = Field(None, description="A file that holds them instead.")
     actor: str | None = Field(None, min_length=1, max_length=255, description="Who acts, for the audit log.")
     environment: str | None = Field(
         None, max_length=63, description="Where this runs (production, ...); kept with failures."

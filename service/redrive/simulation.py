@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.categories import Evidence, judge
+from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
 from redrive.model import Again, Bury, Category, Claimed, Failure
 from redrive.policy import decide
@@ -56,13 +57,14 @@ def simulate(conn: psycopg.Connection[Any], handlers: Handlers, since: datetime)
 
 def _failures(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[str, Any]]:
     with conn.cursor(row_factory=dict_row) as cursor:
-        yield from cursor.execute(
+        for row in cursor.execute(
             "select coalesce(d.kind, j.kind) as kind, f.attempt, f.error_class, f.message, f.category, f.fingerprint,"
-            " f.detail, coalesce(d.max_attempts, j.max_attempts) as max_attempts,"
+            " f.job, f.detail, coalesce(d.max_attempts, j.max_attempts) as max_attempts,"
             " case when d.deliveries = f.deliveries then d.reason end as reason"
             " from redrive.failures f left join redrive.jobs j on j.id = f.job"
             " left join lateral (select o.kind, o.max_attempts, o.deliveries, o.reason from redrive.dead_letters o"
             "   where o.id = f.job and o.deliveries >= f.deliveries order by o.deliveries limit 1) d on true"
             " where f.at >= %s and coalesce(d.kind, j.kind) is not null",
             (since,),
-        )
+        ):
+            yield shown_failure(row["job"], row)

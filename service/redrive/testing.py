@@ -17,6 +17,7 @@ import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.encryption import shown_payload
 from redrive.enqueue import check
 from redrive.handlers import Handlers
 from redrive.worker.board import Board
@@ -77,11 +78,12 @@ def run(handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1,
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
     """The jobs that wait or run, oldest first; of one kind or all. Sees what the open transaction of `conn` did."""
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(
+        found = cursor.execute(
             "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,"
             " expires_at, headers, attempt from redrive.jobs where %s::text is null or kind = %s order by id",
             (kind, kind),
         ).fetchall()
+    return [row | {"payload": shown_payload(row)} for row in found]
 
 
 def assert_enqueued(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
 CANARY = "Zx9-canary-77"
+SPOKEN = ("Ada", "the provider said", "inner ", "told the provider", "sub-exceptions", "leak_declared")
+"""No secrets, but of payloads, messages, causes, side effects and stacks."""
 
 
 def _dump(database: Database, tmp_path: Path) -> str:
@@ -29,9 +32,18 @@ def _dump(database: Database, tmp_path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 def test_no_secret_is_found_outside_the_payloads(
-    database: Database, workers: Workers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    database: Database,
+    workers: Workers,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    keys: Callable[..., Path],
+    *,
+    encrypted: bool,
 ):
+    """And with encryption, in them neither; nor is anything else that a job or its failure said."""
+    keyring = {"redrive_encryption_keys_file": keys("new")} if encrypted else {}
     jobs = [
         enqueue(database.conn, "leak.typed", {"holder": "Ada", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
         enqueue(database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}),
@@ -44,7 +56,7 @@ def test_no_secret_is_found_outside_the_payloads(
         targets.write_text(json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}}))
         worker = workers(
             "--until-empty", handlers=HANDLERS, redrive_targets=targets, redrive_log_level="debug",
-            otel_exporter_otlp_endpoint=collector.url,
+            otel_exporter_otlp_endpoint=collector.url, **keyring,
         )  # fmt: skip
         seen = ""
         while worker.process.poll() is None:
@@ -66,7 +78,11 @@ def test_no_secret_is_found_outside_the_payloads(
     shown = capsys.readouterr().out
 
     assert len(look.reasons(database)) == 4
-    assert len(rows) == 4, "the payloads themselves are in clear here"
+    if encrypted:
+        assert [word for word in (CANARY, *SPOKEN) if word in _dump(database, tmp_path)] == []
+        assert all(word in shown for word in SPOKEN), "the key is at hand"
+    else:
+        assert len(rows) == 4, "the payloads themselves are in clear here"
     assert outside == []
     assert elsewhere == 0
     assert CANARY not in worker.log.read_text()

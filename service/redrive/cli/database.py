@@ -7,6 +7,7 @@ import click
 
 from redrive import migrate as migrations
 from redrive.cli.common import database, database_option, emit, json_option, settings_for
+from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.settings import unknown
 
@@ -43,6 +44,7 @@ def check(ctx: click.Context, database_url: str | None, handlers: str | None, as
     findings: list[tuple[str, str | None, str]] = [
         ("settings", f"unknown: {', '.join(unknown())}" if unknown() else None, "all known"),
     ]
+    findings.append(_encryption())
     if settings.handlers is not None:
         findings.append(_handlers(settings.handlers))
     with database(settings, any_schema=True) as conn:
@@ -56,6 +58,17 @@ def check(ctx: click.Context, database_url: str | None, handlers: str | None, as
             mark = click.style("ok  ", fg="green") if wrong is None else click.style("bad ", fg="red")
             click.echo(f"{mark} {name:12} {wrong or good}")
     ctx.exit(1 if any(wrong for _, wrong, _ in findings) else 0)
+
+
+def _encryption() -> tuple[str, str | None, str]:
+    try:
+        keyring = configured()
+    except RedriveError as error:
+        return ("encryption", str(error), "")
+    if keyring is None:
+        return ("encryption", None, "off: payloads and failures are stored in the clear")
+    others = f"; {', '.join(keyring.ids[1:])} can decrypt" if keyring.ids[1:] else ""
+    return ("encryption", None, f"on, with key {keyring.ids[0]}{others}")
 
 
 def _handlers(target: str) -> tuple[str, str | None, str]:

@@ -39,6 +39,7 @@ COMMANDS = {
     "policy": "redrive.cli.policy",
     "objective": "redrive.cli.objective",
     "exporter": "redrive.cli.exporter",
+    "reencrypt": "redrive.cli.reencrypt",
     "demo": "redrive.cli.demo",
 }
 """Command -> module with a function of that name; imported when it is used, so that each starts fast."""

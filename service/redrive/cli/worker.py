@@ -10,6 +10,7 @@ from importlib.metadata import version
 import click
 
 from redrive.cli.common import database_option, settings_for, wait_for_schema
+from redrive.encryption import configured
 from redrive.errors import SettingsError
 from redrive.health import serve
 from redrive.logs import set_up
@@ -52,6 +53,7 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
     if settings.handlers is None and settings.targets is None:
         msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs (or set REDRIVE_TARGETS)"
         raise SettingsError(msg)
+    configured()  # refused here and now, not by each runner
     wait_for_schema(settings.url(), settings.startup_timeout)
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None

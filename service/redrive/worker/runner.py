@@ -29,6 +29,7 @@ import msgspec
 
 from redrive import sql_drivers
 from redrive.categories import category_of, evidence_of
+from redrive.encryption import MARK, SEALED, Keyring, Undecryptable, configured, open_payload
 from redrive.errors import SettingsError
 from redrive.failure import class_name, describe, made_up, safe_text
 from redrive.handlers import Death, Handler, Handlers, decode_object, encode_json, load
@@ -81,10 +82,17 @@ _NO_REST = Rest()
 class Runner(Watch):
     """Runs jobs from one channel until it is told to stop or the supervisor is gone."""
 
-    def __init__(
-        self, channel: Channel, board: Board, handlers: Handlers, where: dict[str, str], tracing: Tracing | None = None
+    def __init__(  # noqa: PLR0913 # what it works with
+        self,
+        channel: Channel,
+        board: Board,
+        handlers: Handlers,
+        where: dict[str, str],
+        tracing: Tracing | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._where = where
+        self._keyring = keyring
         self._tracing = tracing
         self._traces: dict[int, str] = {}
         self._channel = channel
@@ -174,7 +182,7 @@ class Runner(Watch):
             if verdict is None:
                 self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
             else:
-                self._ended.append(verdict)
+                self._ended.append(self._sealed(verdict))
                 if verdict.outcome == "dead" and not verdict.may_be_gone:  # most likely it is gone, and did not die
                     self._escalate(work.id, work.kind, work.attempt, verdict)
             if not self._flush_is_due:
@@ -230,6 +238,9 @@ class Runner(Watch):
         handler = self._handlers.get(work.kind)
         if handler is None:
             return self._unknown(work)
+        if work.payload.startswith(SEALED):
+            opened = self._opened(work)
+            return opened if isinstance(opened, Verdict) else await self._attempt(slot, batch, opened, started)
         if self._barred and (put_off := self._put_off(handler.depends_on)) is not None:
             return verdict_of(work.id, work.token, put_off)
         settlement: Settlement | None
@@ -242,10 +253,9 @@ class Runner(Watch):
             if (work.rest is not None or work.attempt > handler.policy.max_attempts) and (
                 reason := spent(_claimed(work, rest), handler.policy)
             ):
-                failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where)
                 if reason is Reason.EXPIRED:
                     await self._say_expired(handler, batch, work, rest)
-                return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
+                return self._not_started(work, reason)
             version = rest.headers.get("version", 1)
             if isinstance(version, int) and version > handler.version:
                 wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
@@ -271,13 +281,32 @@ class Runner(Watch):
             return msgspec.structs.replace(verdict_of(work.id, work.token, settlement, spent=taken), may_be_gone=True)
         return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
 
+    def _opened(self, work: Work) -> Work | Verdict:
+        """The job with its payload in clear, or its end."""
+        try:
+            payload = open_payload(self._keyring, work.payload, work.kind, read_rest(work.rest).headers).decode()
+        except Undecryptable as error:
+            failure = made_up("Undecryptable", str(error), Category.INVALID, work.kind, **self._where)
+            return verdict_of(work.id, work.token, Bury(Reason.UNDECRYPTABLE, failure))
+        return msgspec.structs.replace(work, payload=payload)
+
+    def _sealed(self, verdict: Verdict) -> Verdict:
+        """What leaves this process. That a payload cannot be read says nothing of what is in it."""
+        if self._keyring is None or verdict.failure is None or verdict.reason == Reason.UNDECRYPTABLE:
+            return verdict
+        record = self._keyring.seal_failure(decode_object(verdict.failure), verdict.id)
+        return msgspec.structs.replace(verdict, failure=encode_json(record).decode())
+
     def _unknown(self, work: Work) -> Verdict:
         """A kind we lack is given back, but its window closes all the same: perhaps nobody ever knows it."""
         rest = read_rest(work.rest)
         if rest.expires_in is not None and rest.expires_in <= 0:
-            failure = made_up("NotStarted", "not started: expired", Category.OTHER, work.kind, **self._where)
-            return verdict_of(work.id, work.token, Bury(Reason.EXPIRED, failure, refund=True))
+            return self._not_started(work, Reason.EXPIRED)
         return verdict_of(work.id, work.token, Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)))
+
+    def _not_started(self, work: Work, reason: Reason) -> Verdict:
+        failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where)
+        return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
 
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
@@ -371,10 +400,15 @@ class Runner(Watch):
     def _job(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> Job:
         def tell(what: str, detail: dict[str, Any]) -> None:
             secrets = self._secrets(handler, work)
-            shown = encode_json(redact(detail, handler.secret, secrets)).decode()
-            told = Told(work.id, work.token, scrub(what, secrets), shown)
+            what, detail = scrub(what, secrets), redact(detail, handler.secret, secrets)
+            if self._keyring is not None:
+                what, detail = self._keyring.seal_side_effect(what, detail, work.id)
+            told = Told(work.id, work.token, what, encode_json(detail).decode())
             self._loop.call_soon_threadsafe(self._channel.send, told)  # the handler may run in a thread
 
+        headers = rest.headers
+        if self._keyring is not None:
+            headers = {name: value for name, value in headers.items() if name != MARK}
         return Job(
             id=work.id,
             kind=work.kind,
@@ -385,7 +419,7 @@ class Runner(Watch):
             deadline=datetime.now(UTC) + timedelta(seconds=seconds(handler.policy.timeout)),
             redrives=rest.redrives,
             tenant=rest.tenant,
-            headers=rest.headers,
+            headers=headers,
             worker=batch.worker,
             tell=tell,
             watch=self,
@@ -516,12 +550,13 @@ def main(arguments: list[str]) -> int:
 
             targets.register(handlers, targets.load(Path(arguments[5])), slots)
         tracing = set_up() if is_asked_for() else None
+        keyring = configured()
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
     channel = Channel(socket.socket(fileno=fd))
     where = msgspec.json.decode(arguments[6])
-    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, where, tracing).run())
+    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, where, tracing, keyring).run())
     if tracing is not None:
         tracing.shut_down()
     # Threads of handlers that never end must not keep the process.

@@ -1,0 +1,236 @@
+"""Payloads and failures that nobody can read in the database: AES-256-GCM, under keys that are not in it.
+
+What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c": ciphertext}}`, so that
+columns and SQL functions take it as they take everything else. It is bound to where it stands (GCM's additional data):
+a payload to its kind and a random value in the headers of its job, since an id is not known before the insert; the
+record of a failure or of a side effect to its job. Moved anywhere else, it cannot be read.
+"""
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from redrive.errors import RedriveError, SettingsError
+
+MARK = "$redrive"
+"""The one key of an envelope, and the header with the random value of its job."""
+
+SEALED = f'{{"{MARK}": {{'
+"""How Postgres writes the beginning of an envelope."""
+
+HIDDEN = "[encrypted]"
+"""In the place of texts that are sealed elsewhere."""
+
+IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
+"""What of a failure's detail is not sealed: where it happened, and the names of fields that are not to be shown."""
+
+KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
+KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
+_KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Undecryptable(RedriveError):
+    """It is no envelope, its key is not at hand, or it was changed or moved; the text says which, and nothing else."""
+
+
+class Keyring:
+    """Keys by id. The first one seals, all of them open."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        """Take keys of 32 bytes. Raises SettingsError where the crypto extra is not installed."""
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 # an extra
+        except ImportError as error:
+            msg = f"{KEYS_FILE} needs the crypto extra; install it with: pip install 'redrive[crypto]'"
+            raise SettingsError(msg) from error
+        self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
+        self.ids = tuple(keys)
+
+    def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
+        """An envelope that opens only with the same `where`."""
+        key, nonce = self.ids[0], os.urandom(NONCE_BYTES)
+        sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
+        return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
+
+    def open(self, envelope: Any, *where: str) -> bytes:
+        """What was sealed. Raises Undecryptable."""
+        key = key_of(envelope)
+        cipher = self._ciphers.get(key or "")
+        if cipher is None:
+            raise Undecryptable(_unread(key))
+        parts = envelope[MARK]
+        try:
+            return cipher.decrypt(_to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where))
+        except Exception:  # noqa: BLE001 # InvalidTag, or whatever else an envelope made by hand brings about
+            msg = f"encrypted with key {key}, but it was changed, cut short or moved"
+            raise Undecryptable(msg) from None
+
+    def seal_again(self, envelope: Mapping[str, Any], *where: str) -> dict[str, Any]:
+        """The same, with what is sealed in it now sealed with the first key. Raises Undecryptable."""
+        return {**envelope, **self.seal(self.open(envelope, *where), *where)}
+
+    def seal_payload(self, payload: bytes, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
+        """The envelope of a payload (its JSON), and the header that goes with it."""
+        salt = _to_text(os.urandom(SALT_BYTES))
+        return self.seal(payload, "payload", kind, salt), {MARK: salt}
+
+    def seal_failure(self, record: Mapping[str, Any], job: int) -> dict[str, Any]:
+        """A failure's record with its message and detail sealed, but for IN_CLEAR."""
+        detail: dict[str, Any] = record["detail"]
+        clear = {name: detail[name] for name in IN_CLEAR if name in detail}
+        hidden = {"message": record["message"], "detail": {k: v for k, v in detail.items() if k not in clear}}
+        return {**record, "message": HIDDEN, "detail": clear | self.seal(_encode(hidden), "failure", str(job))}
+
+    def seal_side_effect(self, what: str, detail: Any, job: int) -> tuple[str, dict[str, Any]]:
+        """What a handler said it did."""
+        return HIDDEN, self.seal(_encode({"what": what, "detail": detail}), "side effect", str(job))
+
+
+@cache
+def configured() -> Keyring | None:
+    """This process's keyring, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE; None: encryption is off.
+
+    Read once. It is here and not in the settings because producers, who have none, encrypt as well.
+
+    Raises:
+        SettingsError: it is set and unusable. Nothing is stored in the clear then.
+    """
+    text, source = os.environ.get(KEYS), KEYS
+    if not text:
+        path = os.environ.get(KEYS_FILE)
+        if not path:
+            return None
+        source = f"{KEYS_FILE} is {path}"
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            msg = f"{source}; it cannot be read: {why}"
+            raise SettingsError(msg) from None
+    return Keyring(read_keys(text, source))
+
+
+def read_keys(text: str, source: str) -> dict[str, bytes]:
+    """Keys by id, in order, from lines of `id base64-of-32-bytes`; empty lines and those that begin with # are skipped.
+
+    Raises:
+        SettingsError: names `source`, the line and the fix, and never the key.
+    """
+    found: dict[str, bytes] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        fault = _fault(words, found)
+        if fault:
+            msg = f"{source}; line {number}: {fault}"
+            raise SettingsError(msg)
+        found[words[0]] = _to_bytes(words[1])
+    if not found:
+        msg = f'{source}; it holds no key; make one with: echo "k1 $(openssl rand -base64 32)"'
+        raise SettingsError(msg)
+    return found
+
+
+def key_of(value: Any) -> str | None:
+    """The id of the key something is sealed with; None: it is in clear, or its envelope is not sound."""
+    envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
+    key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
+    return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
+
+
+def open_payload(keyring: Keyring | None, envelope: Any, kind: str, headers: Mapping[str, Any]) -> bytes:
+    """The JSON of a job's payload, from its envelope or the JSON text of that. Raises Undecryptable."""
+    if isinstance(envelope, str):
+        try:
+            envelope = _decode(envelope)
+        except (msgspec.DecodeError, RecursionError):
+            envelope = None
+    return _open(keyring, envelope, "payload", kind, str(headers.get(MARK)))
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether it is an envelope, or has one in it."""
+    return isinstance(value, dict) and MARK in value
+
+
+def shown_payload(row: Mapping[str, Any]) -> Any:
+    """The payload of a job or dead letter for people: opened, or saying with which key it could be."""
+    payload = row["payload"]
+    if not is_sealed(payload):
+        return payload
+    try:
+        return _decode(open_payload(configured(), payload, row["kind"], row["headers"]))
+    except Undecryptable as error:
+        return {MARK: str(error)}
+
+
+def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
+    """A failure with its message and detail opened, or a message that says with which key they could be."""
+    detail = failure["detail"]
+    if not is_sealed(detail):
+        return dict(failure)
+    clear = {name: value for name, value in detail.items() if name != MARK}
+    opened = _shown(detail, "failure", job)
+    return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
+
+
+def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
+    """A side effect opened, or one that says with which key it could be."""
+    if not is_sealed(effect["detail"]):
+        return dict(effect)
+    opened = _shown(effect["detail"], "side effect", job)
+    return {**effect, "what": opened.get("what", opened["message"]), "detail": opened["detail"]}
+
+
+def _shown(envelope: Any, what: str, job: int) -> dict[str, Any]:
+    try:
+        return {"message": ""} | _decode(_open(configured(), envelope, what, str(job)))
+    except Undecryptable as error:
+        return {"message": f"[{error}]", "detail": {}}
+
+
+def _open(keyring: Keyring | None, envelope: Any, *where: str) -> bytes:
+    if keyring is None:
+        raise Undecryptable(_unread(key_of(envelope)))
+    return keyring.open(envelope, *where)
+
+
+def _unread(key: str | None) -> str:
+    return "encrypted, in no form known here" if key is None else f"encrypted with key {key}, which is not at hand"
+
+
+def _fault(words: Sequence[str], known: Mapping[str, bytes]) -> str | None:
+    """What is wrong with the words of a line, without the key."""
+    if len(words) != 2:  # noqa: PLR2004 # id and key
+        return f"write an id and a key, with a space between; it has {len(words)} words"
+    name, key = words
+    if not _KEY_ID.fullmatch(name):
+        return "the id must be 1 to 63 of A-Z a-z 0-9 _ . -; is it the key?"
+    if name in known:
+        return "its id is there already; give each key an id of its own"
+    try:
+        size = len(_to_bytes(key))
+    except (binascii.Error, ValueError):
+        return "the key is no base64; make one with: openssl rand -base64 32"
+    if size != KEY_BYTES:
+        return f"the key has {size} bytes and must have {KEY_BYTES}; make one with: openssl rand -base64 32"
+    return None
+
+
+def _to_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _to_bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
