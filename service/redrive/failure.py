@@ -95,10 +95,10 @@ def normalise(message: str) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """Module and name of an exception's class, bounded; builtins without their module."""
+    """Module and name of an exception's class, bounded; without what is private or builtin of the module."""
     cls = type(error)
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    return clean(name, MAX_CLASS_NAME)
+    path = [part for part in str(cls.__module__).split(".") if not part.startswith("_") and part != "builtins"]
+    return clean(".".join((*path, cls.__qualname__)), MAX_CLASS_NAME)
 
 
 def _describe(
