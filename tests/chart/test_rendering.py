@@ -206,6 +206,24 @@ def test_tls_is_files_and_their_names(everything: Release) -> None:
     assert client["defaultMode"] == 0o440
 
 
+def test_the_keyring_is_a_file_of_those_who_read_payloads(everything: Release, render: Render) -> None:
+    mounting = {
+        found["metadata"]["name"]: volume["secret"]
+        for found in everything.objects for pod in pods_of(found) for volume in pod["volumes"]
+        if volume["name"] == "encryption"
+    }  # fmt: skip
+
+    assert set(mounting) == everything.names("Deployment")
+    for name, secret in mounting.items():
+        (item,) = secret["items"]
+        mounts = {m["name"]: m["mountPath"] for m in container(everything, "Deployment", name)["volumeMounts"]}
+        assert (secret["secretName"], item["key"]) == ("keyring", "ring.txt")
+        assert environment(everything, "Deployment", name)["REDRIVE_ENCRYPTION_KEYS_FILE"] == (
+            f"{mounts['encryption']}/{item['path']}"
+        )
+    assert "ENCRYPTION" not in render(with_pool()).text
+
+
 def test_a_pod_may_wait_for_the_schema_as_long_as_it_does(everything: Release) -> None:
     for name in ("everything-exporter", "everything-worker-plain"):
         probe = container(everything, "Deployment", name)["startupProbe"]

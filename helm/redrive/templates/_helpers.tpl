@@ -205,6 +205,31 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{/* The keyring, for those who read payloads. */}}
+{{- define "redrive.keyring.env" -}}
+{{- if .Values.encryption.existingSecret }}
+- {name: REDRIVE_ENCRYPTION_KEYS_FILE, value: /etc/redrive/encryption/keys}
+{{- end }}
+{{- end }}
+
+{{- define "redrive.keyring.volumeMount" -}}
+{{- if .Values.encryption.existingSecret }}
+- {name: encryption, mountPath: /etc/redrive/encryption, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "redrive.keyring.volume" -}}
+{{- with .Values.encryption }}
+{{- if .existingSecret }}
+- name: encryption
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items: [{key: {{ .key }}, path: keys}]
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The start may last as long as it waits for the schema, and half a minute more. */}}
 {{- define "redrive.probes" -}}
 startupProbe:
