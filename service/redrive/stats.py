@@ -132,14 +132,18 @@ class DatabaseStats:
                 depth[queue, reason] += n
             elif event in ended:
                 ended[event][queue, kind] += n
-                for known in Reason:  # at 0 from the start: a first appearance at n is invisible to increase()
-                    added[queue, kind, known] += 0
             elif event == "outcome":
                 outcomes[queue, reason] += n
             if event in OPEN_ENDS:
                 depth[queue, reason] -= n
             if event in REMOVALS:
                 removed[queue, event] += n
+        # At 0 from the start: a first appearance at n is invisible to increase().
+        for queue, kind in {(queue, kind) for queue, kind, event, _, _ in totals if event in {"dead", *ended}}:
+            for known in Reason:
+                added[queue, kind, known] += 0
+            for counts in ended.values():
+                counts[queue, kind] += 0
         for queue in {labels[0] for labels in added}:
             for outcome in OUTCOMES:
                 outcomes[queue, outcome] += 0

@@ -45,6 +45,12 @@ OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel":
 
 RETRIED = tuple(category for category in Category if category not in {Category.INVALID, Category.BUG})
 
+RELEASES = ("shutdown", "neighbour_killed", "newer_payload", "unknown_kind", "snoozed", "unstorable")
+"""Why jobs are given back; besides `breaker <name>`."""
+
+OPERATIONS = ("exchange", "breakers", "settle", "retire", "pending")
+"""What the database may refuse; the code of a cut connection is `none`."""
+
 
 class Telemetry:
     """Observes one worker."""
@@ -65,6 +71,9 @@ class Telemetry:
             metrics.claims.create((result,))
         for cause in ("signal", "exit", "deadline"):
             metrics.runner_deaths.create((cause,))
+        for operation in OPERATIONS:
+            metrics.database_errors.create((operation, "none"))
+        metrics.exchange.observe((), ())
         metrics.lost.create(())
         metrics.rescued.create(())
 
@@ -73,6 +82,8 @@ class Telemetry:
         for kind in kinds.values():
             if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
                 self._show(kind.queue, kind.kind)
+                for name in kind.depends_on:
+                    self.metrics.released.create((kind.queue, f"breaker {name}"))
         logger.info("runner ready", extra={"kinds": len(kinds)})
 
     def _show(self, queue: str, kind: str) -> None:
@@ -83,6 +94,10 @@ class Telemetry:
             self.metrics.attempts.create((queue, kind, outcome))
         for category in RETRIED:
             self.metrics.retries.create((queue, kind, category))
+        self.metrics.stale.create((queue, kind))
+        self.metrics.wait.observe((queue,), ())
+        for why in RELEASES:
+            self.metrics.released.create((queue, why))
 
     def claimed(self, request: "ClaimRequest", rows: Sequence["Row"], cost: float) -> None:
         """Jobs were claimed, or nothing was due."""

@@ -1,11 +1,20 @@
 """What a process exports stays bounded, whatever kinds and queues come."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+import redrive
 from redrive.metrics import DURATION_BUCKETS, MAX_HISTOGRAMS, MAX_LABEL_SETS, Counter, Histogram, Metrics
-from redrive.telemetry import Telemetry
+from redrive.telemetry import OPERATIONS, RELEASES, Telemetry
 
 KINDS = 100_000
+
+
+def kind(name: str, queue: str = "mail", depends_on: tuple[str, ...] = ()) -> SimpleNamespace:
+    return SimpleNamespace(kind=name, queue=queue, depends_on=depends_on)
 
 
 def samples(family) -> list:
@@ -39,10 +48,9 @@ def test_a_hundred_thousand_queues_too():
 def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
     metrics = Metrics()
     telemetry = Telemetry(metrics, "1.0", ["mail"])
-    kinds = [SimpleNamespace(kind="welcome", queue="mail"), SimpleNamespace(kind="charge", queue="billing"),
-             SimpleNamespace(kind="hook.*", queue="mail")]  # fmt: skip
+    kinds = [kind("welcome", depends_on=("smtp",)), kind("charge", queue="billing"), kind("hook.*")]
 
-    telemetry.ready({kind.kind: kind for kind in kinds})
+    telemetry.ready({each.kind: each for each in kinds})
 
     shown = {(s.labels["kind"], s.labels["outcome"]): s.value for s in samples(metrics.attempts)}
     outcomes = ("succeeded", "retried", "released", "dead", "cancelled")
@@ -54,7 +62,33 @@ def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
         "deadline": 0,
     }
 
-    many = [SimpleNamespace(kind=f"kind{n}", queue="mail") for n in range(KINDS)]
-    telemetry.ready({kind.kind: kind for kind in many})
+    telemetry.ready({f"kind{n}": kind(f"kind{n}") for n in range(KINDS)})
 
     assert len(samples(metrics.attempts)) <= MAX_LABEL_SETS / 2 + 1
+
+
+def test_every_counter_of_a_worker_is_there_before_anything_happens():
+    """Or increase() would miss the first: one that was not there at 0 begins at 1."""
+    metrics = Metrics()
+    telemetry = Telemetry(metrics, "1.0", None)
+    telemetry.ready({"welcome": kind("welcome", depends_on=("smtp",))})
+    counters = [family for family in vars(metrics).values() if isinstance(family, Counter)]
+
+    assert [counter.name for counter in counters if not samples(counter)] == []
+    assert {sample.value for counter in counters for sample in samples(counter)} == {0}
+    assert [sample.value for sample in samples(metrics.exchange) if sample.name.endswith("_count")] == [0]
+    assert [sample.value for sample in samples(metrics.wait) if sample.name.endswith("_count")] == [0]
+    assert {s.labels["reason"] for s in samples(metrics.released)} == {*RELEASES, "breaker smtp"}
+
+
+@pytest.mark.parametrize(
+    ("call", "known"),
+    [(r'Release\("(\w+)"', RELEASES), (r'database_error\("(\w+)"', OPERATIONS)],
+    ids=["why jobs are given back", "operations that may fail"],
+)
+def test_what_is_shown_at_0_is_all_that_the_code_says(call: str, known: tuple[str, ...]):
+    source = "".join(path.read_text() for path in Path(redrive.__file__).parent.rglob("*.py"))
+    said = set(re.findall(call, source))
+
+    assert said
+    assert said <= set(known)

@@ -152,6 +152,17 @@ def _scrape(port: int) -> bytes | None:
     return None
 
 
+def test_the_first_ending_of_a_kind_is_an_increase(database: Database, reader):
+    database.rows("select redrive.enqueue('welcome', queue => 'mail')")
+
+    text = shown(reader())
+
+    assert value(text, 'redrive_jobs_completed_total{kind="welcome",queue="mail"}') == 0
+    assert value(text, 'redrive_dlq_added_total{kind="welcome",queue="mail",reason="expired"}') == 0
+    assert value(text, 'redrive_dlq_removed_total{action="purged",queue="mail"}') == 0
+    assert value(text, 'redrive_redrive_outcomes_total{outcome="dead_again",queue="mail"}') == 0
+
+
 def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Database, reader):
     stats = reader()
     database.rows("insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
