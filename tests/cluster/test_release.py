@@ -73,11 +73,9 @@ def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
     assert release.sql("select actor, why from redrive.audit") == [["shop-objectives", "values of the chart"]]
 
 
-def test_helm_test_runs_a_job_and_reads_the_exporter(release: Release) -> None:
-    text = release.test()
+def test_helm_test_succeeds_and_leaves_nothing(release: Release) -> None:
+    release.test()
 
-    assert "the job ran" in text
-    assert "the exporter reads the database" in text
     assert release.pods("test") == []
 
 
@@ -154,7 +152,7 @@ def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release
 def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(release: Release, images: tuple[str, str]) -> None:
     [command] = re.findall(r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     for written, here in {
-        "kubectl run": f"kubectl run --namespace {release.namespace}", "redrive:0.1.0": images[0],
+        "kubectl ": f"kubectl --namespace {release.namespace} ", "redrive:0.1.0": images[0],
         "redrive-operator": f"{release.name}-database-operator",
     }.items():  # fmt: skip
         assert written in command
