@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import scenarios
+from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
 from bench.scenarios import Figures, Lab
@@ -41,7 +42,7 @@ class Case:
     run: Callable[[], Figures]
 
 
-Measure = Callable[[Lab, System], Figures]
+Measure = Callable[..., Figures]
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,15 @@ class Table:
     only_ours: bool = False
     clients: int = 0
     """Of pgbench beside it; 0 = none."""
+    variants: tuple[str, ...] = ()
+    """Collectors of ours to compare, in place of systems."""
 
 
 def _tables(*, full: bool) -> Iterator[Table]:
     """All there are, in the order of the report."""
     for n in (1, 2, 4):
         yield Table(f"drain{n}", f"drain, {n} worker{'s' * (n > 1)}", partial(scenarios.drain, workers=n), clients=n)
+    yield Table("tracing", "drain, spans exported", scenarios.traced, variants=tuple(COLLECTORS))
     yield Table("idle", "idle worker", scenarios.idle, only_ours=True)
     yield Table("latency", "latency, idle", scenarios.latency)
     yield Table("enqueue", "enqueue", scenarios.enqueue)
@@ -80,7 +84,9 @@ def _tables(*, full: bool) -> Iterator[Table]:
 
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
     """The rows of a table."""
-    for system in systems:
+    for collector in table.variants if REDRIVE in systems else ():
+        yield Case(table.title, collector, partial(table.measure, lab, REDRIVE, collector=collector))
+    for system in () if table.variants else systems:
         if not table.only_ours or system is REDRIVE:
             yield Case(table.title, system.name, partial(table.measure, lab, system))
     for name in pgbench if table.clients else []:
@@ -100,8 +106,8 @@ def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Redrive and its peers on one Postgres.")
-    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), idle, latency, enqueue, mixed, load, handlers,"
-                                       " snapshot, backlog, claim, dlq")  # fmt: skip
+    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed, load,"
+                                       " handlers, snapshot, backlog, claim, dlq")  # fmt: skip
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3)")

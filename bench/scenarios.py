@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import usage
+from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.server import Connection, Server
 from bench.session import Session, SystemFailed, session
@@ -62,6 +63,7 @@ def drain(  # what can differ between drains
     use: str = "drain",
     work: str = "",
     payload: int = 0,
+    collector: str = "",
 ) -> Figures:
     """Jobs wait; workers start; until none is left."""
     jobs = lab.jobs(system, full)
@@ -69,7 +71,7 @@ def drain(  # what can differ between drains
         at.run("enqueue", "bulk", jobs, payload=payload)
         lab.server.settle_down(at.database)
         written = lab.server.written(at.monitor)
-        at.start_workers(workers, system.config(use) | {"work": work})
+        at.start_workers(workers, system.config(use) | {"work": work, "collector": collector})
         begun, cpu = at.wait_for("first", 60)["t"], at.cpu()
         _wait_until_handled(at, jobs)
         _wait_until_settled(at)
@@ -87,6 +89,12 @@ def drain(  # what can differ between drains
             "commits": written.commits / jobs,
             "dead_tuples": lab.server.dead_tuples(at.monitor),
         }
+
+
+def traced(lab: Lab, system: System, *, collector: str) -> Figures:
+    """A drain whose spans go to one of COLLECTORS."""
+    with COLLECTORS[collector]() as url:
+        return drain(lab, system, collector=url)
 
 
 def _wait_until_handled(at: Session, jobs: int) -> None:

@@ -20,7 +20,8 @@ LAST_EXPORT_SECONDS = 1.0
 class SpanQueue(SpanProcessor):
     """A span processor that never blocks and never waits for long.
 
-    Spans that find it full are dropped and counted; so are those of an export that failed.
+    Spans that find it full are dropped and counted; so are those of an export that failed. Until one has succeeded it
+    holds a single batch: making spans that go nowhere is what a collector that is gone costs.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -28,6 +29,7 @@ class SpanQueue(SpanProcessor):
         self._spans: deque[Any] = deque()
         self._wake = threading.Event()
         self._ending = False
+        self._room = BATCH_SPANS
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
@@ -35,7 +37,7 @@ class SpanQueue(SpanProcessor):
     @property
     def is_full(self) -> bool:
         """Whether the collector does not keep up, or is gone."""
-        return len(self._spans) >= QUEUED_SPANS
+        return len(self._spans) >= self._room
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """Do nothing."""
@@ -78,4 +80,5 @@ class SpanQueue(SpanProcessor):
             failed = self._exporter.export(batch).name != "SUCCESS"
         except Exception:  # noqa: BLE001 # whatever it is, it must not end the thread
             failed = True
+        self._room = BATCH_SPANS if failed else QUEUED_SPANS
         self.dropped += len(batch) if failed else 0

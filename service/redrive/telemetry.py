@@ -126,7 +126,7 @@ class Telemetry:
 
     def settled(self, queues: Iterable[str], cost: float) -> None:
         """Endings were written; the queue of each."""
-        if self.tracing is not None:
+        if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(queues).items():
                 self.tracing.call("settle", queue, cost, count)
 

@@ -1,11 +1,12 @@
 """A collector that is gone costs no job, and next to nothing else."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from redrive.span_queue import BATCH_SPANS, LAST_EXPORT_SECONDS, QUEUED_SPANS, SpanQueue
-from tests.flow.harness import Workers
+from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 from tests.tracing.collector import black_hole
 from tests.tracing.test_spans import HANDLERS
@@ -56,3 +57,31 @@ def test_the_queue_of_spans_is_bounded_and_ends_in_time() -> None:
 
     assert time.monotonic() - began < LAST_EXPORT_SECONDS + 1
     assert queue.dropped >= QUEUED_SPANS * 2 - BATCH_SPANS
+
+
+class Answers:
+    """An exporter that fails until it is told otherwise."""
+
+    result = SimpleNamespace(name="FAILURE")
+
+    def export(self, _spans):
+        return self.result
+
+
+def test_there_is_little_room_until_an_export_has_succeeded() -> None:
+    """Or each worker would make thousands of spans for a collector that is gone."""
+    exporter = Answers()
+    queue = SpanQueue(exporter)
+    assert room(queue) == BATCH_SPANS
+
+    exporter.result = SimpleNamespace(name="SUCCESS")
+    queue.on_end(Span())
+    wait_for(lambda: room(queue) == QUEUED_SPANS)
+    exporter.result = SimpleNamespace(name="FAILURE")
+    queue.on_end(Span())
+    wait_for(lambda: room(queue) == BATCH_SPANS)
+    queue.shutdown()
+
+
+def room(queue: SpanQueue) -> int:
+    return queue._room
