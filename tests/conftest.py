@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.postgres import VERSIONS, Database, Server, container, embedded, external
 
@@ -24,7 +25,10 @@ SQL_TESTS = Path(__file__).parent / "sql"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare our markers."""
+    """Declare our markers, and leave time out of what fails a test: the machine may be busy."""
+    patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
+    settings.load_profile("patient")
     config.addinivalue_line("markers", "every_version: runs on each Postgres version there is, not only on the newest")
 
 
