@@ -336,6 +336,17 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
     assert [link for link in links if not link.startswith(("https://wiki.", "https://graphs.", "https://shop."))] == []
 
 
+def test_dashboards_lead_to_ones_own_runbook(render: Render) -> None:
+    monitoring = {"dashboards": {"enabled": True}, "prometheusRule": {"runbookUrl": "https://wiki.example/redrive"}}
+    release = render({"database": LOGINS, "monitoring": monitoring})
+
+    text = "".join(
+        o["data"][name] for o in release.objects if "dashboard-" in o["metadata"]["name"] for name in o["data"]
+    )
+    assert "https://wiki.example/redrive" in text
+    assert "runbooks.example" not in text
+
+
 def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Path) -> None:
     release = render(read_values(EVERYTHING), chart=with_dashboard)
 
