@@ -29,6 +29,11 @@ class LaneBook:
         self._fresh_until = 0.0
         self._notify_refresh_at = 0.0
 
+    @property
+    def known(self) -> set[Lane]:
+        """The lanes that held jobs at the last look."""
+        return set(self._lanes)
+
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
         """Whether it is time to ask the database again; a notification may mean a lane never seen."""
         return now >= self._fresh_until or (was_notified and now >= self._notify_refresh_at)

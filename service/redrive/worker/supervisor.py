@@ -347,17 +347,20 @@ class Supervisor:
         taken = self.endings.take()
         told, self.told = self.told, []
         request: store.ClaimRequest | None = None
+        looks = False
         try:
             with self.link.use() as conn:
                 if self.me is None:
                     self._register(conn)
                 if claims:
-                    if self.lanes.is_stale(now, was_notified=self.was_notified):
+                    looks = self.lanes.is_stale(now, was_notified=self.was_notified)
+                    if looks and not self.lanes.known:
                         self._look_for_lanes(conn)
+                        looks = False
                     request = self.lanes.request(self.me or 0, self.room.free(self.fleet.runners), now)
                 self.was_notified = False
                 if claims and request is None:
-                    self._nothing_due(now)
+                    self._poll_later(now)
                 if request is None and not taken and not told:
                     return
                 if told:
@@ -377,8 +380,10 @@ class Supervisor:
             self.lanes.learn(request, rows, cost)
             self._claimed_rows(request, rows, cost)
             self.more_likely = len(rows) == request.want
-            if not rows:
-                self._nothing_due(time.monotonic())
+            if not self.more_likely:
+                self._poll_later(time.monotonic())
+        if looks:
+            self._look_again()
 
     def _failed(self, error: psycopg.Error, taken: Try, told: list[tuple[int, Told]]) -> None:
         """An exchange came to nothing: keep what it was to write.
@@ -432,13 +437,24 @@ class Supervisor:
         self.pulse.heard(self.me, sent)
         logger.info("registered", extra={"worker": self.me})
 
-    def _look_for_lanes(self, conn: store.Connection) -> None:
-        began = time.monotonic()
+    def _look_for_lanes(self, conn: store.Connection) -> set[store.Lane]:
+        """Ask where jobs are. Returns the lanes that were not known."""
+        began, before = time.monotonic(), self.lanes.known
         found = store.lanes(conn, self.options.queues)
         due_in = self.lanes.replace(found, began, time.monotonic())
         self.lanes_due_at = float("inf") if due_in is None else began + due_in
+        return self.lanes.known - before
 
-    def _nothing_due(self, now: float) -> None:
+    def _look_again(self) -> None:
+        """See whether there are new lanes, after the jobs of those that were known are on their way."""
+        try:
+            with self.link.use() as conn:
+                self.more_likely |= bool(self._look_for_lanes(conn))
+        except psycopg.Error as error:
+            self.telemetry.database_error("lanes", error)
+            self._failed(error, Try([], []), [])
+
+    def _poll_later(self, now: float) -> None:
         """Poll soon after activity and rarely when idle: about a fifth of the time since something happened."""
         self.more_likely = False
         interval = min(1.0, max(0.01, (now - self.active_at) * 0.2))
