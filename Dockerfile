@@ -22,6 +22,7 @@ RUN /opt/redrive/bin/pip install --require-hashes --only-binary=:all: --requirem
     && /opt/build/bin/pip install --require-hashes --only-binary=:all: --requirement requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY sql sql
+COPY alerts alerts
 COPY service service
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/redrive/bin/pip install --no-deps /wheels/*.whl \

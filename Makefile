@@ -28,7 +28,7 @@ $(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml .ci/v
 	@touch $@
 
 .PHONY: demo
-demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive
+demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive; ARGS=--observe pages
 	@$(BIN)/redrive demo $(ARGS)
 
 .PHONY: test

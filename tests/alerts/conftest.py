@@ -1,7 +1,6 @@
 """The real promtool, amtool, Prometheus and Alertmanager, where they are installed."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from redrive.demo import monitoring
+
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
 RUNBOOK = ROOT / "alerts" / "runbook.md"
 ALERTMANAGER = ROOT / "alerts" / "alertmanager.example.yml"
 UNIT_TESTS = sorted(Path(__file__).parent.glob("*.test.yaml"))
-PACKAGES = {
-    "promtool": "prometheus",
-    "prometheus": "prometheus",
-    "amtool": "prometheus-alertmanager",
-    "alertmanager": "prometheus-alertmanager",
-}
+PACKAGES = monitoring.PACKAGES | {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +23,8 @@ def tool() -> Callable[[str], str]:
     """Find a program. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        for candidate in (name, f"prometheus-{name}"):  # Debian's alertmanager is prometheus-alertmanager
-            if path := shutil.which(candidate):
-                return path
+        if path := monitoring.find(name):
+            return path
         say = f"{name} is missing: install it (Debian: apt-get install {PACKAGES[name]})"
         if os.environ.get("CI") == "true":
             pytest.fail(say, pytrace=False)

@@ -13,6 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.alerts.conftest import tool
+
+__all__ = ["tool"]
+
 SECONDS = 240
 """For a demo on a machine that runs other tests at the same time; alone it takes about 20."""
 

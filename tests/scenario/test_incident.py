@@ -17,14 +17,15 @@ from typing import Any
 
 import pytest
 
-from tests.alerts.conftest import RULES
-from tests.alerts.test_pagerduty import Fakes, alertmanager_config, free_port, prometheus_config, running, shortened
+from redrive.demo.monitoring import PACKAGES, Monitoring
+from redrive.demo.pager import Pager
+from redrive.embedded import free_port
+from tests.alerts.test_pagerduty import running
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
 from tests.postgres import Database
 
 pytestmark = [pytest.mark.scenario, pytest.mark.slow]
 
-FASTER = 60
 ALERT = "RedriveDeadLettersGrowingFast"
 OLD, POISON = 300, 120
 
@@ -32,8 +33,8 @@ OLD, POISON = 300, 120
 class Scenario:
     """What runs, and what was told of it so far."""
 
-    def __init__(self, database: Database, workers: Workers, fakes: Fakes) -> None:
-        self.database, self.workers, self.fakes = database, workers, fakes
+    def __init__(self, database: Database, workers: Workers, pager: Pager) -> None:
+        self.database, self.workers, self.pager = database, workers, pager
         self._began = time.monotonic()
 
     def tell(self, text: str) -> None:
@@ -72,9 +73,9 @@ class Scenario:
         """Wait for the event about the growth."""
 
         def found() -> list[dict[str, Any]]:
-            return [event for event in self.fakes.sent(action, "mail") if _alert(event) == ALERT]
+            return [event for event in self.pager.sent(action, "mail") if _alert(event) == ALERT]
 
-        assert self.fakes.until(found, 60), f"no {action} came: {self.fakes.events}"
+        assert self.pager.until(found, 60), f"no {action} came: {self.pager.events}"
         [event] = found()
         return event
 
@@ -87,12 +88,13 @@ def _alert(event: dict[str, Any]) -> str:
 @pytest.fixture
 def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> Iterator[Scenario]:
     """Everything up, and a dead letter queue that is large and calm."""
-    prometheus, alertmanager = tool("prometheus"), tool("alertmanager")
+    for program in PACKAGES:
+        tool(program)
     with ExitStack() as stack:
-        fakes, port, exporter = Fakes(), free_port(), free_port()
-        stack.enter_context(fakes.serve())
+        pager, exporter = Pager(), free_port()
+        stack.enter_context(pager.serve())
         workers = stack.enter_context(workers_on(database.url, tmp_path))
-        scenario = Scenario(database, workers, fakes)
+        scenario = Scenario(database, workers, pager)
         for _ in range(3):
             workers(handlers="tests.scenario.handlers:jobs", redrive_heartbeat_ttl=10)
         for worker in workers.started:
@@ -106,41 +108,19 @@ def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> 
             tmp_path / "exporter.log", sys.executable, "-m", "redrive", "exporter", "--database-url", database.url,
             "--http-port", str(exporter),
         ))  # fmt: skip
-        (tmp_path / "alertmanager.yml").write_text(alertmanager_config(fakes, tmp_path))
         targets = [f"127.0.0.1:{where}" for where in (exporter, *(worker.port for worker in workers.started))]
-        (tmp_path / "prometheus.yml").write_text(prometheus_config(port, *targets))
-        (tmp_path / "rules.yaml").write_text(shortened(RULES.read_text(), FASTER))
-        stack.enter_context(running(
-            tmp_path / "alertmanager.log", alertmanager, f"--config.file={tmp_path}/alertmanager.yml",
-            f"--storage.path={tmp_path}/am", f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
-        ))  # fmt: skip
-        web = free_port()
-        stack.enter_context(running(
-            tmp_path / "prometheus.log", prometheus, f"--config.file={tmp_path}/prometheus.yml",
-            f"--storage.tsdb.path={tmp_path}/tsdb", f"--web.listen-address=127.0.0.1:{web}",
-            "--rules.alert.resend-delay=1s",
-        ))  # fmt: skip
-        wait_for(lambda: grown(web) == [0.0], 60, what=(tmp_path / "prometheus.log").read_text())
+        monitoring = Monitoring(tmp_path, pager, targets)
+        monitoring.write_rules()
+        for name, command in monitoring.commands().items():
+            stack.enter_context(running(tmp_path / f"{name}.log", *command))
+        wait_for(lambda: monitoring.growth("mail") == [0.0], 60, what=(tmp_path / "prometheus.log").read_text())
         scenario.tell("exporter, Prometheus and Alertmanager are up; growth by the recording rule: 0")
         yield scenario
 
 
-def grown(port: int) -> list[float]:
-    """What the recorded growth of the queue is."""
-    from urllib.parse import quote
-    from urllib.request import urlopen
-
-    query = quote('redrive:dlq_added:increase5m{queue="mail"}')
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/api/v1/query?query={query}", timeout=5) as answer:
-            return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
-    except OSError:
-        return []
-
-
 def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_path: Path) -> None:
     # Sixty times faster, the seconds until the exporter is first scraped count as minutes without figures.
-    paged = {_alert(event) for event in scenario.fakes.events} - {"RedriveMetricsAbsent"}
+    paged = {_alert(event) for event in scenario.pager.events} - {"RedriveMetricsAbsent"}
     assert not paged, "old dead letters page nobody"
 
     scenario.enqueue('"linus"@example.com', POISON)
@@ -158,7 +138,7 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     assert numbers, said
     assert 20 < float(numbers[1]) <= POISON, "growth, counted once although four processes report it"
     assert page["payload"]["severity"] == "critical"
-    told = json.dumps(scenario.fakes.events + scenario.fakes.tickets)
+    told = json.dumps(scenario.pager.events + scenario.pager.tickets)
     assert "example.com" not in told, "no payload leaves"
     assert "foreseen" not in told, "no text of an error leaves"
 
@@ -176,13 +156,5 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     scenario.tell("PagerDuty: resolved")
 
     assert resolved["dedup_key"] == page["dedup_key"]
-    assert scenario.fakes.until(lambda: not unresolved(scenario.fakes), 60), unresolved(scenario.fakes)
-    scenario.tell(f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.fakes.events))))}")
-
-
-def unresolved(fakes: Fakes) -> set[str]:
-    """Incidents that were opened and not closed."""
-    keys: dict[str, set[str]] = {"trigger": set(), "resolve": set()}
-    for event in fakes.events:
-        keys[event["event_action"]].add(event["dedup_key"])
-    return keys["trigger"] - keys["resolve"]
+    assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 60), scenario.pager.unresolved()
+    scenario.tell(f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.pager.events))))}")

@@ -24,17 +24,22 @@ NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file 
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep everything in this directory, and go on with what is there.",
 )
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Let Prometheus and Alertmanager watch it with the shipped alerts, and show the page as PagerDuty gets it.",
+)
 @click.pass_context
-def demo(ctx: click.Context, once: bool, home: Path | None) -> None:
+def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
     """A shop with an incident in it, on this machine: see it break, fix it, redrive.
 
     Brings its own Postgres, mail server and worker; needs no settings and leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
-        ctx.exit(_run(once=once, home=home))
+        ctx.exit(_run(once=once, home=home, observe=observe))
 
 
-def _run(*, once: bool, home: Path | None) -> int:
+def _run(*, once: bool, home: Path | None, observe: bool) -> int:
     from redrive.demo import story  # noqa: PLC0415 # only this command wants the embedded Postgres
     from redrive.demo.home import open_home  # noqa: PLC0415
     from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415
@@ -44,7 +49,7 @@ def _run(*, once: bool, home: Path | None) -> int:
         stage = Stage(path)
         stage.listen_for_the_end()
         try:
-            story.begin(stage)
+            story.begin(stage, observe=observe)
             if once:
                 story.play(stage)
             else:

@@ -1,9 +1,12 @@
-"""What a demo runs: Postgres, a mail server and a worker, and the two switches that change them while they run."""
+"""What a demo runs: Postgres, a mail server and a worker, Prometheus if it is wanted, and the two switches that change
+them while they run.
+"""
 
 import contextlib
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,12 +21,15 @@ from urllib.request import urlopen
 
 from redrive import connect
 from redrive.demo import shop
+from redrive.demo.monitoring import Monitoring
+from redrive.demo.pager import Pager
 from redrive.embedded import EmbeddedPostgres, free_port
 from redrive.errors import RedriveError
 from redrive.migrate import migrate
 from redrive.settings import PREFIX, Settings
 
 RELEASES = {"1.0": "redrive.demo.release_1_0:jobs", "1.1": "redrive.demo.handlers:jobs"}
+PYTHON = (sys.executable, "-m")
 TICK = 0.1
 START_SECONDS = 60.0
 TRIES = 3
@@ -45,6 +51,8 @@ class Stage:
         self.mail_port = free_port()
         self._password = self._keep_password()
         self._postgres = EmbeddedPostgres(home, password=self._password)
+        self.monitoring: Monitoring | None = None
+        self._serving = contextlib.ExitStack()
         self._conn: shop.Connection | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._actual = {"release": "1.0", "mail": "up"}
@@ -132,12 +140,32 @@ class Stage:
             self._start_mail()
         self._start_worker()
 
+    def start_monitoring(self) -> Monitoring:
+        """Start Prometheus and Alertmanager, and an exporter beside the worker. Both programs must be there."""
+        exporter = free_port()
+        self._run("exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter))
+        pager = Pager()
+        self._serving.enter_context(pager.serve())
+        home = self.home / "monitoring"
+        shutil.rmtree(home, ignore_errors=True)  # where a demo was kept: what it watched is over
+        home.mkdir()
+        targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
+        self.monitoring = Monitoring(home, pager, targets)
+        for name, command in self.monitoring.commands().items():
+            self._run(name, *command)
+        # Rules come last: at their pace the seconds until the first scrape are minutes without figures, and page.
+        self.wait("Prometheus scrapes", self.monitoring.is_watching, START_SECONDS)
+        self.monitoring.write_rules()
+        self.monitoring.reload()
+        return self.monitoring
+
     def stop(self) -> None:
         """Stop everything; what is kept of it is the home's business."""
         if self._conn is not None:
             self._conn.close()
-        for name in ("worker", "mail"):
+        for name in ("prometheus", "alertmanager", "exporter", "worker", "mail"):
             self._stop(name)
+        self._serving.close()
         with contextlib.suppress(subprocess.SubprocessError):
             if self._postgres.is_running():
                 self._postgres.stop("fast")
@@ -184,7 +212,7 @@ class Stage:
                 "--http-port",
                 str(self.metrics_port),
             ]
-            worker = self._run("worker", "-m", "redrive", *arguments)
+            worker = self._run("worker", *PYTHON, "redrive", *arguments)
             deadline = time.monotonic() + START_SECONDS
             while worker.poll() is None and time.monotonic() < deadline:
                 with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1):
@@ -198,7 +226,7 @@ class Stage:
     def _start_mail(self) -> None:
         for _ in range(TRIES):
             mail = self._run(
-                "mail", "-m", "redrive.demo.mail", str(self.mail_port), str(self.mailbox), stdin=subprocess.PIPE
+                "mail", *PYTHON, "redrive.demo.mail", str(self.mail_port), str(self.mailbox), stdin=subprocess.PIPE
             )
             deadline = time.monotonic() + START_SECONDS
             while mail.poll() is None and time.monotonic() < deadline:
@@ -211,10 +239,10 @@ class Stage:
         msg = f"the mail server does not start; see {self.home}/mail.log"
         raise RedriveError(msg)
 
-    def _run(self, name: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *arguments],
+                command,
                 stdin=stdin,
                 stdout=log,
                 stderr=log,

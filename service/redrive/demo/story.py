@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import click
 
 from redrive.demo import shop
+from redrive.demo.monitoring import PACKAGES, find
+from redrive.demo.pager import told
 from redrive.demo.stage import TICK, Stage
 from redrive.errors import RedriveError
 from redrive.migrate import latest
@@ -23,6 +25,10 @@ BEFORE_OUTAGE = 175
 
 ORDERS_PER_SECOND = 100
 DRAIN_SECONDS = 120.0
+ALERT_SECONDS = 60.0
+OBJECTIVE = 3
+"""Dead letters of the payments in five minutes that page."""
+
 WIDTH = "100"
 ALL_IS_WELL = "All is well: every payment is booked once, every receipt mailed or accounted for, no dead letter open."
 
@@ -39,8 +45,11 @@ class Chapter:
 # ---------------------------------------------------------------------- the incident
 
 
-def begin(stage: Stage) -> None:
-    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the dead letters."""
+def begin(stage: Stage, *, observe: bool = False) -> None:
+    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the dead letters.
+
+    With `observe` Prometheus and Alertmanager watch it, and a page comes; where they are missing it says so.
+    """
     click.echo("A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,")
     click.echo(f"with all they have in {stage.home}.\n")
     began = time.monotonic()
@@ -50,10 +59,32 @@ def begin(stage: Stage) -> None:
     with _busy("starting the worker"):
         stage.start()
     _say(began, f"mail server and worker are up; http://127.0.0.1:{stage.metrics_port}/metrics")
+    if observe:
+        _observe(stage, began)
     if shop.is_placed(stage.conn):
         _say(began, "the orders of the demo that was kept here are in the database already")
         return
     _arrive(stage, began)
+
+
+def _observe(stage: Stage, began: float) -> None:
+    missing = [program for program in PACKAGES if not find(program)]
+    if missing:
+        packages = " ".join(PACKAGES[program] for program in missing)
+        figures = f"http://127.0.0.1:{stage.metrics_port}/metrics"
+        absent = f"{' and '.join(missing)} not found (Debian: apt-get install {packages})"
+        _say(began, f"no alerts: {absent}; the figures are on {figures}")
+        return
+    stage.conn.execute(
+        "select redrive.set_objective_v1('payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
+        (OBJECTIVE,),
+    )
+    with _busy("starting Prometheus and Alertmanager"):
+        watch = stage.start_monitoring()
+        stage.wait("Prometheus knows the payments", lambda: watch.growth("payments") == [0.0], ALERT_SECONDS)
+    addresses = f"http://127.0.0.1:{watch.prometheus}, Alertmanager on http://127.0.0.1:{watch.alertmanager}"
+    _say(began, f"Prometheus is on {addresses}")
+    _say(began, f"they watch with the shipped rules and routes, {watch.faster} times faster: a minute takes a second")
 
 
 def _arrive(stage: Stage, began: float) -> None:
@@ -72,6 +103,10 @@ def _arrive(stage: Stage, began: float) -> None:
         began, f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job"
     )
     _say(began, f"{shop.waiting(stage.conn)} receipts wait: the breaker of the mail server opened before any gave up")
+    if watch := stage.monitoring:
+        with _busy("the alert has yet to fire"):
+            stage.wait("the page", lambda: watch.pager.sent("trigger", "payments"), ALERT_SECONDS)
+        _show_pages(stage)
 
 
 def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
@@ -156,6 +191,7 @@ def stay(stage: Stage) -> None:
             if is_well and not was_well:
                 click.secho(ALL_IS_WELL, fg="green")
             was_well = is_well
+            _show_pages(stage)
             stage.pause(1.0)
 
 
@@ -182,11 +218,15 @@ def play(stage: Stage) -> None:
             _type(stage, command)
         if chapter.drains:
             stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
+        _show_pages(stage)
     wrong = [account.currency for account in shop.accounts(stage.conn) if not account.agrees]
     _, dead = shop.causes(stage.conn)
     if wrong or dead:
         msg = f"the demo did not end well: {dead} dead letters are open, wrong accounts: {', '.join(wrong) or 'none'}"
         raise RedriveError(msg)
+    if watch := stage.monitoring:
+        stage.wait("the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS)
+        _show_pages(stage)
     click.secho(f"\n{ALL_IS_WELL}", fg="green")
 
 
@@ -207,6 +247,16 @@ def _type(stage: Stage, command: str) -> None:
 
 
 # ---------------------------------------------------------------------- how it looks
+
+
+def _show_pages(stage: Stage) -> None:
+    """What PagerDuty was told since the last time."""
+    for event in stage.monitoring.pager.news() if stage.monitoring else ():
+        rings = event["event_action"] == "trigger"
+        title, colour = ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
+        click.secho(f"\n{title}", fg=colour, bold=True)
+        for name, text in told(event):
+            click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
 
 
 def _say(began: float, text: str) -> None:

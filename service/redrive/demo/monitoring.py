@@ -1,0 +1,121 @@
+"""Prometheus and Alertmanager on this machine, with the shipped rules and routes: their durations are divided, and the
+addresses put in that everybody has to put in. Nothing else is changed.
+"""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from redrive.demo.pager import KEY, Pager
+from redrive.embedded import free_port
+
+PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
+"""The programs, and the package of Debian that brings each."""
+
+ALERTS = files("redrive.demo") / "alerts"
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+DURATION = re.compile(r"(?P<before>\[|offset |(?:interval|wait|for): )(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|\b)")
+
+
+def find(program: str) -> str | None:
+    """Where a program is; Debian calls its alertmanager prometheus-alertmanager."""
+    return shutil.which(program) or shutil.which(f"prometheus-{program}")
+
+
+def shortened(text: str, faster: int) -> str:
+    """Rules or routes, with every duration divided."""
+
+    def divide(found: re.Match[str]) -> str:
+        milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // faster
+        return f"{found['before']}{milliseconds}ms{found['after']}"
+
+    return DURATION.sub(divide, text)
+
+
+@dataclass
+class Monitoring:
+    """The two with all they have in `home`: `targets` are scraped every second, pages and tickets go to `pager`.
+
+    `prometheus` and `alertmanager` are their ports, on loopback.
+    """
+
+    home: Path
+    pager: Pager
+    targets: list[str]
+    faster: int = 60
+    prometheus: int = field(default_factory=free_port)
+    alertmanager: int = field(default_factory=free_port)
+
+    def commands(self) -> dict[str, list[str]]:
+        """Write the configuration, and say by name what to run. The programs must be there; rules are not yet."""
+        (self.home / "alertmanager.yml").write_text(self._routes())
+        (self.home / "pagerduty.key").write_text(KEY)
+        (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))  # JSON is YAML
+        return {
+            "alertmanager": [
+                find("alertmanager") or "alertmanager",
+                f"--config.file={self.home}/alertmanager.yml",
+                f"--storage.path={self.home}/alertmanager",
+                f"--web.listen-address=127.0.0.1:{self.alertmanager}",
+                "--cluster.listen-address=",
+            ],
+            "prometheus": [
+                find("prometheus") or "prometheus",
+                f"--config.file={self.home}/prometheus.yml",
+                f"--storage.tsdb.path={self.home}/prometheus",
+                f"--web.listen-address=127.0.0.1:{self.prometheus}",
+                "--rules.alert.resend-delay=1s",
+                "--web.enable-lifecycle",
+            ],
+        }
+
+    def write_rules(self) -> None:
+        """Write the rules; a Prometheus that runs already reads them with `reload`."""
+        (self.home / "rules.yaml").write_text(shortened((ALERTS / "redrive.rules.yaml").read_text(), self.faster))
+
+    def reload(self) -> None:
+        """Let Prometheus read its configuration again. Raises OSError when it does not."""
+        with urlopen(Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"), timeout=10):
+            pass
+
+    def is_watching(self) -> bool:
+        """Whether every target was scraped."""
+        return self._query("sum(up)") == [len(self.targets)]
+
+    def growth(self, queue: str) -> list[float]:
+        """By how much the dead letters of a queue have grown, as recorded; nothing as long as nothing is known."""
+        return self._query(f'redrive:dlq_added:increase5m{{queue="{queue}"}}')
+
+    def _query(self, expression: str) -> list[float]:
+        try:
+            with urlopen(
+                f"http://127.0.0.1:{self.prometheus}/api/v1/query?query={quote(expression)}", timeout=5
+            ) as answer:
+                return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
+        except OSError:
+            return []
+
+    def _routes(self) -> str:
+        text = shortened((ALERTS / "alertmanager.example.yml").read_text(), self.faster)
+        for shipped, ours in {
+            "http://tickets.example/alertmanager": f"http://{self.pager.address}/tickets",
+            "/etc/alertmanager/secrets/redrive-pagerduty": json.dumps(f"{self.home}/pagerduty.key"),
+        }.items():
+            text = text.replace(shipped, ours)
+        return f"global: {{pagerduty_url: 'http://{self.pager.address}/v2/enqueue'}}\n{text}"
+
+    def _scrapes(self) -> dict[str, object]:
+        labels = {"cluster": "demo", "namespace": "shop"}
+        return {
+            "global": {"scrape_interval": "1s"},
+            "rule_files": ["rules*.yaml"],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{self.alertmanager}"]}]}]},
+            "scrape_configs": [
+                {"job_name": "redrive", "static_configs": [{"targets": self.targets, "labels": labels}]}
+            ],
+        }

@@ -1,0 +1,86 @@
+"""A PagerDuty of one's own: takes what Alertmanager sends, and says what a phone would show."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "0123456789abcdef0123456789abcdef"
+"""The integration key it is sent."""
+
+
+class Pager:
+    """The Events API v2 of PagerDuty, and the webhook of a ticket system, on one port of loopback."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.events: list[dict[str, Any]] = []
+        self.tickets: list[dict[str, Any]] = []
+        self._read = 0
+        pager = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name in the base class
+                pass
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with pager.changed:
+                    (pager.events if self.path == "/v2/enqueue" else pager.tickets).append(body)
+                    pager.changed.notify_all()
+                self.send_response(202)
+                self.end_headers()
+                self.wfile.write(b'{"status": "success"}')
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def serve(self) -> Iterator[None]:
+        """Answer, from a thread."""
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def until(self, what: Callable[[], object], seconds: float) -> bool:
+        """Wait for something to become so."""
+        with self.changed:
+            return bool(self.changed.wait_for(what, seconds))
+
+    def sent(self, action: str, queue: str) -> list[dict[str, Any]]:
+        """The events of one action, `trigger` or `resolve`, about one queue."""
+        return [
+            event for event in self.events
+            if event["event_action"] == action and queue in event["payload"]["summary"]
+        ]  # fmt: skip
+
+    def news(self) -> list[dict[str, Any]]:
+        """The events since the last time it was asked."""
+        news = self.events[self._read :]
+        self._read += len(news)
+        return news
+
+    def unresolved(self) -> set[str]:
+        """Keys of incidents that were opened and not closed."""
+        keys: dict[str, set[str]] = {"trigger": set(), "resolve": set()}
+        for event in self.events:
+            keys[event["event_action"]].add(event["dedup_key"])
+        return keys["trigger"] - keys["resolve"]
+
+
+def told(event: dict[str, Any]) -> list[tuple[str, str]]:
+    """What an event says, by name: of a page everything a phone shows, of a resolve which incident it ends."""
+    payload = event["payload"]
+    summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
+    if event["event_action"] == "resolve":
+        return [summary, key]
+    details = payload["custom_details"]["firing"].strip()
+    links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
+    return [summary, ("severity", payload["severity"]), ("details", details), *links, key]
