@@ -1,6 +1,6 @@
 -- on_insert: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
 -- Refuses what a job cannot hold (RD001 'field: rule', never the value), counts what came, and wakes workers at most
--- every 50 ms per session: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
+-- every 20 ms per session: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
 create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -53,7 +53,7 @@ begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
     end if;
-    if coalesce(notified, '') = '' or clock_timestamp() > notified::timestamptz + interval '50 ms' then
+    if coalesce(notified, '') = '' or clock_timestamp() > notified::timestamptz + interval '20 ms' then
         perform set_config('redrive.notified_at', clock_timestamp()::text, false);
         notify redrive;
     end if;
