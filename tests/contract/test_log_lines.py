@@ -1,0 +1,48 @@
+"""The log lines shown in the documentation have the fields of real ones, in their order."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive.logs import JsonFormatter
+from redrive.metrics import Metrics
+from redrive.telemetry import Telemetry
+from redrive.worker.fleet import Batch, Held
+from redrive.worker.frames import Verdict
+
+ROOT = Path(__file__).parents[2]
+SHOWN = [
+    (page.name, json.loads(line))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for line in page.read_text().splitlines()
+    if line.startswith('{"time":')
+]
+OUTCOMES = {"retried": "retry", "dead-lettered": "dead", "released": "release", "cancelled": "cancel"}
+
+
+def test_some_are_shown():
+    assert SHOWN
+
+
+@pytest.mark.parametrize(("page", "line"), SHOWN)
+def test_a_line_in_the_documentation_is_one_that_is_written(
+    page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
+):
+    held = Held((line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"]))
+    verdict = Verdict(
+        line["job"], line["delivery"], OUTCOMES[line["event"]], line.get("retry_in", 0.0), reason=line["reason"],
+        category=line["category"], trace=line.get("trace_id"),
+    )  # fmt: skip
+    caplog.handler.setFormatter(JsonFormatter())
+    logging.getLogger("redrive").addHandler(caplog.handler)
+    try:
+        with caplog.at_level(logging.DEBUG, "redrive"):
+            Telemetry(Metrics(), "", None).ended(held, verdict)
+    finally:
+        logging.getLogger("redrive").removeHandler(caplog.handler)
+    written = json.loads(caplog.text.splitlines()[-1])
+
+    assert list(line.items())[1:] == list(written.items())[1:], page
