@@ -64,7 +64,12 @@ from redrive.worker.frames import (
 )
 
 JOBS_BETWEEN_YIELDS = 64
-"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run this often."""
+NS_BETWEEN_YIELDS = 2_000_000
+"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run this often.
+
+Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor would learn of all of
+them at once, and settle and claim while the runner has nothing to do.
+"""
 
 UNKNOWN_KIND_DELAY = 15.0
 """Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may have brought it."""
@@ -105,6 +110,7 @@ class Runner(Watch):
         self._example: tuple[int, str] | None = None
         self._ended: list[Verdict] = []
         self._flush_is_due = False
+        self._flushed_ns = 0
         self._stopping = False
         self._barred: dict[str, float] = {}
         self._probes: set[str] = set()
@@ -189,12 +195,13 @@ class Runner(Watch):
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush)
             since_yield += 1
-            if since_yield >= JOBS_BETWEEN_YIELDS:
+            if since_yield >= JOBS_BETWEEN_YIELDS or started - self._flushed_ns > NS_BETWEEN_YIELDS:
                 since_yield = 0
                 await asyncio.sleep(0)
 
     def _flush(self) -> None:
         self._flush_is_due = False
+        self._flushed_ns = time.monotonic_ns()
         if self._done:
             done, self._done = self._done, []
             example, self._example = self._example, None
