@@ -24,7 +24,6 @@ PANELS = (
     ("256 slots, waits 1 ms", "jobs_per_second", "jobs/s"),
     ("mixed for 60 s, one snapshot held open", "last_slice", "jobs/s in the last 12 s"),
     ("enqueue", "bulk_per_second", "jobs/s, thousands at once"),
-    ("latency, idle", "p99_ms", "ms at p99, from the insert's return"),
 )
 """Scenario, figure, what it is."""
 
