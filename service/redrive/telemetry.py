@@ -48,7 +48,7 @@ RETRIED = tuple(category for category in Category if category not in {Category.I
 RELEASES = ("shutdown", "neighbour_killed", "newer_payload", "unknown_kind", "snoozed", "unstorable")
 """Why jobs are given back; besides `breaker <name>`."""
 
-OPERATIONS = ("exchange", "breakers", "settle", "retire", "pending")
+OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending")
 """What the database may refuse; the code of a cut connection is `none`."""
 
 

@@ -32,6 +32,7 @@ def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
     said, _ = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0, said
+    assert "PagerDuty rings\n" in said
     page, rest = said.split("PagerDuty rings\n")[1].split("\n\n", 1)
     shown = dict(line.strip().split(maxsplit=1) for line in page.replace("dedup key", "dedup_key").splitlines())
     assert list(shown) == ["summary", "severity", "details", "runbook", "dashboard", "console", "dedup_key"]
@@ -64,10 +65,12 @@ def test_nothing_is_left_of_what_watched(place: Place, programs: None, how: sign
 
 
 @pytest.mark.slow
-def test_without_the_programs_it_says_what_to_install_and_goes_on(place: Place, tmp_path: Path):
+def test_without_the_programs_it_says_what_to_install_and_goes_on(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for program in ("cat", "rm", "sleep"):  # what the guard of a demo runs
         (tmp_path / program).symlink_to(shutil.which(program) or program)
-    place.environment |= {"PATH": str(tmp_path)}
+    monkeypatch.setitem(place.environment, "PATH", str(tmp_path))
 
     process = place.start("--observe")
     said = read_until(process, "orders came in a CSV file")

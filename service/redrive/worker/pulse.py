@@ -22,6 +22,7 @@ BEATS_PER_TTL = 6
 SWEEP_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
+SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
 """A job that lost so many workers is buried by whoever takes it back. Before that its policy decides, at the claim."""
 
@@ -81,7 +82,8 @@ class Pulse:
                     next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)
             except psycopg.Error as error:
                 logger.debug("the pulse could not reach the database: %s", type(error).__name__)
-                next_chores = max(next_chores, now + 0.5)
+                # After an outage every supervisor settles what has ended meanwhile, before jobs are taken from them.
+                next_chores = max(next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS)
 
     def check_silence(self, now: float) -> None:
         """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on running here.
