@@ -1,6 +1,5 @@
 """The real promtool, amtool, Prometheus and Alertmanager, where they are installed."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 import yaml
 
 from redrive.demo import monitoring
+from tests.programs import missing
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
@@ -23,12 +23,7 @@ def tool() -> Callable[[str], str]:
     """Find a program. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        if path := monitoring.find(name):
-            return path
-        say = f"{name} is missing: install it (Debian: apt-get install {PACKAGES[name]})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(say, pytrace=False)
-        pytest.skip(say)
+        return monitoring.find(name) or missing(name, PACKAGES[name])
 
     return find
 

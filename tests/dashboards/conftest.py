@@ -1,7 +1,6 @@
 """The dashboards as they are committed, and the programs that judge them."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.programs import missing
 
 ROOT = Path(__file__).parents[2]
 BOARDS = {path.name: json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))}
@@ -57,11 +58,6 @@ def tool() -> Callable[[str], str]:
     """Find a program of Prometheus. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        if path := shutil.which(name):
-            return path
-        say = f"{name} is missing: install it (Debian: apt-get install prometheus)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(say, pytrace=False)
-        pytest.skip(say)
+        return shutil.which(name) or missing(name, "prometheus")
 
     return find

@@ -19,6 +19,7 @@ from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
+from tests.programs import missing
 
 PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
@@ -27,7 +28,7 @@ PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbi
 def pool(database: Database, log: Path, *settings: str, files: Sequence[Path] = ()) -> Iterator[str]:
     """A pool of three server connections; where it answers. Its settings find copies of `files` in {home}."""
     if PROGRAM is None:
-        pytest.skip("pgbouncer is not installed")
+        missing("pgbouncer", "pgbouncer")
     target = conninfo_to_dict(database.url)
     port = free_port()
     home = Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"  # its user must get there

@@ -16,7 +16,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class RunnerDeath:
     """How a runner died: its exit status (negative: the signal), its peak memory in bytes, the kernel's OOM kills."""
 
     status: int
@@ -46,7 +46,7 @@ class OomWatch:
     def since(self) -> int:
         """Kills since the last call; 0 where the system does not tell."""
         before, self._seen = self._seen, self._count()
-        return self._seen - before
+        return max(0, self._seen - before)  # a look that failed counts nothing
 
     def _count(self) -> int:
         try:
@@ -57,7 +57,7 @@ class OomWatch:
 
 
 def loss(  # noqa: PLR0913 # what is known of one death
-    held: Held, runner: RunnerProcess, death: Death, running: int, known: Kind | None, where: Mapping[str, str]
+    held: Held, runner: RunnerProcess, death: RunnerDeath, running: int, known: Kind | None, where: Mapping[str, str]
 ) -> Settlement:
     """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it had just failed)."""
     policy = policy_of(known)

@@ -45,7 +45,7 @@ from redrive.worker.frames import (
 )
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
-from redrive.worker.losses import Death, OomWatch, loss, policy_of
+from redrive.worker.losses import OomWatch, RunnerDeath, loss, policy_of
 from redrive.worker.pulse import Pulse
 from redrive.worker.room import Room
 
@@ -293,7 +293,7 @@ class Supervisor:
         self._completed(runner, [(held.id, held.token, 0.0) for held in remains.completed])
         for held in remains.waiting:
             self._take_back(held)
-        death = Death(status, runner.peak_memory, self.oom_watch.since())
+        death = RunnerDeath(status, runner.peak_memory, self.oom_watch.since())
         out_of_grace = self.drain_until is not None and time.monotonic() >= self.drain_until
         for held in (*remains.running, *remains.failed):
             if out_of_grace:
@@ -309,7 +309,7 @@ class Supervisor:
         else:
             self.waiting.append(held)
 
-    def _lost(self, held: Held, runner: RunnerProcess, death: Death, running: int) -> None:
+    def _lost(self, held: Held, runner: RunnerProcess, death: RunnerDeath, running: int) -> None:
         settlement = loss(held, runner, death, running, self.fleet.kind(held.kind), self.options.where)
         self._settle(held, settlement)
         if isinstance(settlement, Bury):

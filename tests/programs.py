@@ -1,0 +1,14 @@
+"""Programs that tests use and Python does not bring."""
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def missing(name: str, package: str) -> NoReturn:
+    """Skip the test and say what to install; in CI, fail it: there a skip would be seen by nobody."""
+    say = f"{name} is missing: install it (Debian: apt-get install {package})"
+    if os.environ.get("CI") == "true":
+        pytest.fail(say, pytrace=False)
+    pytest.skip(say)
