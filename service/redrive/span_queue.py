@@ -12,6 +12,8 @@ logger = logging.getLogger("redrive.tracing")
 
 QUEUED_SPANS = 2048
 BATCH_SPANS = 512
+PROBE_SPANS = 64
+"""How many are made to try a collector that has not taken any, or not the last ones."""
 EXPORT_SECONDS = 1.0
 LAST_EXPORT_SECONDS = 1.0
 """How long the end of a process waits for what is queued."""
@@ -20,8 +22,8 @@ LAST_EXPORT_SECONDS = 1.0
 class SpanQueue(SpanProcessor):
     """A span processor that never blocks and never waits for long.
 
-    Spans that find it full are dropped and counted; so are those of an export that failed. Until one has succeeded it
-    holds a single batch: making spans that go nowhere is what a collector that is gone costs.
+    Spans that find it full are dropped and counted; so are those of an export that failed. It holds few until one has
+    succeeded, and again after one that failed: making spans that go nowhere is what a collector that is gone costs.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -29,15 +31,13 @@ class SpanQueue(SpanProcessor):
         self._spans: deque[Any] = deque()
         self._wake = threading.Event()
         self._ending = False
-        self._room = BATCH_SPANS
+        self._room = PROBE_SPANS
         self.dropped = 0
+        self.is_full = False
+        """Whether the collector does not keep up, or is gone; as old as the last span or export, for it is asked
+        before every job."""
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the collector does not keep up, or is gone."""
-        return len(self._spans) >= self._room
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """Do nothing."""
@@ -46,11 +46,13 @@ class SpanQueue(SpanProcessor):
         """Queue it."""
         if not span.context.trace_flags.sampled:
             return
+        queued = len(self._spans)
+        self.is_full = queued >= self._room
         if self.is_full or self._ending:
             self.dropped += 1
             return
         self._spans.append(span)
-        if len(self._spans) == BATCH_SPANS:
+        if queued + 1 == min(self._room, BATCH_SPANS):
             self._wake.set()
 
     def shutdown(self) -> None:
@@ -69,16 +71,23 @@ class SpanQueue(SpanProcessor):
         while not ending:
             ending = self._ending or (self._wake.wait(EXPORT_SECONDS) and self._ending)
             self._wake.clear()
-            while self._spans:
-                self._export([self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))])
+            worked = True
+            while worked and (batch := self._take()):
+                worked = self._export(batch)
                 if self.dropped > told and time.monotonic() > told_at + 60:  # once a minute
                     logger.warning("spans dropped", extra={"spans": self.dropped - told})
                     told, told_at = self.dropped, time.monotonic()
 
-    def _export(self, batch: list[Any]) -> None:
+    def _take(self) -> list[Any]:
+        batch = [self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))]
+        self.is_full = False  # when there was none too: a span that ended while the last were taken may have said so
+        return batch
+
+    def _export(self, batch: list[Any]) -> bool:
         try:
-            failed = self._exporter.export(batch).name != "SUCCESS"
+            worked = bool(self._exporter.export(batch).name == "SUCCESS")
         except Exception:  # noqa: BLE001 # whatever it is, it must not end the thread
-            failed = True
-        self._room = BATCH_SPANS if failed else QUEUED_SPANS
-        self.dropped += len(batch) if failed else 0
+            worked = False
+        self._room = QUEUED_SPANS if worked else PROBE_SPANS
+        self.dropped += 0 if worked else len(batch)
+        return worked

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from redrive.span_queue import BATCH_SPANS, LAST_EXPORT_SECONDS, QUEUED_SPANS, SpanQueue
+from redrive.span_queue import LAST_EXPORT_SECONDS, PROBE_SPANS, QUEUED_SPANS, SpanQueue
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 from tests.tracing.collector import black_hole
@@ -56,7 +56,7 @@ def test_the_queue_of_spans_is_bounded_and_ends_in_time() -> None:
     queue.shutdown()
 
     assert time.monotonic() - began < LAST_EXPORT_SECONDS + 1
-    assert queue.dropped >= QUEUED_SPANS * 2 - BATCH_SPANS
+    assert queue.dropped >= QUEUED_SPANS * 3 - PROBE_SPANS * 2
 
 
 class Answers:
@@ -72,14 +72,14 @@ def test_there_is_little_room_until_an_export_has_succeeded() -> None:
     """Or each worker would make thousands of spans for a collector that is gone."""
     exporter = Answers()
     queue = SpanQueue(exporter)
-    assert room(queue) == BATCH_SPANS
+    assert room(queue) == PROBE_SPANS
 
     exporter.result = SimpleNamespace(name="SUCCESS")
     queue.on_end(Span())
     wait_for(lambda: room(queue) == QUEUED_SPANS)
     exporter.result = SimpleNamespace(name="FAILURE")
     queue.on_end(Span())
-    wait_for(lambda: room(queue) == BATCH_SPANS)
+    wait_for(lambda: room(queue) == PROBE_SPANS)
     queue.shutdown()
 
 

@@ -5,6 +5,7 @@ An ending stays here until the database has answered for it: taken for a try, pu
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from redrive.telemetry import Telemetry
@@ -86,7 +87,7 @@ class Endings:
 
     def queues(self, taken: Try) -> Iterable[str]:
         """The queue of each of them."""
-        ids = (*(c[0] for c in taken.completions), *(v.id for v, _ in taken.verdicts))
+        ids = chain((c[0] for c in taken.completions), (v.id for v, _ in taken.verdicts))
         return (self._kind_of[job][0] for job in ids if job in self._kind_of)
 
     def kind(self, job: int) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import ctypes
 import dataclasses
+import gc
 import inspect
 import logging
 import os
@@ -561,6 +562,7 @@ def main(arguments: list[str]) -> int:
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
+    gc.freeze()  # what was imported stays: no collection need look at it again
     channel = Channel(socket.socket(fileno=fd))
     where = msgspec.json.decode(arguments[6])
     asyncio.run(Runner(channel, Board(slots, board_fd), handlers, where, tracing, keyring).run())

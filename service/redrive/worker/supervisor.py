@@ -6,6 +6,7 @@ load and are one job long when there is only one.
 """
 
 import contextlib
+import gc
 import logging
 import os
 import random
@@ -158,6 +159,7 @@ class Supervisor:
         self.fleet.replenish(self._watch)
         self.listener.start()
         self.pulse.start()
+        gc.freeze()  # what was imported stays: no collection need look at it again
         try:
             while not self.stopped:
                 self._turn()
