@@ -127,7 +127,7 @@ def check(  # noqa: PLR0913 # the fields of a job
         ordering_key=check_text("ordering_key", ordering_key),
         tenant=check_text("tenant", tenant),
         expires_in=window,
-        headers=encode_object("headers", _with_version(headers or {}, version), MAX_HEADER_BYTES),
+        headers=_encode_headers(headers, version),
     )
 
 
@@ -145,9 +145,13 @@ def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _with_version(headers: Mapping[str, Any], version: int | None) -> Mapping[str, Any]:
-    """The payload's version travels in the headers; 1 is not said."""
-    return headers if version is None else {**headers, "version": check_number("version", version, 1, MAX_VERSION)}
+def _encode_headers(headers: Mapping[str, Any] | None, version: int | None) -> str:
+    """With the payload's version, if that is said."""
+    if not headers and version is None:  # as of almost every job
+        return "{}"
+    if version is not None:
+        headers = {**(headers or {}), "version": check_number("version", version, 1, MAX_VERSION)}
+    return encode_object("headers", headers, MAX_HEADER_BYTES)
 
 
 def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
