@@ -44,6 +44,7 @@ from redrive.worker.frames import (
     read_rest,
     verdict_of,
 )
+from redrive.worker.identity import Identity
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
 from redrive.worker.losses import OomWatch, RunnerDeath, loss, policy_of
@@ -117,8 +118,7 @@ class Supervisor:
             self.link, pulse_link, listen_link, checks=(self.pulse.check_silence, self._exit_when_overdue)
         )
 
-        self.me: int | None = None
-        self.leaving: set[int] = set()  # identities left behind after a claim whose outcome we never learnt
+        self.identity = Identity(options.name, options.version, self.pulse)
         self.endings = Endings(telemetry)
         self.oom_watch = OomWatch()
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
@@ -184,7 +184,7 @@ class Supervisor:
             self._housekeep(now)
         if now >= max(self.hold_off_until, self.link.retry_at):
             if (
-                self.me is not None
+                self.identity.me is not None
                 and now >= self.breakers_at
                 and self.breakers.is_due(now, was_notified=self.was_notified)
             ):
@@ -352,14 +352,13 @@ class Supervisor:
         looks = False
         try:
             with self.link.use() as conn:
-                if self.me is None:
-                    self._register(conn)
+                me = self.identity.take(conn)
                 if claims:
                     looks = self.lanes.is_stale(now, was_notified=self.was_notified)
                     if looks and not self.lanes.known:
                         self._look_for_lanes(conn)
                         looks = False
-                    request = self.lanes.request(self.me or 0, self.room.free(self.fleet.runners), now)
+                    request = self.lanes.request(me, self.room.free(self.fleet.runners), now)
                 self.was_notified = False
                 if claims and request is None:
                     self._poll_later(now)
@@ -406,9 +405,7 @@ class Supervisor:
             case Trouble.LOST:
                 self.told = told + self.told
                 self.endings.put_back(taken, may_be_done=True)
-                if self.me is not None:
-                    self.leaving.add(self.me)
-                    self.me = None
+                self.identity.leave()
                 self.poll_at = 0.0
             case _:
                 raise error
@@ -416,7 +413,7 @@ class Supervisor:
     def _report_breakers(self, now: float) -> None:
         self.breakers_at = now + BREAKER_SECONDS
         try:
-            settled = self.breakers.report(self.link, self.me or 0, now)
+            settled = self.breakers.report(self.link, self.identity.me or 0, now)
         except psycopg.Error as error:
             self.telemetry.database_error("breakers", error)
             return
@@ -432,12 +429,6 @@ class Supervisor:
         for n, runner in enumerate(self.fleet.runners):  # one probe in the whole fleet: in one runner of ours
             with contextlib.suppress(OSError):
                 runner.channel.send(bar if n == 0 else Bar(bar.names, []))
-
-    def _register(self, conn: store.Connection) -> None:
-        sent = time.monotonic()
-        self.me = store.register(conn, self.options.name, self.options.version)
-        self.pulse.heard(self.me, sent)
-        logger.info("registered", extra={"worker": self.me})
 
     def _look_for_lanes(self, conn: store.Connection) -> set[store.Lane]:
         """Ask where jobs are. Returns the lanes that were not known."""
@@ -570,7 +561,8 @@ class Supervisor:
 
     def _is_busy(self) -> bool:
         """Whether there is anything that a clock must be kept for."""
-        return bool(self.fleet.held() or self.waiting or self.suspects or self.leaving or self.drain_until is not None)
+        has_jobs = self.fleet.held() or self.waiting or self.suspects
+        return bool(has_jobs or self.identity.left or self.drain_until is not None)
 
     def _declared_lost(self) -> None:
         """Others may have our jobs already: end what runs, come back as somebody new.
@@ -578,7 +570,7 @@ class Supervisor:
         What has ended is still settled: if the jobs are others' by now the fence refuses it, and if it was only the
         database that was away, no work is done twice.
         """
-        lost = set(self.pulse.lost)
+        lost = self.identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
         self.telemetry.declared_lost(self.fleet.held())
         for runner in self.fleet.runners:
@@ -589,31 +581,18 @@ class Supervisor:
                 runner.give_up()
         self.suspects = deque(held for held in self.suspects if held.worker not in lost)
         self.waiting = deque(held for held in self.waiting if held.worker not in lost)
-        if self.me in lost:
-            self.me = None
-        self.leaving |= lost
-        self.pulse.lost.clear()
-        for worker in lost:
-            self.pulse.forget(worker)
 
     def _retire_left(self, now: float) -> None:
         """Give back what an identity was claimed for without our knowing, once what we know of it is settled."""
-        if not self.leaving or now < max(self.hold_off_until, self.link.retry_at):
+        if not self.identity.left or now < max(self.hold_off_until, self.link.retry_at):
             return
         known = {h.worker for r in self.fleet.runners for h in r.held.values()}
         known |= self.endings.workers()
         known |= {held.worker for held in (*self.suspects, *self.waiting, *self.breakers.holding())}
-        for worker in self.leaving - known:
-            try:
-                with self.link.use() as conn:
-                    released = store.retire(conn, worker)
-            except psycopg.Error as error:
-                self.telemetry.database_error("retire", error)
-                return
-            self.leaving.discard(worker)
-            self.pulse.forget(worker)
-            if released:
-                logger.info("released jobs of an identity left behind", extra={"worker": worker, "jobs": released})
+        try:
+            self.identity.retire(self.link, known)
+        except psycopg.Error as error:
+            self.telemetry.database_error("retire", error)
 
     # ------------------------------------------------------------------ stopping
 
@@ -669,11 +648,9 @@ class Supervisor:
             return
         if self.fleet.held() or self.endings:
             return
-        if self.me is not None:
-            self.leaving.add(self.me)
-            self.me = None
+        self.identity.leave()
         self._retire_left(now)
-        if not self.leaving:
+        if not self.identity.left:
             self.stopped = True
             logger.info("stopped")
 
@@ -687,7 +664,7 @@ class Supervisor:
     def _stop_when_empty(self, now: float) -> None:
         idle = not (self.fleet.held() or self.endings or self.waiting or self.suspects)
         idle = idle and not self.more_likely
-        if not idle or now < self.empty_check_at or not self.fleet.kinds or self.me is None:
+        if not idle or now < self.empty_check_at or not self.fleet.kinds or self.identity.me is None:
             return
         self.empty_check_at = now + 0.2
         try:

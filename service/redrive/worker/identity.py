@@ -1,0 +1,61 @@
+"""Who the worker is in the database: the identity jobs are claimed for, and those it has left behind.
+
+An identity is left behind when its last claim may have gone through unseen: nothing more is claimed for it, it beats on
+while anything known of it is unsettled, and then what is still claimed for it is given back.
+"""
+
+import logging
+import time
+from collections.abc import Set as AbstractSet
+
+from redrive.connect import Link
+from redrive.worker import store
+from redrive.worker.pulse import Pulse
+
+logger = logging.getLogger("redrive.worker")
+
+
+class Identity:
+    """The identities of one worker; `me` is None before the first claim, and after one was left behind."""
+
+    def __init__(self, name: str, version: str, pulse: Pulse) -> None:
+        self.me: int | None = None
+        self.left: set[int] = set()
+        self._name = name
+        self._version = version
+        self._pulse = pulse
+
+    def take(self, conn: store.Connection) -> int:
+        """The identity to claim for, a new one if need be. Raises psycopg.Error."""
+        if self.me is None:
+            sent = time.monotonic()
+            self.me = store.register(conn, self._name, self._version)
+            self._pulse.heard(self.me, sent)
+            logger.info("registered", extra={"worker": self.me})
+        return self.me
+
+    def leave(self) -> None:
+        """Come back as somebody new."""
+        if self.me is not None:
+            self.left.add(self.me)
+            self.me = None
+
+    def leave_lost(self) -> set[int]:
+        """Leave those behind that others may have declared lost. Returns them."""
+        lost = set(self._pulse.lost)
+        if self.me in lost:
+            self.me = None
+        self.left |= lost
+        for worker in lost:
+            self._pulse.forget(worker)
+        return lost
+
+    def retire(self, link: Link, known: AbstractSet[int]) -> None:
+        """Give back what those left behind were claimed for, except `known` ones. Raises psycopg.Error."""
+        for worker in self.left - known:
+            with link.use() as conn:
+                released = store.retire(conn, worker)
+            self.left.discard(worker)
+            self._pulse.forget(worker)
+            if released:
+                logger.info("released jobs of an identity left behind", extra={"worker": worker, "jobs": released})
