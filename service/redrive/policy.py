@@ -22,6 +22,11 @@ MAX_EXPONENT = 62
 ONE_RETRY = 2
 """Attempts for what seldom mends itself but sometimes does: a permission or a record that was about to appear."""
 
+RETURNS_PER_SECOND = 100.0
+"""Jobs that come back to one process when a breaker's time is over, to be given back again if it opens anew."""
+
+LONGEST_SPREAD_SECONDS = 300.0
+
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
 RETRIED_FOREVER_ALIKE = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
@@ -123,6 +128,20 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
             return _again_or_expired(job, failure, wait)
         case _:
             return decide(job, failure, policy, jitter)
+
+
+def put_off(name: str, open_for: float, cooldown: float, ahead: int, jitter: float) -> Release:
+    """Give a job back that waits for a dependency: they come back after `open_for`, and not all at once.
+
+    Args:
+        name: the dependency.
+        open_for: seconds until its breaker lets a probe through; none when negative.
+        cooldown: seconds, of its breaker.
+        ahead: jobs put off since it opened.
+        jitter: in [0, 1).
+    """
+    spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
+    return Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
 
 
 def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> Settlement:

@@ -22,7 +22,7 @@ from redrive import Cancel, GiveUp, Retry, Rule, Snooze
 from redrive.categories import BY_CLASS, BY_SQLSTATE, BY_STATUS, Evidence, category_of, evidence_of, judge
 from redrive.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
 from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release
-from redrive.policy import MAX_WAIT, Policy, decide, decide_loss, decide_signal, delay, spent
+from redrive.policy import MAX_WAIT, Policy, decide, decide_loss, decide_signal, delay, put_off, spent
 from redrive.signals import DependencyOpen
 
 NOTHING = Evidence((), "")
@@ -451,6 +451,14 @@ def test_a_retry_asked_for_counts_as_an_attempt():
     assert decide_signal(Claimed("k", 5), Retry(after=1), _failure(), Policy(), 0.5) == Bury(
         Reason.ATTEMPTS_EXHAUSTED, _failure()
     )
+
+
+@pytest.mark.parametrize(("ahead", "spread"), [(1, 5), (500, 5), (2_000, 20), (1_000_000, 300)])
+def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_second(ahead: int, spread: float):
+    releases = [put_off("mail", 10.0, 5.0, ahead, jitter) for jitter in (0.0, 0.5, 1.0)]
+
+    assert releases == [Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)]
+    assert put_off("mail", -1.0, 5.0, ahead, 0.0).delay == 0.0
 
 
 def test_a_job_that_lost_its_process_is_a_suspect_until_it_ran_alone():

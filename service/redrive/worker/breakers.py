@@ -16,6 +16,7 @@ import msgspec
 from redrive.connect import Link
 from redrive.handlers import matching
 from redrive.model import Category, Release
+from redrive.policy import put_off
 from redrive.worker import store
 from redrive.worker.fleet import Held
 from redrive.worker.frames import Bar, Dependency, Verdict
@@ -24,11 +25,6 @@ CHECK_SECONDS = 0.5
 PROBE_LEASE_SECONDS = 30.0
 MAX_REFUNDS = 20
 """Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
-
-RETURNS_PER_SECOND = 100.0
-"""Jobs that come back to one worker when a breaker's time is over, to be given back again if it opens anew."""
-
-LONGEST_SPREAD_SECONDS = 300.0
 
 BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
@@ -54,7 +50,7 @@ class Breakers:
         self._standing: dict[str, Standing] = {}
         self._held: list[tuple[Held, Verdict]] = []
         self._probing: dict[str, float] = {}
-        self._put_off: dict[str, int] = {}  # jobs given back since it opened
+        self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
         self._said: Bar | None = None
 
@@ -106,9 +102,8 @@ class Breakers:
             standing = self._standing.get(name)
             if standing is None or standing.state == "closed" or self._probing.get(name, 0.0) > now:
                 continue
-            count = self._put_off[name] = self._put_off.get(name, 0) + 1
-            spread = max(self._settings[name].cooldown, min(LONGEST_SPREAD_SECONDS, count / RETURNS_PER_SECOND))
-            return Release(f"breaker {name}", max(0.0, standing.open_until - now) + spread * random.random())
+            ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
+            return put_off(name, standing.open_until - now, self._settings[name].cooldown, ahead, random.random())
         return None
 
     def is_due(self, now: float, *, was_notified: bool) -> bool:
@@ -132,7 +127,7 @@ class Breakers:
         self._failures, self._successes = {}, {}
         self._check_at = now + CHECK_SECONDS
         self._standing = {name: Standing(state, now + open_for, failing) for name, state, open_for, failing in rows}
-        self._put_off = {name: self._put_off.get(name, 0) for name, state, _, _ in rows if state == "open"}
+        self._ahead = {name: self._ahead.get(name, 0) for name, state, _, _ in rows if state == "open"}
         held, self._held = self._held, []
         return [(one, self._final(one, verdict)) for one, verdict in held]
 
@@ -140,7 +135,7 @@ class Breakers:
         """What the runners must be told now, or None when they know."""
         now = time.monotonic()
         barred = {
-            name: max(0.0, standing.open_until - now) + self._settings[name].cooldown * random.random()
+            name: (standing.open_until, self._settings[name].cooldown)
             for name, standing in self._standing.items()
             if standing.state != "closed"
         }

@@ -168,9 +168,12 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
 
 
 class Bar(msgspec.Struct, array_like=True, tag="bar"):
-    """Down: start nothing that depends on these (name -> seconds to put it off), but one job for each of `probes`."""
+    """Down: start nothing that depends on these, but one job for each of `probes`.
 
-    names: dict[str, float]
+    names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
+    """
+
+    names: dict[str, tuple[float, float]]
     probes: list[str]
 
 

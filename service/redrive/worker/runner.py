@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ from redrive.failure import class_name, describe, made_up, safe_text
 from redrive.handlers import Death, Handler, Handlers, decode_object, encode_json, load
 from redrive.job import Job, Watch
 from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
-from redrive.policy import decide, decide_signal, spent
+from redrive.policy import decide, decide_signal, put_off, spent
 from redrive.redact import redact, scrub, secret_values
 from redrive.signals import DependencyOpen, Signal, seconds
 from redrive.tracing import Tracing, fail, is_asked_for, is_sampled, set_up, traceparent
@@ -113,7 +113,8 @@ class Runner(Watch):
         self._flush_is_due = False
         self._flushed_ns = 0
         self._stopping = False
-        self._barred: dict[str, float] = {}
+        self._barred: dict[str, tuple[float, float]] = {}
+        self._ahead: Counter[str] = Counter()  # jobs put off since its breaker opened
         self._probes: set[str] = set()
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="hook")
@@ -154,7 +155,7 @@ class Runner(Watch):
                 case Stop():
                     self._stop()
                 case Bar(names=names, probes=probes):
-                    self._barred, self._probes = names, set(probes)
+                    self._barred, self._probes, self._ahead = names, set(probes), Counter()
                 case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
                     self._escalate(job, kind, attempt, verdict)
 
@@ -249,8 +250,8 @@ class Runner(Watch):
         if work.payload.startswith(SEALED):
             opened = self._opened(work)
             return opened if isinstance(opened, Verdict) else await self._attempt(slot, batch, opened, started)
-        if self._barred and (put_off := self._put_off(handler.depends_on)) is not None:
-            return verdict_of(work.id, work.token, put_off)
+        if self._barred and (release := self._put_off(handler.depends_on)) is not None:
+            return verdict_of(work.id, work.token, release)
         settlement: Settlement | None
         job: Job | None = None
         rest = _NO_REST
@@ -319,9 +320,13 @@ class Runner(Watch):
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
         for name in names:
-            if name in self._barred:
+            barred = self._barred.get(name)  # once: a handler in a thread asks while the loop may be told anew
+            if barred is not None:
                 if name not in self._probes:
-                    return Release(f"breaker {name}", self._barred[name] * random.uniform(1.0, 1.5))
+                    self._ahead[name] += 1
+                    open_until, cooldown = barred
+                    open_for = open_until - time.monotonic()
+                    return put_off(name, open_for, cooldown, self._ahead[name], random.random())
                 self._probes.discard(name)
         return None
 
@@ -329,9 +334,9 @@ class Runner(Watch):
 
     def enter(self, name: str) -> None:
         """Let a handler use a dependency, or not."""
-        put_off = self._put_off((name,))
-        if put_off is not None:
-            raise DependencyOpen(name, put_off.delay)
+        release = self._put_off((name,))
+        if release is not None:
+            raise DependencyOpen(name, release.delay)
 
     def leave(self, name: str, error: Exception | None) -> None:
         """Report how it went; what is no fault of the dependency's speaks for it."""
