@@ -2,18 +2,15 @@
 
 import json
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import psycopg
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from dashboards.scratch import scratch_postgres
 from redrive import telemetry
-from redrive.embedded import EmbeddedPostgres
 from redrive.metrics import Metrics
-from redrive.migrate import migrate
 from redrive.model import Category, Reason
 from redrive.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
 
@@ -131,17 +128,8 @@ def _row(family: Metric, where: dict[str, set[str]]) -> str:
 
 def main() -> None:
     """Ask a database of its own what it exports, and write the page."""
-    with tempfile.TemporaryDirectory(prefix="redrive-metrics-") as directory:
-        home = Path(directory)
-        home.chmod(0o755)
-        postgres = EmbeddedPostgres(home)
-        postgres.start()
-        try:
-            with psycopg.connect(postgres.url(), autocommit=True) as conn:
-                migrate(conn)
-            PAGE.write_text(page(of_a_worker(), of_the_database(postgres.url())))
-        finally:
-            postgres.stop("immediate")
+    with scratch_postgres() as postgres:
+        PAGE.write_text(page(of_a_worker(), of_the_database(postgres.url())))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from typing import Any
 import psycopg
 
 from dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
+from dashboards.scratch import scratch_postgres
 from redrive import enqueue
-from redrive.embedded import EmbeddedPostgres
-from redrive.migrate import migrate
 
 STEP = 5.0
 RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
@@ -53,18 +51,12 @@ def perform(seconds: float) -> dict[str, Any]:
     program = prometheus_program()
     if program is None:
         sys.exit("prometheus is missing: install it (Debian: apt-get install prometheus)")
-    with tempfile.TemporaryDirectory(prefix="redrive-picture-") as directory:
-        home = Path(directory)
-        home.chmod(0o755)
-        postgres = EmbeddedPostgres(home)
-        postgres.start()
-        try:
-            with psycopg.connect(postgres.url(), autocommit=True) as conn:
-                migrate(conn)
-                with rehearsal(postgres.url(), home) as stage:
-                    return _incident(stage, program, conn, seconds)
-        finally:
-            postgres.stop("immediate")
+    with (
+        scratch_postgres() as postgres,
+        psycopg.connect(postgres.url(), autocommit=True) as conn,
+        rehearsal(postgres.url(), postgres.home) as stage,
+    ):
+        return _incident(stage, program, conn, seconds)
 
 
 def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict[str, Any]:
