@@ -2,6 +2,9 @@
 
 import random
 import socket
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.model import Again, Bury, Category, Complete, Drop, Failure, Reason, Release
-from redrive.worker.board import RING, Board
+from redrive.worker.board import RING, Board, Running
 from redrive.worker.frames import (
     Channel,
     Done,
@@ -147,6 +150,32 @@ def test_a_board_remembers_the_last_completions():
 
     assert board.completed() == {(n, 1) for n in range(100, RING + 100)}
     board.close()
+
+
+WRITER = """
+import sys
+from redrive.worker.board import Board
+board, n = Board(1, int(sys.argv[1])), 0
+while True:
+    n += 1
+    board.start(0, n, n, n)
+    board.clear(0)
+"""
+
+
+def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_written():
+    board, seen = Board(1), set[Running]()
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(board.fd)], pass_fds=[board.fd]) as writer:
+        while not board.running():
+            assert writer.poll() is None
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            seen.update(board.running())
+        writer.kill()
+    board.close()
+
+    assert len(seen) > 1
+    assert [entry for entry in seen if min(entry.token, entry.since_ns) < entry.id] == []
 
 
 # ---------------------------------------------------------------------- room
