@@ -11,15 +11,13 @@ it had completed but not yet reported, so that a job that killed its process tak
 
 import mmap
 import os
-import struct
 import tempfile
 from typing import NamedTuple
 
-_HEADER = struct.Struct("<qq")
-_COUNT = struct.Struct("<q")
-_SLOT = struct.Struct("<qqq")
-_START = struct.Struct("<qq")
-_DONE = struct.Struct("<qq")
+WORD = 8
+TAKEN, DONE, SLOTS = 0, 1, 2
+"""Where things are, in words. A word is written whole: whoever looks sees the old value or the new one."""
+
 RING = 4_096
 """Completed jobs remembered: more than can wait for one report."""
 
@@ -37,8 +35,8 @@ class Board:
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
         self.slots = slots
-        self._ring_at = _HEADER.size + _SLOT.size * slots
-        size = self._ring_at + _DONE.size * RING
+        self._ring_at = SLOTS + 3 * slots
+        size = WORD * (self._ring_at + 2 * RING)
         if fd is None:
             with tempfile.TemporaryFile() as file:
                 file.truncate(size)
@@ -46,51 +44,54 @@ class Board:
         else:
             self.fd = fd
         self._memory = mmap.mmap(self.fd, size)
+        self._words = memoryview(self._memory).cast("q")
         self._completions = 0
 
     def take(self, count: int) -> None:
         """Runner: `count` jobs have been taken off the list so far."""
-        _COUNT.pack_into(self._memory, 0, count)
+        self._words[TAKEN] = count
 
     def start(self, slot: int, job: int, token: int, now_ns: int) -> None:
         """Runner: the job starts.
 
-        Its id comes last: packing zeroes what it writes, and a runner stopped by the scheduler between an id and its
-        start would show, for as long as it stands still, a job that began when the machine did.
+        Its id comes last: a runner stopped by the scheduler between an id and its start would show, for as long as it
+        stands still, a job that began when the one before it did.
         """
-        at = _HEADER.size + _SLOT.size * slot
-        _START.pack_into(self._memory, at + _COUNT.size, token, now_ns)
-        _COUNT.pack_into(self._memory, at, job)
+        words, at = self._words, SLOTS + 3 * slot
+        words[at + 1] = token
+        words[at + 2] = now_ns
+        words[at] = job
 
     def complete(self, job: int, token: int) -> None:
         """Runner: the job's handler has returned."""
-        _DONE.pack_into(self._memory, self._ring_at + _DONE.size * (self._completions % RING), job, token)
+        words, at = self._words, self._ring_at + 2 * (self._completions % RING)
+        words[at] = job
+        words[at + 1] = token
         self._completions += 1
-        _COUNT.pack_into(self._memory, _COUNT.size, self._completions)
+        words[DONE] = self._completions
 
     def clear(self, slot: int) -> None:
         """Runner: the slot is idle."""
-        _COUNT.pack_into(self._memory, _HEADER.size + _SLOT.size * slot, 0)
+        self._words[SLOTS + 3 * slot] = 0
 
     @property
     def taken(self) -> int:
         """Supervisor: jobs up to this one in the order sent may have started; later ones have not."""
-        return int(_COUNT.unpack_from(self._memory, 0)[0])
+        return self._words[TAKEN]
 
     def running(self) -> list[Running]:
-        """Supervisor: what runs, as last written."""
-        entries = (Running(*_SLOT.unpack_from(self._memory, _HEADER.size + _SLOT.size * n)) for n in range(self.slots))
-        return [entry for entry in entries if entry.id]
+        """Supervisor: what runs. No start is older than its job; it may be that of the next one."""
+        words = self._words[SLOTS : self._ring_at].tolist()
+        return [Running(*words[at : at + 3]) for at in range(0, len(words), 3) if words[at]]
 
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: the last completed jobs, as (id, token)."""
-        count = _COUNT.unpack_from(self._memory, _COUNT.size)[0]
-        return {
-            _DONE.unpack_from(self._memory, self._ring_at + _DONE.size * (n % RING))
-            for n in range(max(0, count - RING), count)
-        }
+        last = min(self._words[DONE], RING)
+        words = self._words[self._ring_at :].tolist()
+        return set(zip(words[0 : 2 * last : 2], words[1 : 2 * last : 2], strict=True))
 
     def close(self) -> None:
         """Give the memory back."""
+        self._words.release()
         self._memory.close()
         os.close(self.fd)
