@@ -40,9 +40,9 @@ begin
         where e.job = any (array(select id from special where noted and redrives = 0))),
     resolved as (
         update redrive.dead_letters d
-        set state = 'resolved', outcome = case when d.redrives = g.redrives - 1 then 'succeeded' else d.outcome end
-        from special g
-        where g.redrives > 0 and d.id = g.id and d.state is not distinct from 'redriven'
+        set state = 'resolved',
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from special) then 'succeeded' else d.outcome end
+        where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from special where redrives > 0))
         returning d.queue, d.kind),
     -- the next job of each finished ordering key moves in front of every floor

@@ -69,16 +69,21 @@ begin
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
                g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
         from gone g where g.outcome = 'dead'),
-    judged as (                                  -- the redrive that brought it here has its outcome now
+    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and `is true` keeps the
+    -- planner from a join that looks at the whole batch for each of them.
+    dead_again as (
         update redrive.dead_letters d
-        set outcome = case when d.redrives < g.redrives - 1 then d.outcome
-                           when g.outcome = 'dead' then 'dead_again' else 'cancelled' end,
-            state = case g.outcome when 'dead' then d.state else 'resolved' end
-        from gone g
-        where g.redrives > 0 and d.id = g.id and d.state is not distinct from 'redriven'  -- as in complete.sql
-          and d.id = any (array(select id from gone where redrives > 0))
-          and (g.outcome = 'cancel' or d.redrives = g.redrives - 1)
-        returning d.queue, d.kind, d.state),
+        set outcome = 'dead_again'
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from gone where redrives > 0 and outcome = 'dead'))
+          and ((d.id, d.redrives) in (select id, redrives - 1 from gone)) is true),
+    resolved as (
+        update redrive.dead_letters d
+        set state = 'resolved',
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from gone) then 'cancelled' else d.outcome end
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from gone where redrives > 0 and outcome = 'cancel'))
+        returning d.queue, d.kind),
     forgotten as (
         delete from redrive.failures f
         where f.job = any (array(select id from gone where outcome = 'cancel' and failed_at is not null and redrives = 0))),
@@ -107,7 +112,7 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason
         union all
-        select queue, kind, 'resolved', '', count(*) from judged where state = 'resolved' group by queue, kind)
+        select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select s.id from settled s where s.event <> 'outcome';
 end
 $$;

@@ -1,0 +1,63 @@
+"""What a batch of endings costs grows with its size and no faster.
+
+Counted are the rows and the elements of arrays that the plan's nodes look at, so the numbers are exact.
+"""
+
+from typing import Any
+
+import pytest
+from psycopg import ClientCursor
+
+from tests.factories import Claimed, claim, failure, make_dead_letters, make_worker, redrive
+from tests.postgres import Database, Session
+
+
+@pytest.mark.parametrize("outcome", ["complete", "dead", "cancel"])
+def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(database: Database, outcome: str) -> None:
+    """By the plan of an empty table, and by that of a full one."""
+    session, worker = database.session(), make_worker(database.conn)
+    prepare(session, "complete_v1" if outcome == "complete" else "settle_v1")
+    looks_at(session, worker, [], outcome)
+    costs: list[float] = []
+    for count in (50, 500):
+        redrive(database.conn, make_dead_letters(database.conn, count))
+        jobs = claim(database.conn, worker, count)
+        costs.append(looks_at(session, worker, jobs, outcome) / len(jobs))
+    database.rows("analyze redrive.jobs, redrive.dead_letters")
+    costs.append(looks_at(session, worker, jobs, outcome) / len(jobs))
+
+    assert len(jobs) == 500
+    assert max(costs) <= costs[0] * 1.1, costs
+
+
+def prepare(session: Session, function: str) -> None:
+    """Prepare the statement of a function as `ending`, to be planned as it is there."""
+    body, settings, types, names = session.row(
+        "select prosrc, proconfig, proargtypes::regtype[]::text[], proargnames from pg_proc where proname = %s",
+        function,
+    )
+    for setting in settings:
+        session.rows("select set_config(%s, %s, false)", *setting.split("="))
+    numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
+    statement = body[body.index("with verdict") :].split(";")[0].replace(" into settled", "")
+    statement = statement.replace(", ".join(names[: len(types)]), numbers).replace("(ids)", "($2)")
+    session.rows(f"prepare ending ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
+
+
+def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -> int:
+    """How many rows and elements `ending` looks at for these jobs. It is rolled back."""
+    columns: list[list[Any]] = [[worker] * len(jobs), [job.id for job in jobs], [job.deliveries for job in jobs]]
+    if outcome != "complete":
+        columns += [[value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")]
+    execute = f"explain (analyze, timing off, format json) execute ending({', '.join(['%s'] * len(columns))})"
+    with session.conn.transaction(force_rollback=True):
+        (plan,) = ClientCursor(session.conn).execute(execute, columns).fetchone()[0]  # type: ignore[arg-type,index]
+    return looks_of(plan["Plan"], len(jobs))
+
+
+def looks_of(node: dict[str, Any], elements: int) -> int:
+    """Of a node and those below it. An array holds something of each job."""
+    each = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
+    if "ANY (" in node.get("Index Cond", "") + node.get("Filter", ""):
+        each += elements
+    return each * node["Actual Loops"] + sum(looks_of(child, elements) for child in node.get("Plans", ()))
