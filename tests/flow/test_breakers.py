@@ -73,6 +73,18 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
     assert look.counted(database)["released"] >= 1
 
 
+def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database, workers: Workers):
+    _start(workers, 1)
+    wait_for(lambda: _state(database) == "closed", 30)
+    main(["breaker", "force", "mail", "open", "--why", "maintenance", "--database-url", database.url])
+    time.sleep(1.5)
+
+    late = enqueue(database.conn, "mail.send", expires_in=0.2)
+
+    wait_for(lambda: look.reasons(database) == {late: "expired"}, 20)
+    assert not _phases(workers, "up")
+
+
 def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, workers):
     (workers.home / "mail-is-down").touch()
     _start(workers, 1)

@@ -84,6 +84,12 @@ def read_rest(text: str | None) -> Rest:
 _NO_REST = Rest()
 
 
+def has_expired(text: str | None) -> bool:
+    """Whether the window of a job with this `Rest` had closed when it was claimed."""
+    expires_in = read_rest(text).expires_in
+    return expires_in is not None and expires_in <= 0
+
+
 class Verdict(msgspec.Struct, array_like=True, frozen=True):
     """A settlement other than Complete, in the form of settle_v1's parameters.
 

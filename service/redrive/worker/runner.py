@@ -60,6 +60,7 @@ from redrive.worker.frames import (
     Work,
     decode_down,
     decode_rest,
+    has_expired,
     read_rest,
     verdict_of,
 )
@@ -250,8 +251,6 @@ class Runner(Watch):
         if work.payload.startswith(SEALED):
             opened = self._opened(work)
             return opened if isinstance(opened, Verdict) else await self._attempt(slot, batch, opened, started)
-        if self._barred and (release := self._put_off(handler.depends_on)) is not None:
-            return verdict_of(work.id, work.token, release)
         settlement: Settlement | None
         job: Job | None = None
         rest = _NO_REST
@@ -265,6 +264,8 @@ class Runner(Watch):
                 if reason is Reason.EXPIRED:
                     await self._say_expired(handler, batch, work, rest)
                 return self._not_started(work, reason)
+            if self._barred and (release := self._put_off(handler.depends_on)) is not None:
+                return verdict_of(work.id, work.token, release)
             version = rest.headers.get("version", 1)
             if isinstance(version, int) and version > handler.version:
                 wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
@@ -308,8 +309,7 @@ class Runner(Watch):
 
     def _unknown(self, work: Work) -> Verdict:
         """A kind we lack is given back, but its window closes all the same: perhaps nobody ever knows it."""
-        rest = read_rest(work.rest)
-        if rest.expires_in is not None and rest.expires_in <= 0:
+        if has_expired(work.rest):
             return self._not_started(work, Reason.EXPIRED)
         return verdict_of(work.id, work.token, Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)))
 

@@ -41,6 +41,7 @@ from redrive.worker.frames import (
     Up,
     Verdict,
     decode_up,
+    has_expired,
     read_rest,
     verdict_of,
 )
@@ -471,10 +472,10 @@ class Supervisor:
         self._hand_out(batch, rows)
 
     def _put_off(self, batch: Batch, rows: list[store.Row]) -> list[store.Row]:
-        """Give back what waits for a dependency: it takes no room. Returns the others."""
+        """Give back what waits for a dependency: it takes no room. Returns the others, and what waits no longer."""
         others: list[store.Row] = []
         for row in rows:
-            release = self.breakers.put_off(row[3])
+            release = None if has_expired(row[5]) else self.breakers.put_off(row[3])
             if release is None:
                 others.append(row)
             else:
