@@ -53,10 +53,18 @@ class Table:
     title: str
     measure: Measure
     only_ours: bool = False
+    only_burying: bool = False
+    """Of those that keep dead letters."""
     clients: int = 0
     """Of pgbench beside it; 0 = none."""
     variants: tuple[str, ...] = ()
     """Collectors of ours to compare, in place of systems."""
+
+    def takes(self, system: System) -> bool:
+        """Whether a system has a row in it."""
+        if self.only_burying:
+            return system.dead is not None
+        return system is REDRIVE or not self.only_ours
 
 
 def _tables(*, full: bool) -> Iterator[Table]:
@@ -79,7 +87,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("backlog", "a million waiting", scenarios.backlog)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
     yield Table("claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True)
-    yield Table("dlq", "dead letters, then all redriven", scenarios.dead_letters, only_ours=True)
+    yield Table("dlq", "dead letters", scenarios.dead_letters, only_burying=True)
+    yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
 
 
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
@@ -87,7 +96,7 @@ def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) ->
     for collector in table.variants if REDRIVE in systems else ():
         yield Case(table.title, collector, partial(table.measure, lab, REDRIVE, collector=collector))
     for system in () if table.variants else systems:
-        if not table.only_ours or system is REDRIVE:
+        if table.takes(system):
             yield Case(table.title, system.name, partial(table.measure, lab, system))
     for name in pgbench if table.clients else []:
         script = "fused.sql" if name.endswith("fused") else "loop.sql"

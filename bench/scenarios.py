@@ -301,6 +301,36 @@ def backlog(lab: Lab, system: System) -> Figures:
     return figures | {"ratio": figures["deep_per_second"] / figures["shallow_per_second"]}
 
 
+# ---------------------------------------------------------------------- dead letters
+
+
+def dead_letters(lab: Lab, system: System) -> Figures:
+    """Every handler fails for good, at the first attempt."""
+    with lab.session(system) as at:
+        return _bury(lab, at)
+
+
+def _bury(lab: Lab, at: Session) -> Figures:
+    jobs = lab.jobs(at.system, round(100_000 * at.system.pace_of_death))
+    at.run("enqueue", "bulk", jobs)
+    lab.server.settle_down(at.database)
+    at.start_workers(1, at.system.config("burying") | {"work": "fail"})
+    begun = at.wait_for("first", 60)["t"]
+    cpu = at.cpu()
+    _wait_until_handled(at, jobs)
+    _wait_until_settled(at)
+    seconds, cpu = time.time() - begun, at.cpu() - cpu
+    if (dead := at.dead()) != jobs:
+        raise SystemFailed(f"{dead} dead letters of {jobs} jobs")
+    return {
+        "jobs_per_second": jobs / seconds,
+        "cpu_us": cpu.total / jobs * 1e6,
+        "database_us": cpu.database / jobs * 1e6,
+        "worker_us": cpu.workers / jobs * 1e6,
+        "runner_us": cpu.runners / jobs * 1e6,
+    }
+
+
 # ---------------------------------------------------------------------- only Redrive
 
 
@@ -326,35 +356,17 @@ def idle(lab: Lab, system: System) -> Figures:
         }
 
 
-def dead_letters(lab: Lab, system: System) -> Figures:
-    """Every handler fails for good; then all of it is redriven at once."""
-    jobs = lab.jobs(system, 100_000)
+def redriven(lab: Lab, system: System) -> Figures:
+    """All dead letters back to work at once."""
     with lab.session(system) as at:
-        at.run("enqueue", "bulk", jobs)
-        lab.server.settle_down(at.database)
-        at.start_workers(1, system.config("drain") | {"work": "fail"})
-        begun = at.wait_for("first", 60)["t"]
-        cpu = at.cpu()
-        _wait_until_handled(at, jobs)
-        _wait_until_settled(at)
-        seconds, cpu = time.time() - begun, at.cpu() - cpu
+        _bury(lab, at)
         for process in at.workers:
             process.terminate()
-        row = at.monitor.execute("select count(*) from redrive.dead_letters").fetchone()
-        if row is None or row[0] != jobs:
-            raise SystemFailed(f"{row} dead letters of {jobs} jobs")
         began = time.time()
         with connect(lab.server.url_of(at.database), name="bench") as conn:
             everything = Filter(kind=["noop"])
-            redriven = redrive(conn, plan(conn, everything), everything, why="benchmark", actor="bench").redriven
-        return {
-            "jobs_per_second": jobs / seconds,
-            "cpu_us": cpu.total / jobs * 1e6,
-            "database_us": cpu.database / jobs * 1e6,
-            "worker_us": cpu.workers / jobs * 1e6,
-            "runner_us": cpu.runners / jobs * 1e6,
-            "redriven_per_second": redriven / (time.time() - began),
-        }
+            jobs = redrive(conn, plan(conn, everything), everything, why="benchmark", actor="bench").redriven
+        return {"jobs_per_second": jobs / (time.time() - began)}
 
 
 def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)) -> Figures:

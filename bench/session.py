@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, LiteralString
 
 from bench import usage
 from bench.install import Peers
@@ -134,7 +134,14 @@ class Session:
 
     def left(self) -> int:
         """What its database says is not settled."""
-        row = self.monitor.execute(self.system.left).fetchone()
+        return self._count(self.system.left)
+
+    def dead(self) -> int:
+        """How many dead letters it keeps."""
+        return self._count(self.system.dead) if self.system.dead else 0
+
+    def _count(self, query: LiteralString) -> int:
+        row = self.monitor.execute(query).fetchone()
         return int(row[0]) if row else 0
 
     def cpu(self) -> usage.Cpu:

@@ -21,7 +21,7 @@ async def setup() -> None:
     """Make the schema, with the storage engine it advises."""
     client = awa.AsyncClient(line.URL, max_connections=20)
     await client.migrate()
-    await client.install_queue_storage(schema="awa_qs", queue_slot_count=16, lease_slot_count=8, reset=True)
+    await client.install_queue_storage(schema="awa")
     await client.close()
 
 
@@ -38,13 +38,8 @@ async def worker(config: dict[str, Any]) -> None:
 
     line.start(config)
     await client.start(
-        [("bench", config["slots"])],
+        [{"name": "bench", "max_workers": config["slots"], "deadline_duration_ms": 0}],
         poll_interval_ms=50,
-        queue_storage_schema="awa_qs",
-        queue_storage_queue_slot_count=16,
-        queue_storage_lease_slot_count=8,
-        queue_storage_queue_rotate_interval_ms=1000,
-        queue_storage_lease_rotate_interval_ms=250,
     )
     await asyncio.Event().wait()
 
