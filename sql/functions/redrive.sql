@@ -4,7 +4,8 @@
 -- out:   id, blocked: null where it went back to work, else the cause
 --        not_open | succeeded | conflict | max_redrives | muted
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
--- plan:  dead_letters_open_idx
+-- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks at the whole chunk, or
+--        at all dead letters when planned while they were few, for each of its rows
 -- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
 create or replace function redrive.redrive_v1(
     ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
@@ -12,7 +13,7 @@ returns table (id bigint, blocked text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
@@ -34,7 +35,7 @@ begin
                                  where g.fingerprint = d.fingerprint and g.muted_until > clock_timestamp())
                         then 'muted' end as obstacle
         from redrive.dead_letters d join asked a on d.id = a.id
-        where d.state = 'open'
+        where d.id = any (ids) and d.state is not distinct from 'open'  -- keeps indexes on state out of it
         order by d.id
         for update of d),
     back as (
@@ -55,16 +56,16 @@ begin
         on conflict do nothing
         returning id),
     verdict as materialized (
-        select p.id, p.redrives, p.queue, p.kind, p.reason,
-               case when b.id is not null then null else coalesce(p.obstacle, 'conflict') end as cause
-        from pick p left join back b on b.id = p.id),
+        select p.id, p.nth, p.redrives, p.queue, p.kind, p.reason,
+               case when p.id not in (select id from back) then coalesce(p.obstacle, 'conflict') end as cause
+        from pick p),
     marked as (
         update redrive.dead_letters d
         set state = case when v.cause is null then 'redriven' else d.state end,
             settled_at = case when v.cause is null then clock_timestamp() end,
             campaign = case when v.cause is null then redrive_v1.campaign else d.campaign end,
             blocked = v.cause
-        from verdict v where d.id = v.id and d.redrives = v.redrives),
+        from verdict v where d.id = any (ids) and d.id = v.id and d.redrives = v.redrives),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select v.queue, v.kind, 'redriven', v.reason, count(*) from verdict v where v.cause is null
@@ -72,23 +73,25 @@ begin
         union all
         select v.queue, v.kind, 'outcome', 'blocked', count(*) from verdict v where v.cause is not null
         group by v.queue, v.kind)
-    select array_agg(a.id order by a.nth), array_agg(case when v.id is null then 'not_open' else v.cause end order by a.nth)
+    select array_agg(a.id order by a.nth), array_agg(a.cause order by a.nth)
     into found_ids, causes
-    from asked a left join verdict v on v.id = a.id;
+    from (select id, nth, cause from verdict
+          union all
+          select id, nth, 'not_open' from asked where id not in (select id from verdict)) a;
     -- The key may have succeeded between two snapshots: an insert above may have waited for the job that held it, and
     -- what that job's completion wrote is visible to this statement. Such a dead letter is opened again.
     with repeated as materialized (
         select j.id, j.redrives - 1 as redrives, j.queue, j.kind
         from unnest(found_ids, causes) as v(id, cause)
         join redrive.jobs j on j.id = v.id
-        where v.cause is null and j.idempotency_key is not null
+        where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
           and exists (select from redrive.completions c where c.kind = j.kind and c.key = j.idempotency_key)),
     withdrawn as (
-        delete from redrive.jobs j using repeated r where j.id = r.id),
+        delete from redrive.jobs j using repeated r where j.id = any (ids) and j.id = r.id),
     reopened as (
         update redrive.dead_letters d
         set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'
-        from repeated r where d.id = r.id and d.redrives = r.redrives
+        from repeated r where d.id = any (ids) and d.id = r.id and d.redrives = r.redrives
         returning d.id, d.queue, d.kind, d.reason),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)

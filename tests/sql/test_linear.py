@@ -1,8 +1,9 @@
-"""What a batch of endings costs grows with its size and no faster.
+"""What a batch of endings or redrives costs grows with its size and no faster.
 
 Counted are the rows and the elements of arrays that the plan's nodes look at, so the numbers are exact.
 """
 
+import re
 from typing import Any
 
 import pytest
@@ -30,8 +31,20 @@ def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(databas
     assert max(costs) <= costs[0] * 1.1, costs
 
 
+def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> None:
+    session = database.session()
+    campaign = database.value("select redrive.open_campaign_v1('ada', 'a test', '{}', null, 0)")
+    prepare(session, "redrive_v1")
+    costs: list[float] = []
+    for count in (50, 500):
+        ids = make_dead_letters(database.conn, count)
+        costs.append(looks(session, count, [ids, campaign, None, 1, 5]) / count)
+
+    assert max(costs) <= costs[0] * 1.1, costs
+
+
 def prepare(session: Session, function: str) -> None:
-    """Prepare the statement of a function as `ending`, to be planned as it is there."""
+    """Prepare the (first) statement of a function as `statement`, to be planned as it is there."""
     body, settings, types, names = session.row(
         "select prosrc, proconfig, proargtypes::regtype[]::text[], proargnames from pg_proc where proname = %s",
         function,
@@ -39,20 +52,29 @@ def prepare(session: Session, function: str) -> None:
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
     numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
-    statement = body[body.index("with verdict") :].split(";")[0].replace(" into settled", "")
+    statement = re.search(r"\bwith \w+ as .*?;", body, re.DOTALL)[0].rstrip(";")  # type: ignore[index]
+    statement = re.sub(r" into settled|into found_ids, causes", "", statement)
+    if function == "redrive_v1":
+        for n, name in enumerate(names[: len(types)], 1):
+            statement = re.sub(rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
     statement = statement.replace(", ".join(names[: len(types)]), numbers).replace("(ids)", "($2)")
-    session.rows(f"prepare ending ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
+    session.rows(f"prepare statement ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
 
 
 def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -> int:
-    """How many rows and elements `ending` looks at for these jobs. It is rolled back."""
+    """How many rows and elements the ending of these jobs looks at."""
     columns: list[list[Any]] = [[worker] * len(jobs), [job.id for job in jobs], [job.deliveries for job in jobs]]
     if outcome != "complete":
         columns += [[value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")]
-    execute = f"explain (analyze, timing off, format json) execute ending({', '.join(['%s'] * len(columns))})"
+    return looks(session, len(jobs), columns)
+
+
+def looks(session: Session, count: int, parameters: list[Any]) -> int:
+    """How many rows and elements `statement` looks at. It is rolled back."""
+    execute = f"explain (analyze, timing off, format json) execute statement({', '.join(['%s'] * len(parameters))})"
     with session.conn.transaction(force_rollback=True):
-        (plan,) = ClientCursor(session.conn).execute(execute, columns).fetchone()[0]  # type: ignore[arg-type,index]
-    return looks_of(plan["Plan"], len(jobs))
+        (plan,) = ClientCursor(session.conn).execute(execute, parameters).fetchone()[0]  # type: ignore[arg-type,index]
+    return looks_of(plan["Plan"], count)
 
 
 def looks_of(node: dict[str, Any], elements: int) -> int:
