@@ -183,21 +183,46 @@ def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_w
 
 def runner(held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1) -> Any:
     return SimpleNamespace(
-        held=dict.fromkeys(range(held)), ready=ready, retiring=retiring, alone=alone, pid=pid, done_recently=0.0
+        held=dict.fromkeys(range(held)),
+        ready=ready,
+        retiring=retiring,
+        alone=alone,
+        pid=pid,
+        rate=0.0,
+        done=0,
+        busy=0.0,
+        busy_since=0.0,
     )
 
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
     room, slow, fast = Room(4), runner(pid=1), runner(pid=2)
-    room.measure([slow, fast], 100.0)
-    slow.done_recently, fast.done_recently = 1, 10_000
-    room.measure([slow, fast], 100.1)
+    slow.done, slow.busy = 1, 0.1
+    fast.done, fast.busy = 10_000, 0.1
+    for one in (slow, fast):
+        room.measure(one, 100.1)
 
     assert room.capacity(slow) == 4
     assert room.capacity(fast) == 4 + MOST_AHEAD
     for n in range(60):
-        room.measure([slow, fast], 100.2 + n / 10)
+        room.measure(fast, 100.2 + n / 10)
     assert room.capacity(fast) == 4, "its speed is forgotten when it has none"
+
+
+def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
+    """Or a burst after a quiet hour would be fetched by the slot's worth, however fast it is."""
+    room, one = Room(4), runner()
+    one.done, one.busy = 15, 0.001
+    room.heed(one, 100.0)
+    before = one.rate
+    one.done = 16
+    room.heed(one, 100.0)
+    one.held, one.busy_since, one.done = {1: None}, 100.0, 16
+    room.heed(one, 100.002)
+
+    assert before == 0.0, "too few to say"
+    assert one.rate == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
+    assert one.busy_since == 100.002
 
 
 def test_only_runners_that_take_jobs_have_room():
@@ -279,7 +304,22 @@ def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
     assert book.is_stale(10.5, was_notified=True)
     assert not book.is_stale(10.1, was_notified=True), "looking costs: not more than a twentieth of the time"
     assert book.is_stale(11.1, was_notified=False)
-    assert book.replace([], 10.0, 10.01) is None
+    assert book.replace([], 11.1, 11.11) is None
+
+
+def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
+    """Under a steady load it often is, and its next job would wait for the next look."""
+    book = LaneBook(None)
+    book.replace([(A, None), (B, None)], 10.0, 10.01)
+    book.replace([(B, None)], 10.5, 10.51)
+    soon = book.known
+    book.replace([], 11.1, 11.11)
+    later = book.known
+    book.replace([], 12.2, 12.21)
+
+    assert (soon, later) == ({A, B}, {B})
+    assert book.known == set()
+    assert book.is_stale(12.5, was_notified=False), "whoever knows none may look when it polls"
 
 
 def test_a_verdict_is_small():

@@ -83,7 +83,11 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class RunnerProcess:
-    """One runner. `alone`: it gets one suspect at a time and nothing else. `peak_memory`: bytes, once it is dead."""
+    """One runner.
+
+    `alone`: it gets one suspect at a time and nothing else. `rate`: jobs per second while it has any, as measured;
+    `done` and `busy` (jobs, and seconds with jobs in hand) are what came since. `peak_memory`: bytes, once it is dead.
+    """
 
     process: subprocess.Popen[bytes]
     channel: Channel
@@ -97,7 +101,10 @@ class RunnerProcess:
     kill_at: float = float("inf")
     killed_for: set[int] = field(default_factory=set[int])
     blameless: bool = False
-    done_recently: float = 0.0
+    rate: float = 0.0
+    done: int = 0
+    busy: float = 0.0
+    busy_since: float = 0.0
     idle_since: float = 0.0
     peak_memory: int = 0
 
@@ -108,12 +115,20 @@ class RunnerProcess:
 
     def hand(self, batch: Batch, rows: list[Row]) -> None:
         """Send jobs of one claim. When the runner is gone they are held all the same: its end sorts them out."""
+        if not self.held:
+            self.busy_since = time.monotonic()
         for row in rows:
             self.sent += 1
             self.held[row[0]] = Held(row, batch, self.sent)
         with contextlib.suppress(OSError):
             # Rows go as the tuples they came as: encoded like Work, without making one for each.
             self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows]))  # pyright: ignore[reportArgumentType]
+
+    def ended(self, count: int) -> None:
+        """So many of the jobs in hand have ended."""
+        self.done += count
+        if not self.held:
+            self.busy += time.monotonic() - self.busy_since
 
     def stop(self) -> None:
         """Ask it to start nothing more and to end when the rest is done."""

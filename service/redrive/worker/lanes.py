@@ -22,30 +22,39 @@ class LaneBook:
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = queues
         self._lanes: list[Lane] = []
+        self._seen: dict[Lane, float] = {}
         self._floors: dict[Lane, datetime] = {}
         self._turn = 0
         self._sweep_at = 0.0
         self._sweeping = False
         self._fresh_until = 0.0
-        self._notify_refresh_at = 0.0
+        self.may_look_at = 0.0
+        """Looking costs: not more than a twentieth of the time."""
 
     @property
     def known(self) -> set[Lane]:
-        """The lanes that held jobs at the last look."""
+        """The lanes that held jobs at the last look, or a moment before."""
         return set(self._lanes)
 
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
         """Whether it is time to ask the database again; a notification may mean a lane never seen."""
-        return now >= self._fresh_until or (was_notified and now >= self._notify_refresh_at)
+        has_reason = was_notified or not self._lanes
+        return now >= self._fresh_until or (has_reason and now >= self.may_look_at)
 
     def replace(self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float) -> float | None:
-        """Take what the database answered. Returns the seconds until the next job is due anywhere, or None."""
+        """Take what the database answered. Returns the seconds until the next job is due anywhere, or None.
+
+        A lane in which nothing was found is looked at a little longer: under a steady load it is empty every now and
+        then, and would be left alone until the next look.
+        """
         lanes = list(found)
-        self._lanes = [lane for lane, _ in lanes]
+        self._seen |= dict.fromkeys((lane for lane, _ in lanes), ended)
+        self._seen = {lane: at for lane, at in self._seen.items() if ended < at + REFRESH_SECONDS}
+        self._lanes = list(self._seen)
         self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
         cost = ended - began
         self._fresh_until = ended + max(REFRESH_SECONDS, SWEEP_COST_FACTOR * cost)
-        self._notify_refresh_at = ended + SWEEP_COST_FACTOR * cost
+        self.may_look_at = ended + SWEEP_COST_FACTOR * cost
         waits = [due for _, due in lanes if due is not None]
         return max(0.0, min(waits)) if waits else None
 

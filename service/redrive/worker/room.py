@@ -1,7 +1,8 @@
 """How many jobs to have in hand: enough that no slot waits for the database, not so many that jobs wait behind others.
 
-Each runner gets its slots' worth, and beyond that what it ends within a moment, by its measured speed. Handlers of a
-second are not fetched ahead at all; handlers of a microsecond are fetched by the thousand.
+Each runner gets its slots' worth, and beyond that what it ends within a moment, by its speed while it has any: waiting
+for the database does not make it slow. Handlers of a second are not fetched ahead at all; handlers of a microsecond are
+fetched by the thousand.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,32 +12,33 @@ from redrive.worker.store import Row
 
 AHEAD_SECONDS = 0.03
 MOST_AHEAD = 2_000
-MEASURE_SECONDS = 0.1
+MEASURED_ROUNDS = 4
+"""Jobs per slot that are enough for a measurement: those that began together also end together."""
 
 
 class Room:
-    """The room of one worker's runners."""
+    """The room of one worker's runners, of so many slots each."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._rates: dict[int, float] = {}
-        self._measured_at = 0.0
 
-    def measure(self, runners: Sequence[RunnerProcess], now: float) -> None:
-        """Take the speed of each runner; a faster one is believed at once, a slower one by and by."""
-        elapsed = now - self._measured_at
-        self._measured_at = now
-        for runner in runners:
-            rate = runner.done_recently / elapsed
-            runner.done_recently = 0.0
-            before = self._rates.get(runner.pid, 0.0)
-            self._rates[runner.pid] = rate if rate > before else before * 0.7 + rate * 0.3
-        alive = {runner.pid for runner in runners}
-        self._rates = {pid: rate for pid, rate in self._rates.items() if pid in alive}
+    def heed(self, runner: RunnerProcess, now: float) -> None:
+        """Measure a runner that has ended enough: a burst is fetched by the thousand at once."""
+        if runner.done >= MEASURED_ROUNDS * self._slots:
+            self.measure(runner, now)
+
+    def measure(self, runner: RunnerProcess, now: float) -> None:
+        """Take its speed; a faster one is believed at once, a slower one by and by."""
+        if runner.held:
+            runner.busy += now - runner.busy_since
+            runner.busy_since = now
+        rate = runner.done / runner.busy if runner.busy > 0 else 0.0
+        runner.rate = rate if rate > runner.rate else runner.rate * 0.7 + rate * 0.3
+        runner.done, runner.busy = 0, 0.0
 
     def capacity(self, runner: RunnerProcess) -> int:
         """Jobs this runner should have in hand."""
-        return self._slots + min(MOST_AHEAD, int(self._rates.get(runner.pid, 0.0) * AHEAD_SECONDS))
+        return self._slots + min(MOST_AHEAD, int(runner.rate * AHEAD_SECONDS))
 
     def _room_of(self, runner: RunnerProcess) -> int:
         return max(0, self.capacity(runner) - len(runner.held))

@@ -253,7 +253,7 @@ class Supervisor:
         if held is None or held.token != verdict.token:
             return  # of an earlier claim: the job in hand is not it
         del runner.held[verdict.id]
-        runner.done_recently += 1
+        runner.ended(1)
         if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
             self._ended(held, verdict)
 
@@ -267,7 +267,8 @@ class Supervisor:
             if held is not None and held.row[1] == token:
                 del held_by[job]
                 finished.append((held, spent))
-        runner.done_recently += len(finished)
+        runner.ended(len(finished))
+        self.room.heed(runner, time.monotonic())
         if self.breakers.is_used:
             for held, _ in finished:
                 self.breakers.saw(held.kind, succeeded=1)
@@ -360,9 +361,11 @@ class Supervisor:
                         self._look_for_lanes(conn)
                         looks = False
                     request = self.lanes.request(me, self.room.free(self.fleet.runners), now)
-                self.was_notified = False
                 if claims and request is None:
                     self._poll_later(now)
+                    if self.was_notified:  # of a lane that could not be looked for yet
+                        self.poll_at = min(self.poll_at, max(now, self.lanes.may_look_at))
+                self.was_notified = False
                 if request is None and not taken and not told:
                     return
                 if told:
@@ -451,7 +454,7 @@ class Supervisor:
     def _poll_later(self, now: float) -> None:
         """Poll soon after activity and rarely when idle: about a fifth of the time since something happened."""
         self.more_likely = False
-        interval = min(1.0, max(0.01, (now - self.active_at) * 0.2))
+        interval = min(1.0, max(0.005, (now - self.active_at) * 0.2))
         self.poll_at = now + interval * (0.8 + 0.4 * random.random())
         if self.lanes_due_at > now:
             self.poll_at = min(self.poll_at, self.lanes_due_at + 0.001)
@@ -545,6 +548,7 @@ class Supervisor:
         if self.drain_until is None:
             self.fleet.replenish(self._watch)
         for runner in self.fleet.runners:
+            self.room.measure(runner, now)
             if runner.channel.is_blocked:
                 with contextlib.suppress(OSError):
                     runner.channel.flush()
@@ -554,7 +558,6 @@ class Supervisor:
         if self.waiting:
             self._hand_out_waiting()
         self._hand_to_alone()
-        self.room.measure(self.fleet.runners, now)
         if self.pulse.lost:
             self._declared_lost()
         self._retire_left(now)
