@@ -7,7 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from redrive.model import Again, Bury, Category, Complete, Drop, Failure, Reason, Release
 from redrive.worker.board import RING, Board, Running
+from redrive.worker.fleet import Batch, RunnerProcess
 from redrive.worker.frames import (
     Channel,
     Done,
@@ -176,6 +177,27 @@ def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_w
 
     assert len(seen) > 1
     assert [entry for entry in seen if min(entry.token, entry.since_ns) < entry.id] == []
+
+
+def test_large_payloads_are_handed_over_in_parts():
+    """A runner could start nothing before the last byte of a claim of 20 MB had arrived."""
+    ours, theirs = socket.socketpair()
+    near, far = Channel(ours), Channel(theirs)
+    rows: list[Any] = [(n, 1, 1, "kind", "x" * 100_000, None, 1, None) for n in range(10)]
+    process = RunnerProcess(cast("Any", None), near, cast("Any", None), alone=False, started_at=0.0)
+    process.hand(Batch(1, ["default"]), rows)
+    process.hand(Batch(1, ["default"]), rows[:1])
+    frames = [cast("Jobs", decode_down(frame)) for frame in _all_of(near, far)]
+
+    assert [[work.id for work in frame.rows] for frame in frames] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9], [0]]
+
+
+def _all_of(near: Channel, far: Channel) -> list[bytes]:
+    got = far.receive() or []
+    while near.is_blocked:
+        near.flush()
+        got += far.receive() or []
+    return got + (far.receive() or [])
 
 
 # ---------------------------------------------------------------------- room

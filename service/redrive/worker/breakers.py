@@ -23,6 +23,7 @@ from redrive.worker.frames import Bar, Dependency, Verdict
 
 CHECK_SECONDS = 0.5
 PROBE_LEASE_SECONDS = 30.0
+SAME_SECONDS = 0.25
 MAX_REFUNDS = 20
 """Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
 
@@ -140,11 +141,11 @@ class Breakers:
             if standing.state != "closed"
         }
         probes = [name for name in barred if self._probing.get(name, 0.0) > now]
-        said = self._said
-        if said is not None and said.names.keys() == barred.keys() and said.probes == probes:
+        bar = Bar(barred, probes)
+        if self._said is not None and _is_alike(self._said, bar):
             return None
-        self._said = Bar(barred, probes)
-        return self._said
+        self._said = bar
+        return bar
 
     def states(self) -> dict[str, str]:
         """Each dependency's state, as last heard."""
@@ -172,3 +173,13 @@ class Breakers:
         wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
         delay = max(verdict.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
         return msgspec.structs.replace(verdict, outcome="retry", reason=verdict.category, delay=delay, refund=True)
+
+
+def _is_alike(one: Bar, other: Bar) -> bool:
+    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart.
+
+    While a probe is out it is not told again: a runner would take that for leave to start one more.
+    """
+    if one.names.keys() != other.names.keys() or one.probes != other.probes:
+        return False
+    return bool(one.probes) or all(abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names)

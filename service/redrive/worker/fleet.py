@@ -24,6 +24,9 @@ from redrive.worker.store import Row
 
 RUNNER = "import sys; from redrive.worker.runner import main; sys.exit(main(sys.argv[1:]))"
 
+FRAME_CHARACTERS = 1 << 18
+"""Of payloads in one frame: a runner starts the first jobs of a claim while the others are on their way."""
+
 KILL_GRACE = 1.0
 """Seconds past its timeout that an attempt may take to react to being cancelled, before its process is killed."""
 
@@ -121,8 +124,11 @@ class RunnerProcess:
             self.sent += 1
             self.held[row[0]] = Held(row, batch, self.sent)
         with contextlib.suppress(OSError):
-            # Rows go as the tuples they came as: encoded like Work, without making one for each.
-            self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows]))  # pyright: ignore[reportArgumentType]
+            parts = sum(len(row[4]) for row in rows) // FRAME_CHARACTERS + 1
+            step = -(-len(rows) // parts) or 1
+            for at in range(0, len(rows), step):
+                # Rows go as the tuples they came as: encoded like Work, without making one for each.
+                self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows[at : at + step]]))  # pyright: ignore[reportArgumentType]
 
     def ended(self, count: int) -> None:
         """So many of the jobs in hand have ended."""

@@ -172,7 +172,13 @@ class Supervisor:
         return self.exit_status
 
     def _turn(self) -> None:
-        for key, _ in self.selector.select(self._wait()):
+        self._watch_blocked()
+        for key, events in self.selector.select(self._wait()):
+            if events & selectors.EVENT_WRITE:
+                with contextlib.suppress(OSError):  # it is gone; its channel will say so
+                    key.data.channel.flush()
+            if not events & selectors.EVENT_READ:
+                continue
             if key.fileobj == self.wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake_read, 4096)
@@ -214,6 +220,13 @@ class Supervisor:
 
     def _watch(self, runner: RunnerProcess) -> None:
         self.selector.register(runner.channel.fileno(), selectors.EVENT_READ, runner)
+
+    def _watch_blocked(self) -> None:
+        """Hear of the runners whose channels are full when these take more."""
+        for runner in self.fleet.runners:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if runner.channel.is_blocked else 0)
+            if self.selector.get_key(runner.channel.fileno()).events != events:
+                self.selector.modify(runner.channel.fileno(), events, runner)
 
     def _read(self, runner: RunnerProcess) -> None:
         frames = runner.channel.receive()
@@ -549,9 +562,6 @@ class Supervisor:
             self.fleet.replenish(self._watch)
         for runner in self.fleet.runners:
             self.room.measure(runner, now)
-            if runner.channel.is_blocked:
-                with contextlib.suppress(OSError):
-                    runner.channel.flush()
             if runner.alone and not runner.held and not self.suspects and now - runner.started_at > ALONE_IDLE_SECONDS:
                 runner.stop()
         self._tell_deaths()
