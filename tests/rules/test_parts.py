@@ -188,6 +188,8 @@ def test_large_payloads_are_handed_over_in_parts():
     process.hand(Batch(1, ["default"]), rows)
     process.hand(Batch(1, ["default"]), rows[:1])
     frames = [cast("Jobs", decode_down(frame)) for frame in _all_of(near, far)]
+    near.close()
+    far.close()
 
     assert [[work.id for work in frame.rows] for frame in frames] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9], [0]]
 
