@@ -22,7 +22,7 @@ PANELS = (
     ("drain, 2 workers", "cpu_us", "us of CPU per job, all processes"),
     ("mixed, 1 producer and 1 worker", "jobs_per_second", "jobs/s"),
     ("256 slots, waits 1 ms", "jobs_per_second", "jobs/s"),
-    ("mixed for 60 s, one snapshot held open", "last_slice", "jobs/s in the last 12 s"),
+    ("mixed for 60 s, one snapshot held open", "last_slice", "jobs/s in the last 10 s"),
     ("enqueue", "bulk_per_second", "jobs/s, thousands at once"),
 )
 """Scenario, figure, what it is."""
