@@ -24,7 +24,7 @@ grant execute on function
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]), redrive.complete_in_transaction_v1(int, bigint, int),
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
-    redrive.side_effects_v1(int[], bigint[], int[], text[], jsonb[]),
+    redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval),
     redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()

@@ -30,7 +30,7 @@ def test_each_table_has_its_own_key(database: Database) -> None:
     job = claim_one(database.conn, worker)
     for what in ("charged", "told"):
         database.rows(
-            "select redrive.side_effects_v1(%s, %s, %s, %s, '{\"{}\"}')", [worker], [job.id], [job.deliveries], [what]
+            "select redrive.side_effects_v2(%s, %s, %s, %s, '{\"{}\"}')", [worker], [job.id], [job.deliveries], [what]
         )
     bury(database.conn, worker, job)
     counted = totals(database.conn)

@@ -111,10 +111,10 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
     )
 
 
-def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> None:
-    """Keep what handlers reported, each with the identity that holds the job."""
-    conn.execute(
-        "select redrive.side_effects_v1(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])",
+def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]:
+    """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to come with again."""
+    found = conn.execute(
+        "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])",
         (
             [worker for worker, _ in told],
             [t.id for _, t in told],
@@ -123,6 +123,7 @@ def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> None:
             [t.detail for _, t in told],
         ),
     )
+    return {job for (job,) in found}
 
 
 def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:

@@ -63,6 +63,9 @@ BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 
 BREAKER_SECONDS = 0.05
 """How soon after one report of what was seen of dependencies the next may follow."""
+TELL_AGAIN_SECONDS = 0.1
+"""Until a side effect is reported again whose job its handler holds in a transaction of its own."""
+
 LAST_SECONDS = 1.5
 """What is left after the grace to give jobs back and end."""
 
@@ -124,6 +127,7 @@ class Supervisor:
         self.oom_watch = OomWatch()
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
         self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
+        self.tell_at = 0.0
         self.waiting: deque[Held] = deque()  # claimed, in no runner's hands
         self.suspects: deque[Held] = deque()  # the same, to be run alone
 
@@ -247,6 +251,7 @@ class Supervisor:
             case Told(id=job):
                 if (held := runner.held.get(job)) is not None:
                     self.told.append((held.worker, message))
+                    self.tell_at = 0.0
             case Unstarted(ids=ids):
                 for job in ids:
                     if (held := runner.held.pop(job, None)) is not None:
@@ -359,7 +364,7 @@ class Supervisor:
         """One round trip: settle what has ended, claim what there is room for."""
         claims = self._wants_to_claim(now)
         settles = bool(self.endings) and (claims or now >= self.endings.due_at(self._linger()))
-        if not claims and not settles and not self.told:
+        if not claims and not settles and (not self.told or now < self.tell_at):
             return
         taken = self.endings.take()
         told, self.told = self.told, []
@@ -382,8 +387,9 @@ class Supervisor:
                 if request is None and not taken and not told:
                     return
                 if told:
-                    store.side_effects(conn, told)
-                    told = []
+                    again = store.side_effects(conn, told)
+                    self.told, told = [one for one in told if one[1].id in again], []
+                    self.tell_at = now + TELL_AGAIN_SECONDS
                 began = time.monotonic()
                 completed, settled, rows = store.exchange(conn, taken.completions, taken.verdicts, request)
                 cost = time.monotonic() - began
