@@ -29,9 +29,11 @@ OUTAGE = Policy(max_attempts=3, backoff=0.2, backoff_cap=0.5)
 
 
 def call(name: str, job: Job) -> None:
-    """Call a dependency; it is down while a file says so."""
+    """Call a dependency; it is down, or does not answer, while a file says so."""
     down = (HOME / f"{name}-is-down").exists()
     note("down" if down else "up", job)
+    while (HOME / f"{name}-hangs").exists():
+        time.sleep(0.01)
     if down:
         time.sleep(0.005)
         raise ConnectionError(f"{name} is down")

@@ -100,6 +100,27 @@ def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, 
     assert look.reasons(database) == {}
 
 
+def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(database: Database, workers: Workers):
+    down, hangs = workers.home / "mail-is-down", workers.home / "mail-hangs"
+    down.touch()
+    _start(workers, 1)
+    enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(20)])
+    wait_for(lambda: _state(database) == "open", 30)
+    hangs.touch()
+    down.unlink()
+    wait_for(lambda: _phases(workers, "up"), 30, what="nobody probed")
+
+    for action in ("open", "closed", "open"):
+        main(["breaker", "force", "sms", action, "--why", "maintenance", "--database-url", database.url])
+        time.sleep(1.2)  # the worker has heard of it, and told its runner
+    probes = len(_phases(workers, "up"))
+    hangs.unlink()
+    wait_for(lambda: look.live(database) == 0, 30)
+
+    assert probes == 1
+    assert _state(database) == "closed"
+
+
 def test_an_operator_holds_a_breaker_open_and_lets_it_go(database: Database, workers: Workers, capsys):
     def run(*arguments: str) -> tuple[int, str]:
         status = main([*arguments, "--database-url", database.url])

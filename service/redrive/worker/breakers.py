@@ -140,7 +140,7 @@ class Breakers:
             for name, standing in self._standing.items()
             if standing.state != "closed"
         }
-        probes = [name for name in barred if self._probing.get(name, 0.0) > now]
+        probes = {name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now}
         bar = Bar(barred, probes)
         if self._said is not None and _is_alike(self._said, bar):
             return None
@@ -176,10 +176,7 @@ class Breakers:
 
 
 def _is_alike(one: Bar, other: Bar) -> bool:
-    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart.
-
-    While a probe is out it is not told again: a runner would take that for leave to start one more.
-    """
+    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart."""
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
     return bool(one.probes) or all(abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names)

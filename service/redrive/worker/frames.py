@@ -174,13 +174,14 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
 
 
 class Bar(msgspec.Struct, array_like=True, tag="bar"):
-    """Down: start nothing that depends on these, but one job for each of `probes`.
+    """Down: start nothing that depends on these, but one job for each lease in `probes`, however often it is told.
 
     names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
+    probes -> the lease: the monotonic instant at which it runs out
     """
 
     names: dict[str, tuple[float, float]]
-    probes: list[str]
+    probes: dict[str, float]
 
 
 class Observed(msgspec.Struct, array_like=True, tag="observed"):

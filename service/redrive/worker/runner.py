@@ -116,7 +116,8 @@ class Runner(Watch):
         self._stopping = False
         self._barred: dict[str, tuple[float, float]] = {}
         self._ahead: Counter[str] = Counter()  # jobs put off since its breaker opened
-        self._probes: set[str] = set()
+        self._probes: dict[str, float] = {}  # leases of which none is used
+        self._probed: dict[str, float] = {}  # the last one that was
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="hook")
         self._threads = ThreadPoolExecutor(board.slots, thread_name_prefix="slot")
@@ -156,7 +157,8 @@ class Runner(Watch):
                 case Stop():
                     self._stop()
                 case Bar(names=names, probes=probes):
-                    self._barred, self._probes, self._ahead = names, set(probes), Counter()
+                    self._barred, self._ahead = names, Counter()
+                    self._probes = {name: lease for name, lease in probes.items() if self._probed.get(name) != lease}
                 case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
                     self._escalate(job, kind, attempt, verdict)
 
@@ -322,12 +324,13 @@ class Runner(Watch):
         for name in names:
             barred = self._barred.get(name)  # once: a handler in a thread asks while the loop may be told anew
             if barred is not None:
-                if name not in self._probes:
+                lease = self._probes.pop(name, None)
+                if lease is None:
                     self._ahead[name] += 1
                     open_until, cooldown = barred
                     open_for = open_until - time.monotonic()
                     return put_off(name, open_for, cooldown, self._ahead[name], random.random())
-                self._probes.discard(name)
+                self._probed[name] = lease
         return None
 
     # What a handler does with `job.dependency`; it may do so in a thread.

@@ -451,7 +451,7 @@ class Supervisor:
             return
         for n, runner in enumerate(self.fleet.runners):  # one probe in the whole fleet: in one runner of ours
             with contextlib.suppress(OSError):
-                runner.channel.send(bar if n == 0 else Bar(bar.names, []))
+                runner.channel.send(bar if n == 0 else Bar(bar.names, {}))
 
     def _look_for_lanes(self, conn: store.Connection) -> set[store.Lane]:
         """Ask where jobs are. Returns the lanes that were not known."""
