@@ -45,7 +45,8 @@ WITNESS = """
     create table admitted (job bigint primary key, kind text not null);
     create table ended (job bigint not null, deliveries int not null, at timestamptz not null);
     create table moves (n bigint generated always as identity primary key, job bigint not null, deliveries int not null,
-                        worker_before int, worker_after int);
+                        worker_before int, worker_after int,
+                        at timestamptz not null default clock_timestamp());
     create function witness() returns trigger language plpgsql security definer as $$
     begin
         if tg_op = 'INSERT' then

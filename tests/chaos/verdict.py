@@ -96,7 +96,10 @@ def judge(session: Session, home: Path, acknowledged: list[int], faults: list[Fa
             verdict.effects_twice.append(job)
     verdict.two_ends = sorted(set(dead) & (set(ends) - set(session.column("select id from redrive.dead_letters"))))
     verdict.overlapping_claims = _overlaps(session)
-    _explain(verdict, by_job, faults, silences)
+    claimed = {(job, delivery): at for job, delivery, at in session.rows(
+        "select job, deliveries, extract(epoch from min(at))::float8 from moves where worker_after is not null"
+        " group by job, deliveries")}  # fmt: skip
+    _explain(verdict, by_job, claimed, faults, silences)
     verdict.recoveries = _recoveries(by_job, faults)
     verdict.counters = dict(session.rows("select event, sum(n)::bigint from redrive.totals group by event"))
     return verdict
@@ -116,22 +119,31 @@ def _overlaps(session: Session) -> list[int]:
     return sorted(set(found))
 
 
-def _explain(verdict: Verdict, by_job: dict[int, list[Entry]], faults: list[Fault], silences: list[Fault]) -> None:
+def _explain(
+    verdict: Verdict,
+    by_job: dict[int, list[Entry]],
+    claimed: dict[tuple[int, int], float],
+    faults: list[Fault],
+    silences: list[Fault],
+) -> None:
     died = {entry.pid for entries in by_job.values() for entry in entries if entry.phase == "die"}
     for entries in by_job.values():
-        starts = [entry for entry in entries if entry.phase == "start"]
+        # By delivery and not by time: a worker frozen between claim and start begins after those that took its job.
+        starts = sorted((entry for entry in entries if entry.phase == "start"), key=lambda e: (e.delivery, e.at))
         for first, second in itertools.pairwise(starts):
             verdict.duplicates += 1
+            since = min(first.at, claimed.get((first.job, first.delivery), first.at))
+            until = max(first.at, second.at)
             ended_badly = any(e.phase == "fail" and e.delivery == first.delivery for e in entries)
             by_fault = any(
-                fault.at - (CRASH_MARGIN if fault.kind == "crash" else 0) <= second.at
-                and fault.at >= first.at - CRASH_MARGIN
+                fault.at - (CRASH_MARGIN if fault.kind == "crash" else 0) <= until
+                and fault.at >= since - CRASH_MARGIN
                 and fault.pid in {first.pid, first.supervisor, 0}
                 for fault in faults
             )
             if ended_badly or first.pid in died or by_fault:
                 verdict.explained += 1
-            elif any(s.pid == first.supervisor and first.at - 5 <= s.at <= second.at + 5 for s in silences):
+            elif any(s.pid == first.supervisor and since - 5 <= s.at <= until + 5 for s in silences):
                 verdict.starved += 1  # it noticed by itself that it was not heard: the machine had no time for it
             else:
                 verdict.unexplained.append((first, second))
