@@ -180,7 +180,7 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(database, worke
     file.write_text(yaml.safe_dump({"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}}))
 
     monkeypatch.setenv("REDRIVE_TARGETS", str(file))
-    status = main(["worker", "--until-empty", "--database-url", database.url])
+    status = main(["worker", "--until-empty", "--http-port", "0", "--database-url", database.url])
 
     assert status == 64
     assert "not among allowed_hosts" in capfd.readouterr().err
