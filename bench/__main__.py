@@ -74,7 +74,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("tracing", "drain, spans exported", scenarios.traced, variants=tuple(COLLECTORS))
     yield Table("idle", "idle worker", scenarios.idle, only_ours=True)
     yield Table("latency", "latency, idle", scenarios.latency)
-    yield Table("enqueue", "enqueue", scenarios.enqueue)
+    yield Table("enqueue", "enqueue, one by one", partial(scenarios.enqueue, way="single", full=2000))
+    yield Table("enqueue", "enqueue, thousands at once", partial(scenarios.enqueue, way="bulk", full=200_000))
     yield Table("mixed", "mixed, 1 producer and 1 worker", scenarios.mixed)
     for part in (0.5, 0.9):
         yield Table("load", f"latency, at {part:.0%} of its mixed speed", partial(_at_load, part=part))

@@ -23,7 +23,7 @@ PANELS = (
     ("mixed, 1 producer and 1 worker", "jobs_per_second", "jobs/s"),
     ("256 slots, waits 1 ms", "jobs_per_second", "jobs/s"),
     ("mixed for 60 s, one snapshot held open", "last_slice", "jobs/s in the last 10 s"),
-    ("enqueue", "bulk_per_second", "jobs/s, thousands at once"),
+    ("enqueue, thousands at once", "jobs_per_second", "jobs/s"),
 )
 """Scenario, figure, what it is."""
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from bench import usage
 from bench.collectors import COLLECTORS
@@ -154,19 +155,13 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
 # ---------------------------------------------------------------------- enqueue
 
 
-def enqueue(lab: Lab, system: System) -> Figures:
-    """One job per call and commit, then the system's best way to add many."""
-    with lab.session(system) as at:
-        single = at.run("enqueue", "single", max(500, round(2000 * lab.size)))
+def enqueue(lab: Lab, system: System, *, way: Literal["single", "bulk"], full: int) -> Figures:
+    """`single`: one job per call and commit; `bulk`: the system's best way to add many."""
     with lab.session(system) as at:
         before = lab.server.written(at.monitor)
-        bulk = at.run("enqueue", "bulk", lab.jobs(system, 200_000))
+        added = at.run("enqueue", way, lab.jobs(system, full))
         written = lab.server.written(at.monitor) - before
-    return {
-        "single_per_second": single["n"] / single["secs"],
-        "bulk_per_second": bulk["n"] / bulk["secs"],
-        "bulk_wal_bytes": written.wal / bulk["n"],
-    }
+    return {"jobs_per_second": added["n"] / added["secs"], "wal_bytes": written.wal / added["n"]}
 
 
 # ---------------------------------------------------------------------- latency
