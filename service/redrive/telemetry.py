@@ -212,7 +212,7 @@ class Telemetry:
         slots = supervisor.options.slots * supervisor.options.runners
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, inflight.total()))
-        self.metrics.draining.set((), float(supervisor.drain_until is not None))
+        self.metrics.draining.set((), float(supervisor.grace.is_on))
 
 
 def _created(rows: Iterable["Row"]) -> list[object]:

@@ -110,5 +110,5 @@ def _ready(supervisor: Supervisor) -> dict[str, str | None]:
         "runners": None if any(r.ready for r in supervisor.fleet.runners) else "none is ready",
         "heartbeat": None if silent < supervisor.options.ttl else "no beat was confirmed within its ttl",
         "pulse": None if now - supervisor.pulse.ticked_at < LOOP_STALE_SECONDS else "stood still",
-        "draining": "it is stopping" if supervisor.drain_until is not None else None,
+        "draining": "it is stopping" if supervisor.grace.is_on else None,
     }

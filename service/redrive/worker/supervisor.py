@@ -27,6 +27,7 @@ from redrive.model import Bury, Category, Release, Settlement
 from redrive.telemetry import Telemetry
 from redrive.worker import store
 from redrive.worker.breakers import Breakers
+from redrive.worker.dispatch import Dispatch
 from redrive.worker.endings import Endings, Try
 from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
 from redrive.worker.frames import (
@@ -42,13 +43,13 @@ from redrive.worker.frames import (
     Verdict,
     decode_up,
     has_expired,
-    read_rest,
     verdict_of,
 )
+from redrive.worker.grace import Grace
 from redrive.worker.identity import Identity
 from redrive.worker.lanes import LaneBook
 from redrive.worker.listener import Listener
-from redrive.worker.losses import OomWatch, RunnerDeath, loss, policy_of
+from redrive.worker.losses import OomWatch, RunnerDeath, loss
 from redrive.worker.pulse import Pulse
 from redrive.worker.room import Room
 
@@ -60,14 +61,11 @@ LINGER_SECONDS = 0.002
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 """Between two rounds of housekeeping: an idle worker should cost next to nothing."""
 
-
 BREAKER_SECONDS = 0.05
 """How soon after one report of what was seen of dependencies the next may follow."""
+
 TELL_AGAIN_SECONDS = 0.1
 """Until a side effect is reported again whose job its handler holds in a transaction of its own."""
-
-LAST_SECONDS = 1.5
-"""What is left after the grace to give jobs back and end."""
 
 SOON_SECONDS = 60.0
 """`until_empty`: a job due within this time is waited for."""
@@ -77,9 +75,6 @@ UNSTORABLE_SECONDS = 60.0
 
 SEE_OUT_SECONDS = 1.2
 """How long runners that have nothing left to do may take to export their last spans."""
-
-SUSPECTS_WAITING = 20
-ALONE_IDLE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +108,9 @@ class Supervisor:
         )
         self.lanes = LaneBook(options.queues)
         self.room = Room(options.slots)
+        self.dispatch = Dispatch(self.fleet, self.room, self._watch)
         self.breakers = Breakers()
+        self.grace = Grace(options.drain)
         pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
         self.pulse = Pulse(pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held)
@@ -128,26 +125,19 @@ class Supervisor:
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
         self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
         self.tell_at = 0.0
-        self.waiting: deque[Held] = deque()  # claimed, in no runner's hands
-        self.suspects: deque[Held] = deque()  # the same, to be run alone
 
         self.selector = selectors.DefaultSelector()
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
             os.set_blocking(fd, False)
         self.selector.register(self.wake_read, selectors.EVENT_READ)
-        self.signals = 0
         self.was_notified = False
         self.poll_at = 0.0
         self.hold_off_until = 0.0
         self.active_at = time.monotonic()
         self.more_likely = True
-        self.drain_until: float | None = None
-        self.signalled_at = 0.0
-        self.exit_at = float("inf")
         self.stopped = False
         self.exit_status = 0
-        self.abandoned = 0
         self.ticked_at = time.monotonic()
         self.housekeeping_at = 0.0
         self.empty_check_at = 0.0
@@ -157,7 +147,7 @@ class Supervisor:
     # ------------------------------------------------------------------ life
 
     def run(self) -> int:
-        """Work until stopped. Returns 0, or 1 when something had to be abandoned."""
+        """Work until stopped. Returns 0, or another status when no runner can start."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self.watchdog.start()
@@ -189,8 +179,8 @@ class Supervisor:
             else:
                 self._read(key.data)
         now = self.ticked_at = time.monotonic()
-        if self.signals:
-            self._drain(now)
+        if self.grace.is_asked and not self.grace.is_on:
+            self._drain()
         if now >= self.housekeeping_at:
             self._housekeep(now)
         if now >= max(self.hold_off_until, self.link.retry_at):
@@ -201,7 +191,7 @@ class Supervisor:
             ):
                 self._report_breakers(now)
             self._exchange(now)
-        if self.drain_until is not None:
+        if self.grace.is_on:
             self._finish(now)
         elif self.options.until_empty:
             self._stop_when_empty(now)
@@ -272,7 +262,7 @@ class Supervisor:
             return  # of an earlier claim: the job in hand is not it
         del runner.held[verdict.id]
         runner.ended(1)
-        if self.drain_until is not None or not self.breakers.holds_back(held, verdict):
+        if self.grace.is_on or not self.breakers.holds_back(held, verdict):
             self._ended(held, verdict)
 
     def _completed(
@@ -316,7 +306,7 @@ class Supervisor:
         for held in remains.waiting:
             self._take_back(held)
         death = RunnerDeath(status, runner.peak_memory, self.oom_watch.since())
-        out_of_grace = self.drain_until is not None and time.monotonic() >= self.drain_until
+        out_of_grace = self.grace.is_on and self.grace.is_over(time.monotonic())
         for held in (*remains.running, *remains.failed):
             if out_of_grace:
                 self._settle(held, Release("shutdown"))
@@ -326,10 +316,10 @@ class Supervisor:
 
     def _take_back(self, held: Held) -> None:
         """A job that never started is still ours: another runner gets it, unless we are stopping."""
-        if self.drain_until is not None:
+        if self.grace.is_on:
             self._settle(held, Release("shutdown"))
         else:
-            self.waiting.append(held)
+            self.dispatch.take_back(held)
 
     def _lost(self, held: Held, runner: RunnerProcess, death: RunnerDeath, running: int) -> None:
         settlement = loss(held, runner, death, running, self.fleet.kind(held.kind), self.options.where)
@@ -348,12 +338,7 @@ class Supervisor:
     # ------------------------------------------------------------------ the database
 
     def _can_claim(self) -> bool:
-        if (
-            self.drain_until is not None
-            or not self.fleet.kinds
-            or self.waiting
-            or len(self.suspects) > SUSPECTS_WAITING
-        ):
+        if self.grace.is_on or self.dispatch.is_full or not self.fleet.kinds:
             return False
         return self.room.is_worth_a_claim(self.fleet.runners, backlog=self.more_likely)
 
@@ -486,12 +471,7 @@ class Supervisor:
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
         if self.breakers.is_barring:
             rows = self._put_off(batch, rows)
-        suspects = {row[0] for row in rows if row[5] is not None and self._is_on_its_last_chance(row)}
-        if suspects:
-            self.suspects.extend(Held(row, batch) for row in rows if row[0] in suspects)
-            rows = [row for row in rows if row[0] not in suspects]
-            self._hand_to_alone()
-        self._hand_out(batch, rows)
+        self.dispatch.claimed(batch, rows)
 
     def _put_off(self, batch: Batch, rows: list[store.Row]) -> list[store.Row]:
         """Give back what waits for a dependency: it takes no room. Returns the others, and what waits no longer."""
@@ -503,35 +483,6 @@ class Supervisor:
             else:
                 self._settle(Held(row, batch), release)
         return others
-
-    def _hand_out(self, batch: Batch, rows: list[store.Row]) -> None:
-        for runner, share in self.room.shares(self.fleet.runners, rows):
-            if runner is None:
-                self.waiting.extend(Held(row, batch) for row in share)
-            else:
-                runner.hand(batch, share)
-
-    def _hand_out_waiting(self) -> None:
-        waiting, self.waiting = self.waiting, deque()
-        for held in waiting:
-            self._hand_out(held.batch, [held.row])
-
-    def _is_on_its_last_chance(self, row: store.Row) -> bool:
-        losses = read_rest(row[5]).losses
-        return losses > 0 and losses >= policy_of(self.fleet.kind(row[3])).max_losses - 1
-
-    def _hand_to_alone(self) -> None:
-        """A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose doing
-        it was, and its neighbours are spared.
-        """
-        if not self.suspects:
-            return
-        alone = next((r for r in self.fleet.runners if r.alone and not r.retiring), None)
-        if alone is None:
-            self._watch(self.fleet.spawn(alone=True))
-        elif alone.ready and not alone.held:
-            held = self.suspects.popleft()
-            alone.hand(held.batch, [held.row])
 
     def _settle_singly(self, verdicts: list[tuple[Verdict, int]]) -> None:
         """A record in the batch is not acceptable to the database: find it, and say a constant in its place."""
@@ -564,16 +515,12 @@ class Supervisor:
         self.fleet.enforce_memory()
         for runner in [r for r in self.fleet.runners if r.is_dead]:
             self._read_out(runner)
-        if self.drain_until is None:
+        if not self.grace.is_on:
             self.fleet.replenish(self._watch)
         for runner in self.fleet.runners:
             self.room.measure(runner, now)
-            if runner.alone and not runner.held and not self.suspects and now - runner.started_at > ALONE_IDLE_SECONDS:
-                runner.stop()
         self._tell_deaths()
-        if self.waiting:
-            self._hand_out_waiting()
-        self._hand_to_alone()
+        self.dispatch.tend(now)
         if self.pulse.lost:
             self._declared_lost()
         self._retire_left(now)
@@ -581,8 +528,7 @@ class Supervisor:
 
     def _is_busy(self) -> bool:
         """Whether there is anything that a clock must be kept for."""
-        has_jobs = self.fleet.held() or self.waiting or self.suspects
-        return bool(has_jobs or self.identity.left or self.drain_until is not None)
+        return bool(self.fleet.held() or self.dispatch or self.identity.left or self.grace.is_on)
 
     def _declared_lost(self) -> None:
         """Others may have our jobs already: end what runs, come back as somebody new.
@@ -599,8 +545,7 @@ class Supervisor:
                 del runner.held[job]
             if theirs:
                 runner.give_up()
-        self.suspects = deque(held for held in self.suspects if held.worker not in lost)
-        self.waiting = deque(held for held in self.waiting if held.worker not in lost)
+        self.dispatch.forget(lost)
 
     def _retire_left(self, now: float) -> None:
         """Give back what an identity was claimed for without our knowing, once what we know of it is settled."""
@@ -608,7 +553,7 @@ class Supervisor:
             return
         known = {h.worker for r in self.fleet.runners for h in r.held.values()}
         known |= self.endings.workers()
-        known |= {held.worker for held in (*self.suspects, *self.waiting, *self.breakers.holding())}
+        known |= {held.worker for held in (*self.dispatch, *self.breakers.holding())}
         try:
             self.identity.retire(self.link, known)
         except psycopg.Error as error:
@@ -617,17 +562,12 @@ class Supervisor:
     # ------------------------------------------------------------------ stopping
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        # The clock starts here and not in the loop, which may be in a call that a frozen database holds for seconds.
-        now = time.monotonic()
-        if self.signals == 0:
-            self.signalled_at = now
-        self.signals += 1
-        self.exit_at = min(self.exit_at, now + LAST_SECONDS + (self.options.drain if self.signals == 1 else 0.0))
+        self.grace.signal()
         self._wake()
 
     def _exit_when_overdue(self, now: float) -> None:
         """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
-        if now >= self.exit_at:
+        if self.grace.is_overdue(now):
             self.fleet.kill()
             os._exit(1)
 
@@ -645,23 +585,18 @@ class Supervisor:
         self.fleet.kill()
         self._wake()
 
-    def _drain(self, now: float) -> None:
-        if self.drain_until is None:
-            self.drain_until = self.signalled_at + self.options.drain
-            logger.info("draining", extra={"jobs": self.fleet.held(), "seconds": self.options.drain})
-            for held in (*self.waiting, *self.suspects):
-                self._settle(held, Release("shutdown"))
-            for held, verdict in self.breakers.give_up_holding():
-                self._ended(held, verdict)
-            self.waiting.clear()
-            self.suspects.clear()
-            self.fleet.stop()
-        if self.signals > 1 and self.drain_until > now:
-            self.drain_until = now
+    def _drain(self) -> None:
+        self.grace.is_on = True
+        logger.info("draining", extra={"jobs": self.fleet.held(), "seconds": self.grace.seconds})
+        for held in self.dispatch.give_up():
+            self._settle(held, Release("shutdown"))
+        for held, verdict in self.breakers.give_up_holding():
+            self._ended(held, verdict)
+        self.fleet.stop()
 
     def _finish(self, now: float) -> None:
         """While draining: end when everything is settled; at the end of the grace, give the rest back."""
-        if self.fleet.held() and now >= (self.drain_until or 0.0):
+        if self.fleet.held() and self.grace.is_over(now):
             self.fleet.kill()
             for runner in list(self.fleet.runners):
                 self._read_out(runner)
@@ -682,8 +617,7 @@ class Supervisor:
             self._runner_ended(runner)
 
     def _stop_when_empty(self, now: float) -> None:
-        idle = not (self.fleet.held() or self.endings or self.waiting or self.suspects)
-        idle = idle and not self.more_likely
+        idle = not (self.fleet.held() or self.endings or self.dispatch or self.more_likely)
         if not idle or now < self.empty_check_at or not self.fleet.kinds or self.identity.me is None:
             return
         self.empty_check_at = now + 0.2
