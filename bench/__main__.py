@@ -59,6 +59,8 @@ class Table:
     """Of pgbench beside it; 0 = none."""
     variants: tuple[str, ...] = ()
     """Collectors of ours to compare, in place of systems."""
+    once: bool = False
+    """So long that one run says enough."""
 
     def takes(self, system: System) -> bool:
         """Whether a system has a row in it."""
@@ -84,10 +86,10 @@ def _tables(*, full: bool) -> Iterator[Table]:
         yield Table("handlers", f"256 slots, {name}", measure)
     for held in (False, True):
         title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"
-        yield Table("snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held))
-    yield Table("backlog", "a million waiting", scenarios.backlog)
+        yield Table("snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True)
+    yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
-    yield Table("claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True)
+    yield Table("claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True)
     yield Table("dlq", "dead letters", scenarios.dead_letters, only_burying=True)
     yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
 
@@ -120,7 +122,7 @@ def _arguments() -> argparse.Namespace:
                                        " handlers, snapshot, backlog, claim, dlq")  # fmt: skip
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one")
     parser.add_argument(
         "--peers", type=Path, help="where peers are installed and stay; by default they go with the run"
     )
@@ -160,7 +162,7 @@ def main() -> int:
         for table in _tables(full=not asked.quick):
             if only is not None and not table.group.startswith(only):
                 continue
-            for _ in range(asked.repeat):
+            for _ in range(1 if table.once else asked.repeat):
                 for case in _cases(table, lab, systems, pgbench):
                     _run(case, report)
             report.save(asked.name)
