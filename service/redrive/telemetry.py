@@ -124,10 +124,10 @@ class Telemetry:
             for row in rows:
                 logger.debug("claimed", extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]})
 
-    def settled(self, queues: Iterable[str], cost: float) -> None:
-        """Endings were written; the queue of each."""
+    def settled(self, jobs: Iterable["Held"], cost: float) -> None:
+        """Endings were written."""
         if self.tracing is not None and not self.tracing.is_overrun:
-            for queue, count in Tally(queues).items():
+            for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
 
     def completed(self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None) -> None:
@@ -170,11 +170,11 @@ class Telemetry:
         level = logging.WARNING if outcome == "dead" else logging.DEBUG if outcome == "released" else logging.INFO
         logger.log(level, {"dead": "dead-lettered"}.get(outcome, outcome), extra=fields)
 
-    def stale(self, jobs: Sequence[tuple[int, str, str]]) -> None:
-        """Settlements were refused: (job, queue, kind)."""
-        for job, queue, kind in jobs:
-            self.metrics.stale.add((queue, kind))
-            logger.warning("stale settlement refused", extra={"job": job, "kind": kind})
+    def stale(self, jobs: Iterable["Held"]) -> None:
+        """Settlements were refused."""
+        for held in jobs:
+            self.metrics.stale.add((held.queue, held.kind))
+            logger.warning("stale settlement refused", extra={"job": held.id, "kind": held.kind})
 
     def rescued(self, lost: int, rescued: int, buried: int) -> None:
         """This worker took jobs back from lost ones."""

@@ -20,11 +20,22 @@ BATCH = 500
 class Try(NamedTuple):
     """Endings sent together."""
 
-    completions: list[Completion]
-    verdicts: list[tuple[Verdict, int]]
+    completions: list[Held]
+    verdicts: list[tuple[Verdict, Held]]
 
     def __bool__(self) -> bool:
         return bool(self.completions or self.verdicts)
+
+    def columns(self) -> tuple[list[Completion], list[tuple[Verdict, int]]]:
+        """What the database is to know of them."""
+        return (
+            [(held.row[0], held.row[1], held.batch.worker) for held in self.completions],
+            [(verdict, held.worker) for verdict, held in self.verdicts],
+        )
+
+    def held(self) -> Iterable[Held]:
+        """Their jobs."""
+        return chain(self.completions, (held for _, held in self.verdicts))
 
 
 class Endings:
@@ -32,33 +43,23 @@ class Endings:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._completions: list[Completion] = []
-        self._verdicts: list[tuple[Verdict, int]] = []
-        self._kind_of: dict[int, tuple[str, str]] = {}  # id -> queue, kind
-        self._may_be_gone: dict[int, Held] = {}  # settled in a transaction of their handlers, if that was committed
+        self._waiting = Try([], [])
         self._first_at = float("inf")
         self._sent_before = False  # an earlier try may have been carried out
 
     def __len__(self) -> int:
-        return len(self._completions) + len(self._verdicts)
+        return len(self._waiting.completions) + len(self._waiting.verdicts)
 
     def completed(self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None) -> None:
         """Attempts succeeded, with the seconds each took, and the trace of one of them."""
-        completions, kind_of = self._completions, self._kind_of
-        for held, _ in finished:
-            row = held.row
-            completions.append((row[0], row[1], held.worker))
-            kind_of[row[0]] = (held.queue, row[3])
+        self._waiting.completions.extend([held for held, _ in finished])
         self._telemetry.completed(finished, example)
         self._note()
 
     def ended(self, held: Held, verdict: Verdict) -> None:
         """An attempt ended otherwise."""
-        self._verdicts.append((verdict, held.worker))
-        self._kind_of[held.id] = (held.queue, held.kind)
-        if verdict.may_be_gone:
-            self._may_be_gone[held.id] = held
-        else:
+        self._waiting.verdicts.append((verdict, held))
+        if not verdict.may_be_gone:
             self._telemetry.ended(held, verdict)
         self._note()
 
@@ -72,51 +73,37 @@ class Endings:
 
     def take(self) -> Try:
         """All of them, for one try. `done` or `put_back` must follow."""
-        taken = Try(self._completions, self._verdicts)
-        self._completions, self._verdicts = [], []
+        taken, self._waiting = self._waiting, Try([], [])
         self._first_at = float("inf")
         return taken
 
     def put_back(self, taken: Try, *, may_be_done: bool = False) -> None:
         """Keep them for the next try. `may_be_done`: nobody knows whether this one was carried out."""
-        self._completions = taken.completions + self._completions
-        self._verdicts = taken.verdicts + self._verdicts
+        waiting = self._waiting
+        self._waiting = Try(taken.completions + waiting.completions, taken.verdicts + waiting.verdicts)
         self._sent_before |= may_be_done
         if self:
             self._note()
 
-    def queues(self, taken: Try) -> Iterable[str]:
-        """The queue of each of them."""
-        ids = chain((c[0] for c in taken.completions), (v.id for v, _ in taken.verdicts))
-        return (self._kind_of[job][0] for job in ids if job in self._kind_of)
-
-    def kind(self, job: int) -> str:
-        """The kind of one of them."""
-        return self._kind_of.get(job, ("", ""))[1]
-
     def workers(self) -> set[int]:
         """The identities their jobs were claimed for."""
-        return {c[2] for c in self._completions} | {worker for _, worker in self._verdicts}
+        return {held.worker for held in self._waiting.held()}
 
     def done(self, taken: Try, completed: set[int] | None, settled: set[int]) -> None:
         """The database has answered: `completed` (None: all) and `settled` are the ids that were ours to end.
 
         The others had been fenced off; after an unknown outcome a missing one may be our own earlier success.
         """
-        stale: list[int] = []
+        stale: list[Held] = []
         if completed is not None:
-            stale += [c[0] for c in taken.completions if c[0] not in completed]
-        if len(settled) < len(taken.verdicts):
-            stale += [v.id for v, _ in taken.verdicts if v.id not in settled and v.id not in self._may_be_gone]
-        if stale and not self._sent_before:
-            self._telemetry.stale([(job, *self._kind_of.get(job, ("", ""))) for job in stale])
-        self._sent_before = False
-        for job, _, _ in taken.completions:
-            self._kind_of.pop(job, None)
-        for verdict, _ in taken.verdicts:
-            self._kind_of.pop(verdict.id, None)
-            held = self._may_be_gone.pop(verdict.id, None)
-            if held is not None and verdict.id in settled:
+            stale += [held for held in taken.completions if held.id not in completed]
+        for verdict, held in taken.verdicts:
+            if not verdict.may_be_gone:
+                stale += [held] if held.id not in settled else []
+            elif held.id in settled:
                 self._telemetry.ended(held, verdict)
-            elif held is not None:
+            else:
                 self._telemetry.completed([(held, verdict.seconds)])
+        if stale and not self._sent_before:
+            self._telemetry.stale(stale)
+        self._sent_before = False

@@ -124,7 +124,7 @@ class RunnerProcess:
             self.sent += 1
             self.held[row[0]] = Held(row, batch, self.sent)
         with contextlib.suppress(OSError):
-            parts = sum(len(row[4]) for row in rows) // FRAME_CHARACTERS + 1
+            parts = sum([len(row[4]) for row in rows]) // FRAME_CHARACTERS + 1
             step = -(-len(rows) // parts) or 1
             for at in range(0, len(rows), step):
                 # Rows go as the tuples they came as: encoded like Work, without making one for each.

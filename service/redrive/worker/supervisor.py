@@ -376,14 +376,13 @@ class Supervisor:
                     self.told, told = [one for one in told if one[1].id in again], []
                     self.tell_at = now + TELL_AGAIN_SECONDS
                 began = time.monotonic()
-                completed, settled, rows = store.exchange(conn, taken.completions, taken.verdicts, request)
+                completed, settled, rows = store.exchange(conn, *taken.columns(), request)
                 cost = time.monotonic() - began
         except psycopg.Error as error:
             self.telemetry.database_error("exchange", error)
             self._failed(error, taken, told)
             return
-        if self.telemetry.tracing is not None:
-            self.telemetry.settled(self.endings.queues(taken), cost)
+        self.telemetry.settled(taken.held(), cost)
         self.endings.done(taken, completed, settled)
         if request is not None:
             self.lanes.learn(request, rows, cost)
@@ -484,21 +483,23 @@ class Supervisor:
                 self._settle(Held(row, batch), release)
         return others
 
-    def _settle_singly(self, verdicts: list[tuple[Verdict, int]]) -> None:
+    def _settle_singly(self, verdicts: list[tuple[Verdict, Held]]) -> None:
         """A record in the batch is not acceptable to the database: find it, and say a constant in its place."""
-        for verdict, worker in verdicts:
-            kind = self.endings.kind(verdict.id)
-            constant = made_up("UnstorableError", "the failure could not be stored", Category.OTHER, kind)
+        for verdict, held in verdicts:
+            constant = made_up("UnstorableError", "the failure could not be stored", Category.OTHER, held.kind)
             bare = msgspec.structs.replace(
                 verdict, failure=None if verdict.failure is None else msgspec.json.encode(constant.record()).decode()
             )
             # The last one holds nothing that came from a handler: whatever was refused, the job must not stay claimed.
-            plain = Verdict(verdict.id, verdict.token, "release", UNSTORABLE_SECONDS, reason="unstorable")
+            plain = Verdict(
+                verdict.id, verdict.token, "release", UNSTORABLE_SECONDS, reason="unstorable",
+                may_be_gone=verdict.may_be_gone,
+            )  # fmt: skip
             for version in (verdict, bare, plain):
-                attempt = Try([], [(version, worker)])
+                attempt = Try([], [(version, held)])
                 try:
                     with self.link.use() as conn:
-                        _, settled, _ = store.exchange(conn, [], attempt.verdicts, None)
+                        _, settled, _ = store.exchange(conn, *attempt.columns(), None)
                     self.endings.done(attempt, None, settled)
                     break
                 except psycopg.Error as error:
