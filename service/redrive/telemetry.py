@@ -134,7 +134,8 @@ class Telemetry:
         """Attempts succeeded; with the seconds each took, and the trace of one of them."""
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
         for held, spent in finished:
-            times[held.queue, held.row[3]].append(spent)
+            row = held.row
+            times[held.batch.queues[row[6] - 1], row[3]].append(spent)
         for (queue, kind), values in times.items():
             self.metrics.attempts.add((queue, kind, "succeeded"), len(values))
             self.metrics.duration.observe((queue, kind, "succeeded"), values)

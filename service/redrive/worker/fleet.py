@@ -49,8 +49,7 @@ class Batch:
     queues: list[str]
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct, gc=False):
     """A job in a runner's hands. `position` counts the jobs sent to that runner; compare with Board.taken."""
 
     row: Row
