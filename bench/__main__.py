@@ -24,12 +24,12 @@ from bench.session import SystemFailed
 from bench.systems import PGBENCH, REDRIVE, System, chosen
 
 QUICK = 0.2
-HANDLERS = {  # what 256 slots do with a job, its payload, and how many of them
-    "waits 1 ms": ("wait:1", 0, 60_000),
-    "waits 50 ms": ("wait:50", 0, 40_000),
-    "computes 1 ms": ("spin:1", 0, 5_000),
-    "payload 1 kB": ("", 1_000, 100_000),
-    "payload 64 kB": ("", 64_000, 4_000),
+HANDLERS = {  # at which setting, what 256 slots do with a job, its payload, and how many of them
+    "waits 1 ms": ("slots", "wait:1", 0, 60_000),
+    "waits 50 ms": ("slots", "wait:50", 0, 40_000),
+    "computes 1 ms": ("computing", "spin:1", 0, 5_000),
+    "payload 1 kB": ("slots", "", 1_000, 100_000),
+    "payload 64 kB": ("slots", "", 64_000, 4_000),
 }
 
 
@@ -81,8 +81,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("mixed", "mixed, 1 producer and 1 worker", scenarios.mixed)
     for part in (0.5, 0.9):
         yield Table("load", f"latency, at {part:.0%} of its mixed speed", partial(_at_load, part=part))
-    for name, (work, payload, jobs) in HANDLERS.items():
-        measure = partial(scenarios.drain, use="slots", work=work, payload=payload, full=jobs)
+    for name, (use, work, payload, jobs) in HANDLERS.items():
+        measure = partial(scenarios.drain, use=use, work=work, payload=payload, full=jobs)
         yield Table("handlers", f"256 slots, {name}", measure)
     for held in (False, True):
         title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"

@@ -121,7 +121,7 @@ class Session:
                     raise SystemFailed(f"a worker of {self.system.name} ended: {self._last_words()}") from None
                 continue
             if event["ev"] == "n":
-                self.handled[pid] = event["n"]
+                self.handled[event.get("pid", pid)] = event["n"]
                 self._progress.write_text(str(sum(self.handled.values())))
             yield event
 

@@ -28,19 +28,21 @@ class System:
     steady: Config | None = None  # mixed and held snapshot
     latency: Config | None = None
     slots: Config | None = None  # handlers that wait
+    computing: Config | None = None  # handlers that use the processor, where that asks for another setting
     burying: Config | None = None  # handlers that fail for good
     needs: str | None = None
     """An environment variable that must name what no registry has."""
 
     def config(self, use: str) -> dict[str, Any]:
         """Its setting for a use."""
-        special = {"latency": self.latency, "slots": self.slots, "steady": self.steady, "burying": self.burying}
+        special = {"latency": self.latency, "slots": self.slots, "computing": self.computing or self.slots,
+                   "steady": self.steady, "burying": self.burying}  # fmt: skip
         return dict(special.get(use) or self.drain or {})
 
 
 REDRIVE = System(
     "redrive", "ours", (), "drive_redrive.py", "select exists(select from redrive.jobs)::int",
-    dead="select count(*) from redrive.dead_letters", slots={"slots": 256},
+    dead="select count(*) from redrive.dead_letters", slots={"slots": 256}, computing={"slots": 128, "runners": 2},
 )  # fmt: skip
 
 # Enqueued less ended, as awa's own counts have it. Its view awa.jobs takes more than 40 s after 60,000 jobs.

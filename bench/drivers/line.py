@@ -4,7 +4,7 @@ Commands of a driver:  setup | worker CONFIG | enqueue single|bulk N | produce S
                        | probe N INTERVAL_MS
 Events:  {"ev": "run"}                    a worker is about to start its loop
          {"ev": "first", "t"}             its first handler began
-         {"ev": "n", "n"}                 handlers begun so far, every 50 ms
+         {"ev": "n", "n"}                 handlers begun so far, every 50 ms; "pid" where a worker has several processes
          {"ev": "lat", "i", "t"}          the handler of probe i began
          {"ev": "enq", "i", "t0", "t1"}   probe i was enqueued: called at t0, returned at t1
          {"ev": "enqueued", "n", "secs"}
@@ -84,7 +84,7 @@ def start(config: dict[str, Any]) -> None:
                 told_first = True
             if _Counts.handled != said:
                 said = _Counts.handled
-                say(ev="n", n=said, t=time.time())
+                say(ev="n", n=said, t=time.time(), pid=os.getpid())
 
     if not config.get("quiet"):
         threading.Thread(target=pump, daemon=True).start()
