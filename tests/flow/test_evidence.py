@@ -20,7 +20,7 @@ from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
 CANARY = "Zx9-canary-77"
-SPOKEN = ("Ada", "the provider said", "inner ", "told the provider", "sub-exceptions", "leak_declared")
+SPOKEN = ("Ada L.", "the provider said", "inner ", "told the provider", "sub-exceptions", "leak_declared")
 """No secrets, but of payloads, messages, causes, side effects and stacks."""
 
 
@@ -45,7 +45,7 @@ def test_no_secret_is_found_outside_the_payloads(
     """And with encryption, in them neither; nor is anything else that a job or its failure said."""
     keyring = {"redrive_encryption_keys_file": keys("new")} if encrypted else {}
     jobs = [
-        enqueue(database.conn, "leak.typed", {"holder": "Ada", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
+        enqueue(database.conn, "leak.typed", {"holder": "Ada L.", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
         enqueue(database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}),
         enqueue(database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}),
         enqueue(database.conn, "to.secrets", {"token": f"{CANARY}-n"}),
