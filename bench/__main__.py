@@ -80,7 +80,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("enqueue", "enqueue, thousands at once", partial(scenarios.enqueue, way="bulk", full=200_000))
     yield Table("mixed", "mixed, 1 producer and 1 worker", scenarios.mixed)
     for part in (0.5, 0.9):
-        yield Table("load", f"latency, at {part:.0%} of its mixed speed", partial(_at_load, part=part))
+        title = f"latency, at {part:.0%} of its mixed speed"
+        yield Table(f"load{part:.0%}", title, partial(_at_load, part=part))
     for name, (use, work, payload, jobs) in HANDLERS.items():
         measure = partial(scenarios.drain, use=use, work=work, payload=payload, full=jobs)
         yield Table("handlers", f"256 slots, {name}", measure)
@@ -118,8 +119,8 @@ def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Redrive and its peers on one Postgres.")
-    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed, load,"
-                                       " handlers, snapshot, backlog, claim, dlq")  # fmt: skip
+    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
+                                       " load (or load50,load90), handlers, snapshot, backlog, claim, dlq")  # fmt: skip
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one")
