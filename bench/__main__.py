@@ -84,7 +84,7 @@ def _tables(*, full: bool) -> Iterator[Table]:
         yield Table(f"load{part:.0%}", title, partial(_at_load, part=part))
     for name, (use, work, payload, jobs) in HANDLERS.items():
         measure = partial(scenarios.drain, use=use, work=work, payload=payload, full=jobs)
-        yield Table("handlers", f"256 slots, {name}", measure)
+        yield Table(f"handlers {name}", f"256 slots, {name}", measure)
     for held in (False, True):
         title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"
         yield Table("snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True)
@@ -120,7 +120,8 @@ def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Redrive and its peers on one Postgres.")
     parser.add_argument("--only", help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-                                       " load (or load50,load90), handlers, snapshot, backlog, claim, dlq")  # fmt: skip
+                                       " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
+                                       " claim, dlq")  # fmt: skip
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one")

@@ -100,7 +100,9 @@ def test_the_exporter_s_pod_is_a_place_to_look_from(release: Release) -> None:
 
 
 def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_path: Path) -> None:
-    before = release.metrics()
+    release.enqueue("shop.work", count=1)
+    known = re.compile(r'^redrive_dlq_added_total\{.*queue="default"', re.MULTILINE)
+    before = eventually("the exporter knows the queue", lambda: known.search(text := release.metrics()) and text)
     release.enqueue("shop.poison", count=30)
     dead = eventually(
         "30 dead letters", lambda: len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found
