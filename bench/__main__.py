@@ -111,7 +111,7 @@ _mixed_speed: dict[str, float] = {}
 
 
 def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
-    """Latency at a part of the speed that producer and worker reach together, measured first."""
+    """Latency at a part of the speed that producer and worker reach together, measured first if it was not yet."""
     if system.name not in _mixed_speed:
         _mixed_speed[system.name] = scenarios.mixed(lab, system, full=10)["jobs_per_second"]
     return scenarios.loaded(lab, system, rate=_mixed_speed[system.name] * part)
@@ -167,6 +167,8 @@ def main() -> int:
             for _ in range(1 if table.once else asked.repeat):
                 for case in _cases(table, lab, systems, pgbench):
                     _run(case, report)
+            if table.group == "mixed":
+                _mixed_speed.update(report.speeds(table.title))
             report.save(asked.name)
     print(report.save(asked.name).read_text())
     return 0

@@ -67,6 +67,10 @@ class Report:
         """Take one run."""
         self.runs.setdefault(scenario, {}).setdefault(system, []).append(figures)
 
+    def speeds(self, scenario: str) -> dict[str, float]:
+        """Median jobs per second of each system."""
+        return {system: median(runs)["jobs_per_second"] for system, runs in self.runs.get(scenario, {}).items()}
+
     def save(self, name: str) -> Path:
         """Write both files. Returns the Markdown one."""
         RESULTS.mkdir(exist_ok=True)
