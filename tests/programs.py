@@ -6,9 +6,9 @@ from typing import NoReturn
 import pytest
 
 
-def missing(name: str, package: str) -> NoReturn:
+def missing(name: str, how: str) -> NoReturn:
     """Skip the test and say what to install; in CI, fail it: there a skip would be seen by nobody."""
-    say = f"{name} is missing: install it (Debian: apt-get install {package})"
+    say = f"{name} is missing: install it ({how})"
     if os.environ.get("CI") == "true":
         pytest.fail(say, pytrace=False)
     pytest.skip(say)

@@ -23,7 +23,7 @@ def tool() -> Callable[[str], str]:
     """Find a program. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        return monitoring.find(name) or missing(name, PACKAGES[name])
+        return monitoring.find(name) or missing(name, f"Debian: apt-get install {PACKAGES[name]}")
 
     return find
 

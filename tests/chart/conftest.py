@@ -1,7 +1,6 @@
 """Helm against an API that only writes down what it is asked. No cluster, no database."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 import yaml
 
 from tests.chart.fakeapi import FakeCluster, fake_cluster
-from tests.chart.helm import CHART, MISSING, Helm, Release
+from tests.chart.helm import CHART, IS_THERE, Helm, Release
+from tests.programs import missing
 
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
 EVERYTHING = Path(__file__).parent / "everything.yaml"
@@ -26,8 +26,8 @@ def read_values(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
-    if MISSING:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(MISSING)
+    if not IS_THERE:
+        missing("helm-sdkpy", "pip: tests/chart/requirements.txt")
     process = Helm(tmp_path_factory.mktemp("helm"))
     yield process
     process.close()

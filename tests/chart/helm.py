@@ -18,7 +18,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "redrive"
-MISSING = None if find_spec("helm_sdkpy") else "helm-sdkpy is not installed: see tests/chart/requirements.txt"
+IS_THERE = find_spec("helm_sdkpy") is not None
 
 
 class HelmRefusedError(Exception):

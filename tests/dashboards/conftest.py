@@ -58,6 +58,6 @@ def tool() -> Callable[[str], str]:
     """Find a program of Prometheus. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        return shutil.which(name) or missing(name, "prometheus")
+        return shutil.which(name) or missing(name, "Debian: apt-get install prometheus")
 
     return find

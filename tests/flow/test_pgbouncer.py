@@ -28,7 +28,7 @@ PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbi
 def pool(database: Database, log: Path, *settings: str, files: Sequence[Path] = ()) -> Iterator[str]:
     """A pool of three server connections; where it answers. Its settings find copies of `files` in {home}."""
     if PROGRAM is None:
-        missing("pgbouncer", "pgbouncer")
+        missing("pgbouncer", "Debian: apt-get install pgbouncer")
     target = conninfo_to_dict(database.url)
     port = free_port()
     home = Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"  # its user must get there
