@@ -4,7 +4,7 @@ Commands of a driver:  setup | worker CONFIG | enqueue single|bulk N | produce S
                        | probe N INTERVAL_MS
 Events:  {"ev": "run"}                    a worker is about to start its loop
          {"ev": "first", "t"}             its first handler began
-         {"ev": "n", "n"}                 handlers begun so far, every 50 ms; "pid" where a worker has several processes
+         {"ev": "n", "n"}                 handlers begun so far, every 50 ms; "pid" if a worker can have several
          {"ev": "lat", "i", "t"}          the handler of probe i began
          {"ev": "enq", "i", "t0", "t1"}   probe i was enqueued: called at t0, returned at t1
          {"ev": "enqueued", "n", "secs"}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.chart.fakeapi import FakeCluster, fake_cluster
-from tests.chart.helm import CHART, IS_THERE, Helm, Release
+from tests.chart.helm import CHART, HELM_IS_THERE, Helm, Release
 from tests.programs import missing
 
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
@@ -26,7 +26,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
-    if not IS_THERE:
+    if not HELM_IS_THERE:
         missing("helm-sdkpy", "pip: tests/chart/requirements.txt")
     process = Helm(tmp_path_factory.mktemp("helm"))
     yield process

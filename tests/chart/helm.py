@@ -18,7 +18,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "redrive"
-IS_THERE = find_spec("helm_sdkpy") is not None
+HELM_IS_THERE = find_spec("helm_sdkpy") is not None
 
 
 class HelmRefusedError(Exception):

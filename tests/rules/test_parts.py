@@ -206,17 +206,9 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 
 def runner(held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1) -> Any:
-    return SimpleNamespace(
-        held=dict.fromkeys(range(held)),
-        ready=ready,
-        retiring=retiring,
-        alone=alone,
-        pid=pid,
-        rate=0.0,
-        done=0,
-        busy=0.0,
-        busy_since=0.0,
-    )
+    nothing: Any = SimpleNamespace(pid=pid)  # no process, no channel, no board: room asks for none of them
+    jobs: Any = dict.fromkeys(range(held))
+    return RunnerProcess(nothing, nothing, nothing, alone, 0.0, held=jobs, ready=ready, retiring=retiring)
 
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():

@@ -176,7 +176,10 @@ class Breakers:
 
 
 def _is_alike(one: Bar, other: Bar) -> bool:
-    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart."""
+    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart.
+
+    While a probe is out its breaker is due at every moment: that it is a later one is nothing new.
+    """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
     return bool(one.probes) or all(abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names)

@@ -98,12 +98,13 @@ class Endings:
         if completed is not None:
             stale += [held for held in taken.completions if held.id not in completed]
         for verdict, held in taken.verdicts:
-            if not verdict.may_be_gone:
-                stale += [held] if held.id not in settled else []
-            elif held.id in settled:
+            is_settled = held.id in settled
+            if verdict.may_be_gone and is_settled:
                 self._telemetry.ended(held, verdict)
-            else:
+            elif verdict.may_be_gone:
                 self._telemetry.completed([(held, verdict.seconds)])
+            elif not is_settled:
+                stale.append(held)
         if stale and not self._sent_before:
             self._telemetry.stale(stale)
         self._sent_before = False

@@ -129,6 +129,11 @@ class RunnerProcess:
                 # Rows go as the tuples they came as: encoded like Work, without making one for each.
                 self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows[at : at + step]]))  # pyright: ignore[reportArgumentType]
 
+    @property
+    def takes_any(self) -> bool:
+        """Whether it gets jobs as they come."""
+        return self.ready and not self.retiring and not self.alone
+
     def ended(self, count: int) -> None:
         """So many of the jobs in hand have ended."""
         self.done += count

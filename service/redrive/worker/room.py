@@ -45,14 +45,14 @@ class Room:
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Jobs that can be claimed now."""
-        return sum(self._room_of(r) for r in runners if _takes(r))
+        return sum(self._room_of(r) for r in runners if r.takes_any)
 
     def is_worth_a_claim(self, runners: Sequence[RunnerProcess], *, backlog: bool) -> bool:
         """Whether to ask now: at once for an idle slot; to fetch ahead, only for half of that at a time."""
         free = self.free(runners)
         if free == 0:
             return False
-        takers = [r for r in runners if _takes(r)]
+        takers = [r for r in runners if r.takes_any]
         if any(len(r.held) < self._slots for r in takers):
             return True
         ahead = sum(self.capacity(r) - self._slots for r in takers)
@@ -62,7 +62,7 @@ class Room:
         self, runners: Sequence[RunnerProcess], rows: list[Row]
     ) -> Iterator[tuple[RunnerProcess | None, list[Row]]]:
         """Deal rows out by room; the last taker gets what is left, None when there is nobody to take them."""
-        takers = sorted((r for r in runners if _takes(r)), key=self._room_of)
+        takers = sorted((r for r in runners if r.takes_any), key=self._room_of)
         if not takers:
             yield None, rows
         start = 0
@@ -76,7 +76,3 @@ class Room:
             if size:
                 yield runner, rows[start : start + size]
                 start += size
-
-
-def _takes(runner: RunnerProcess) -> bool:
-    return runner.ready and not runner.retiring and not runner.alone

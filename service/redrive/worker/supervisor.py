@@ -433,9 +433,10 @@ class Supervisor:
         bar = self.breakers.bar()
         if bar is None:
             return
-        for n, runner in enumerate(self.fleet.runners):  # one probe in the whole fleet: in one runner of ours
+        prober = next((r for r in self.fleet.runners if r.takes_any), None)  # one probe in the whole fleet
+        for runner in self.fleet.runners:
             with contextlib.suppress(OSError):
-                runner.channel.send(bar if n == 0 else Bar(bar.names, {}))
+                runner.channel.send(bar if runner is prober else Bar(bar.names, {}))
 
     def _look_for_lanes(self, conn: store.Connection) -> set[store.Lane]:
         """Ask where jobs are. Returns the lanes that were not known."""
