@@ -1,1 +1,3 @@
-"""The benchmark: Redrive and its peers in turn, against one Postgres, with the same stopwatch (docs/performance.md)."""
+"""The benchmark: Redrive and its peers in turn, against one Postgres, with the same stopwatch
+(docs/performance.md).
+"""

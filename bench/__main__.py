@@ -72,12 +72,23 @@ class Table:
 def _tables(*, full: bool) -> Iterator[Table]:
     """All there are, in the order of the report."""
     for n in (1, 2, 4):
-        yield Table(f"drain{n}", f"drain, {n} worker{'s' * (n > 1)}", partial(scenarios.drain, workers=n), clients=n)
+        yield Table(
+            f"drain{n}",
+            f"drain, {n} worker{'s' * (n > 1)}",
+            partial(scenarios.drain, workers=n),
+            clients=n,
+        )
     yield Table("tracing", "drain, spans exported", scenarios.traced, variants=tuple(COLLECTORS))
     yield Table("idle", "idle worker", scenarios.idle, only_ours=True)
     yield Table("latency", "latency, idle", scenarios.latency)
-    yield Table("enqueue", "enqueue, one by one", partial(scenarios.enqueue, way="single", full=2000))
-    yield Table("enqueue", "enqueue, thousands at once", partial(scenarios.enqueue, way="bulk", full=200_000))
+    yield Table(
+        "enqueue", "enqueue, one by one", partial(scenarios.enqueue, way="single", full=2000)
+    )
+    yield Table(
+        "enqueue",
+        "enqueue, thousands at once",
+        partial(scenarios.enqueue, way="bulk", full=200_000),
+    )
     yield Table("mixed", "mixed, 1 producer and 1 worker", scenarios.mixed)
     for part in (0.5, 0.9):
         title = f"latency, at {part:.0%} of its mixed speed"
@@ -87,10 +98,14 @@ def _tables(*, full: bool) -> Iterator[Table]:
         yield Table(f"handlers {name}", f"256 slots, {name}", measure)
     for held in (False, True):
         title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"
-        yield Table("snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True)
+        yield Table(
+            "snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True
+        )
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
-    yield Table("claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True)
+    yield Table(
+        "claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True
+    )
     yield Table("dlq", "dead letters", scenarios.dead_letters, only_burying=True)
     yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
 
@@ -98,35 +113,50 @@ def _tables(*, full: bool) -> Iterator[Table]:
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
     """The rows of a table."""
     for collector in table.variants if REDRIVE in systems else ():
-        yield Case(table.title, collector, partial(table.measure, lab, REDRIVE, collector=collector))
+        yield Case(
+            table.title, collector, partial(table.measure, lab, REDRIVE, collector=collector)
+        )
     for system in () if table.variants else systems:
         if table.takes(system):
             yield Case(table.title, system.name, partial(table.measure, lab, system))
     for name in pgbench if table.clients else []:
         script = "fused.sql" if name.endswith("fused") else "loop.sql"
-        yield Case(table.title, name, partial(scenarios.pgbench, lab, script, clients=table.clients))
+        yield Case(
+            table.title, name, partial(scenarios.pgbench, lab, script, clients=table.clients)
+        )
 
 
 _mixed_speed: dict[str, float] = {}
 
 
 def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
-    """Latency at a part of the speed that producer and worker reach together, measured first if it was not yet."""
+    """Latency at a part of the speed that producer and worker reach together, measured first if it
+    was not yet.
+    """
     if system.name not in _mixed_speed:
         _mixed_speed[system.name] = scenarios.mixed(lab, system, full=10)["jobs_per_second"]
     return scenarios.loaded(lab, system, rate=_mixed_speed[system.name] * part)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Redrive and its peers on one Postgres.")
-    parser.add_argument("--only", help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-                                       " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-                                       " claim, dlq")  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Redrive and its peers on one Postgres."
+    )
+    parser.add_argument(
+        "--only",
+        help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
+        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
+        " claim, dlq",
+    )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one")
     parser.add_argument(
-        "--peers", type=Path, help="where peers are installed and stay; by default they go with the run"
+        "--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one"
+    )
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        help="where peers are installed and stay; by default they go with the run",
     )
     parser.add_argument("--name", default="latest", help="of the files in bench/results")
     return parser.parse_args()
@@ -142,7 +172,9 @@ def _run(case: Case, report: Report) -> None:
         return
     report.add(case.scenario, case.system, figures)
     shown = " ".join(f"{name}={value:.5g}" for name, value in figures.items())
-    print(f"{case.scenario} | {case.system} | {shown} | {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"{case.scenario} | {case.system} | {shown} | {time.monotonic() - began:.0f} s", flush=True
+    )
 
 
 def main() -> int:
@@ -153,13 +185,19 @@ def main() -> int:
     names = asked.systems.split(",") if asked.systems else None
     report = Report(QUICK if asked.quick else 1.0)
     with (
-        tempfile.TemporaryDirectory(prefix="redrive-bench-peers-", ignore_cleanup_errors=True) as scratch,
+        tempfile.TemporaryDirectory(
+            prefix="redrive-bench-peers-", ignore_cleanup_errors=True
+        ) as scratch,
         running() as server,
     ):
         peers = Peers(asked.peers or Path(scratch))
         systems = peers.install(chosen(names))
         report.versions, report.missing = peers.versions, peers.missing
-        pgbench = list(PGBENCH) if names is None or any(name.startswith("pgbench") for name in names) else []
+        pgbench = (
+            list(PGBENCH)
+            if names is None or any(name.startswith("pgbench") for name in names)
+            else []
+        )
         lab = Lab(server, peers, report.size)
         for table in _tables(full=not asked.quick):
             if only is not None and not table.group.startswith(only):

@@ -1,4 +1,6 @@
-"""Get the peers from their registries into a directory of the harness, once. What cannot be had is skipped, and why."""
+"""Get the peers from their registries into a directory of the harness, once. What cannot be had is
+skipped, and why.
+"""
 
 import os
 import shutil
@@ -65,17 +67,35 @@ class Peers:
         if system.made_of == "python":
             if not self._python.exists():
                 _call(sys.executable, "-m", "venv", self.home / "venv")
-            _call(self._python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *system.packages)
+            _call(
+                self._python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *system.packages,
+            )
         elif system.made_of == "node":
             self._node.mkdir(parents=True, exist_ok=True)
             for file in DRIVERS.glob("*.mjs"):
                 shutil.copy(file, self._node)
-            _call("npm", "install", "--silent", "--no-audit", "--no-fund", *system.packages, cwd=self._node)
+            _call(
+                "npm",
+                "install",
+                "--silent",
+                "--no-audit",
+                "--no-fund",
+                *system.packages,
+                cwd=self._node,
+            )
         elif system.made_of == "go":
             source = DRIVERS / system.driver
             _call("go", "build", "-o", self.home / "go" / "riverbench", ".", cwd=source)
         elif system.made_of == "rust":
-            source = shutil.copytree(DRIVERS / system.driver, self._rust / "source", dirs_exist_ok=True)
+            source = shutil.copytree(
+                DRIVERS / system.driver, self._rust / "source", dirs_exist_ok=True
+            )
             _call("cargo", "build", "--quiet", "--release", "--target-dir", self._rust, cwd=source)
 
     def _version(self, system: System) -> str:
@@ -87,7 +107,11 @@ class Peers:
             return system.packages[0].rpartition("@")[2]
         if system.made_of == "go":
             lines = (DRIVERS / system.driver / "go.mod").read_text().splitlines()
-            return next(line.split()[-1] for line in lines if line.strip().startswith("github.com/riverqueue/river "))
+            return next(
+                line.split()[-1]
+                for line in lines
+                if line.strip().startswith("github.com/riverqueue/river ")
+            )
         if system.made_of == "rust":
             manifest = tomllib.loads((DRIVERS / system.driver / "Cargo.toml").read_text())
             return str(manifest["dependencies"][system.driver]).lstrip("=")
@@ -96,7 +120,12 @@ class Peers:
 
 def _call(*command: object, cwd: Path | None = None) -> str:
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=True, timeout=INSTALL_SECONDS,
+        list(map(str, command)),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=INSTALL_SECONDS,
         env=os.environ | {"CGO_ENABLED": "0"},
-    )  # fmt: skip
+    )
     return done.stdout

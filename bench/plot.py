@@ -1,4 +1,6 @@
-"""Draw the medians of a run: `python -m bench.plot [NAME]` writes docs/performance.png. Needs matplotlib."""
+"""Draw the medians of a run: `python -m bench.plot [NAME]` writes docs/performance.png. Needs
+matplotlib.
+"""
 
 import json
 import sys
@@ -33,7 +35,9 @@ Medians = Mapping[str, Mapping[str, Mapping[str, float]]]
 def draw(medians: Medians, title: str) -> None:
     """The panels that the run has figures for."""
     shown = [panel for panel in PANELS if panel[0] in medians]
-    figure, grid = plt.subplots(-(-len(shown) // 2), 2, figsize=(12, 1.9 * len(shown) / 2 + 1), squeeze=False)
+    figure, grid = plt.subplots(
+        -(-len(shown) // 2), 2, figsize=(12, 1.9 * len(shown) / 2 + 1), squeeze=False
+    )
     places = list(grid.flat)
     for axes, (scenario, name, unit) in zip(places, shown, strict=False):
         _bars(axes, {system: row[name] for system, row in medians[scenario].items() if name in row})
@@ -47,9 +51,17 @@ def draw(medians: Medians, title: str) -> None:
 
 def _bars(axes: Axes, values: Mapping[str, float]) -> None:
     names = list(values)[::-1]
-    colours = [OURS if name == "redrive" else PGBENCH if name.startswith("pgbench") else PEER for name in names]
+    colours = [
+        OURS if name == "redrive" else PGBENCH if name.startswith("pgbench") else PEER
+        for name in names
+    ]
     bars = axes.barh(names, [values[name] for name in names], color=colours)
-    axes.bar_label(bars, fmt=lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.1f}", fontsize=7, padding=2)
+    axes.bar_label(
+        bars,
+        fmt=lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.1f}",
+        fontsize=7,
+        padding=2,
+    )
     axes.tick_params(labelsize=7, length=0)
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
@@ -58,7 +70,9 @@ def _bars(axes: Axes, values: Mapping[str, float]) -> None:
 
 def main() -> None:
     """Draw `bench/results/NAME.json`."""
-    run = json.loads((RESULTS / f"{sys.argv[1] if len(sys.argv) > 1 else 'latest'}.json").read_text())
+    run = json.loads(
+        (RESULTS / f"{sys.argv[1] if len(sys.argv) > 1 else 'latest'}.json").read_text()
+    )
     machine = run["machine"]
     draw(
         run["medians"],

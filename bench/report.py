@@ -26,7 +26,12 @@ def machine() -> dict[str, str]:
     """Where this ran."""
     cpuinfo, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
     model = next(
-        (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "?"
+        (
+            line.partition(":")[2].strip()
+            for line in cpuinfo.splitlines()
+            if line.startswith("model name")
+        ),
+        "?",
     )
     return {
         "cpu": model,
@@ -42,9 +47,12 @@ def commit() -> str:
     """Which checkout this is; `+` when it holds changes."""
     try:
         return subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=True,
+            ["git", "describe", "--always", "--dirty=+"],
+            capture_output=True,
+            text=True,
+            check=True,
             cwd=Path(__file__).parent,
-        ).stdout.strip()  # fmt: skip
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "?"
 
@@ -69,15 +77,21 @@ class Report:
 
     def speeds(self, scenario: str) -> dict[str, float]:
         """Median jobs per second of each system."""
-        return {system: median(runs)["jobs_per_second"] for system, runs in self.runs.get(scenario, {}).items()}
+        return {
+            system: median(runs)["jobs_per_second"]
+            for system, runs in self.runs.get(scenario, {}).items()
+        }
 
     def save(self, name: str) -> Path:
         """Write both files. Returns the Markdown one."""
         RESULTS.mkdir(exist_ok=True)
         medians = {
-            scenario: {system: median(runs) for system, runs in by.items()} for scenario, by in self.runs.items()
+            scenario: {system: median(runs) for system, runs in by.items()}
+            for scenario, by in self.runs.items()
         }
-        (RESULTS / f"{name}.json").write_text(json.dumps(asdict(self) | {"medians": medians}, indent=1) + "\n")
+        (RESULTS / f"{name}.json").write_text(
+            json.dumps(asdict(self) | {"medians": medians}, indent=1) + "\n"
+        )
         path = RESULTS / f"{name}.md"
         path.write_text("\n".join(self._lines(medians)) + "\n")
         return path
@@ -90,18 +104,32 @@ class Report:
             f"{m['cores']} cores ({m['cpu']}), {m['memory_gib']} GiB, Linux {m['kernel']}, Python {m['python']}; "
             f"load before the first run {m['load_before']}. Checkout {self.commit}, size {self.size:g}."
         )
-        yield "Postgres 18 with " + ", ".join(f"{key} = {value}" for key, value in self.settings.items()) + "."
+        yield (
+            "Postgres 18 with "
+            + ", ".join(f"{key} = {value}" for key, value in self.settings.items())
+            + "."
+        )
         if self.versions:
-            yield "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + "."
+            yield (
+                "Versions: "
+                + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+                + "."
+            )
         for title, entries in (("Skipped", self.missing), ("Failed", self.failed)):
-            yield from (f"{title}: {name}: {' '.join(why.split())[-300:]}" for name, why in entries.items())
+            yield from (
+                f"{title}: {name}: {' '.join(why.split())[-300:]}" for name, why in entries.items()
+            )
         yield "Medians of interleaved runs; `n` is their number. `_us` are microseconds of CPU per job."
         for scenario, by_system in medians.items():
             yield from ("", f"## {scenario}", "")
             yield from self._table(scenario, by_system)
 
     def _table(self, scenario: str, by_system: dict[str, Figures]) -> Iterable[str]:
-        names = list(dict.fromkeys(name for figures in by_system.values() for name in figures if name != "jobs"))
+        names = list(
+            dict.fromkeys(
+                name for figures in by_system.values() for name in figures if name != "jobs"
+            )
+        )
         rate = next((name for name in names if name.endswith("per_second")), None)
         bases = _bases(by_system, rate) if rate else {}
         head = ["system", "n", *names, *(f"x {base}" for base in bases)]
@@ -118,7 +146,9 @@ def _bases(by_system: dict[str, Figures], rate: str) -> dict[str, float]:
     """What to compare with: the best peer, and the pgbench loop."""
     bases: dict[str, float] = {}
     peers = {
-        name: f[rate] for name, f in by_system.items() if not name.startswith(("redrive", "pgbench")) and f.get(rate)
+        name: f[rate]
+        for name, f in by_system.items()
+        if not name.startswith(("redrive", "pgbench")) and f.get(rate)
     }
     if peers:
         best = max(peers, key=lambda name: peers[name])

@@ -1,7 +1,8 @@
-"""What is measured. Each function does one run of one system and returns figures; __main__ interleaves and repeats.
+"""What is measured. Each function does one run of one system and returns figures; __main__
+interleaves and repeats.
 
-How a drain is timed, for everybody alike: from the moment the first handler begins to the moment the system's own
-tables say that no job is left unsettled. A handler that has run is not yet done.
+How a drain is timed, for everybody alike: from the moment the first handler begins to the moment
+the system's own tables say that no job is left unsettled. A handler that has run is not yet done.
 """
 
 import contextlib
@@ -104,7 +105,9 @@ def _wait_until_handled(at: Session, jobs: int) -> None:
             at.wait_for("n", QUIET_SECONDS)
         except SystemFailed as error:
             handled = sum(at.handled.values())
-            raise SystemFailed(f"{at.system.name} stopped at {handled} of {jobs} jobs: {error}") from error
+            raise SystemFailed(
+                f"{at.system.name} stopped at {handled} of {jobs} jobs: {error}"
+            ) from error
 
 
 def _wait_until_settled(at: Session) -> None:
@@ -116,27 +119,60 @@ def _wait_until_settled(at: Session) -> None:
 
 
 def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> Figures:
-    """The same shape in pgbench: claim by UPDATE, DELETE, in batches. No handler, no fence, no payload sent."""
+    """The same shape in pgbench: claim by UPDATE, DELETE, in batches. No handler, no fence, no
+    payload sent.
+    """
     database = "bench_pgbench"
     jobs = max(10_000, round(full * lab.size))
     lab.server.fresh(database)
     with lab.server.connect(database) as conn:
         conn.execute((SQL / "schema.sql").read_bytes())
         conn.execute(
-            "insert into job (payload) select jsonb_build_object('i', g) from generate_series(1, %s) as g", (jobs,)
+            "insert into job (payload) select jsonb_build_object('i', g) from generate_series(1, %s) as g",
+            (jobs,),
         )
         lab.server.settle_down(database)
-        written, before, client = lab.server.written(conn), usage.cpu(lab.server.pid, []), usage.cpu_of_ended()
+        written, before, client = (
+            lab.server.written(conn),
+            usage.cpu(lab.server.pid, []),
+            usage.cpu_of_ended(),
+        )
         output = subprocess.run(
-            [lab.server.program("pgbench"), "-h", "127.0.0.1", "-p", str(lab.server.port), "-U", "postgres", "-n",
-             "-M", "prepared", "-c", str(clients), "-j", str(clients), "-t", str(jobs // PGBENCH_BATCH // clients),
-             "-D", f"b={PGBENCH_BATCH}", "-D", "ids={}", "-f", str(SQL / script), database],
-            check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
+            [
+                lab.server.program("pgbench"),
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(lab.server.port),
+                "-U",
+                "postgres",
+                "-n",
+                "-M",
+                "prepared",
+                "-c",
+                str(clients),
+                "-j",
+                str(clients),
+                "-t",
+                str(jobs // PGBENCH_BATCH // clients),
+                "-D",
+                f"b={PGBENCH_BATCH}",
+                "-D",
+                "ids={}",
+                "-f",
+                str(SQL / script),
+                database,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         time.sleep(0.3)  # until the server has waited for the sessions that ended
         cpu, client = usage.cpu(lab.server.pid, []) - before, usage.cpu_of_ended() - client
         written = lab.server.written(conn) - written
-        seconds = (jobs // PGBENCH_BATCH // clients * clients) / float(output.partition("tps = ")[2].split()[0])
+        seconds = (jobs // PGBENCH_BATCH // clients * clients) / float(
+            output.partition("tps = ")[2].split()[0]
+        )
         row = conn.execute("select count(*) from job").fetchone()
         done = jobs - (row[0] if row else 0)
         return {
@@ -223,9 +259,17 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 def mixed(  # what can differ
-    lab: Lab, system: System, *, full: float = 20.0, batch: int = 100, held: bool = False, workers: int = 1
+    lab: Lab,
+    system: System,
+    *,
+    full: float = 20.0,
+    batch: int = 100,
+    held: bool = False,
+    workers: int = 1,
 ) -> Figures:
-    """A producer that stays a little ahead of one worker; `held`: while somebody keeps a snapshot open."""
+    """A producer that stays a little ahead of one worker; `held`: while somebody keeps a snapshot
+    open.
+    """
     seconds = lab.seconds(full)
     with lab.session(system) as at, _snapshot(lab, at, held=held):
         at.start_workers(workers, system.config("steady"))
@@ -263,7 +307,9 @@ def _slices(series: list[tuple[float, float]], seconds: float) -> list[float]:
     rates = []
     for k in range(SLICES):
         part = [(t, n) for t, n in series if k * width <= t - t0 <= (k + 1) * width]
-        rates.append((part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) if len(part) > 1 else 0.0)
+        rates.append(
+            (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) if len(part) > 1 else 0.0
+        )
     return rates
 
 
@@ -280,9 +326,14 @@ def _snapshot(lab: Lab, at: Session, *, held: bool) -> Iterator[None]:
 
 
 def backlog(lab: Lab, system: System) -> Figures:
-    """A worker's speed with a million jobs before it, and the same worker's with few: both while none run out."""
+    """A worker's speed with a million jobs before it, and the same worker's with few: both while
+    none run out.
+    """
     figures: Figures = {}
-    for name, jobs in (("deep", lab.jobs(system, 1_000_000)), ("shallow", lab.jobs(system, 100_000))):
+    for name, jobs in (
+        ("deep", lab.jobs(system, 1_000_000)),
+        ("shallow", lab.jobs(system, 100_000)),
+    ):
         with lab.session(system) as at:
             at.run("enqueue", "bulk", jobs)
             lab.server.settle_down(at.database)
@@ -292,7 +343,9 @@ def backlog(lab: Lab, system: System) -> Figures:
             for _ in at.events(time.monotonic() + 8):
                 if sum(at.handled.values()) >= jobs * 0.9:
                     break
-            figures[f"{name}_per_second"] = (sum(at.handled.values()) - before) / (time.time() - began)
+            figures[f"{name}_per_second"] = (sum(at.handled.values()) - before) / (
+                time.time() - began
+            )
     return figures | {"ratio": figures["deep_per_second"] / figures["shallow_per_second"]}
 
 
@@ -360,7 +413,9 @@ def redriven(lab: Lab, system: System) -> Figures:
         began = time.time()
         with connect(lab.server.url_of(at.database), name="bench") as conn:
             everything = Filter(kind=["noop"])
-            jobs = redrive(conn, plan(conn, everything), everything, why="benchmark", actor="bench").redriven
+            jobs = redrive(
+                conn, plan(conn, everything), everything, why="benchmark", actor="bench"
+            ).redriven
         return {"jobs_per_second": jobs / (time.time() - began)}
 
 
@@ -371,7 +426,10 @@ def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000
         worker, there = store.register(conn, "bench", ""), 0
         for depth in depths:
             conn.execute("set statement_timeout = 0")
-            conn.execute("insert into redrive.jobs (kind) select 'noop' from generate_series(1, %s)", (depth - there,))
+            conn.execute(
+                "insert into redrive.jobs (kind) select 'noop' from generate_series(1, %s)",
+                (depth - there,),
+            )
             lab.server.settle_down(at.database)
             there = depth - _CLAIMS * 100
             figures[f"claim_ms_{depth}"] = _claim_ms(conn, worker)

@@ -1,10 +1,11 @@
-"""python -m bench.scrape: what a scrape costs on a database with millions of dead letters and waiting jobs.
+"""python -m bench.scrape: what a scrape costs on a database with millions of dead letters and
+waiting jobs.
 
 python -m bench.scrape --dead 10000000 --waiting 5000000
 
-The rows are written by plain inserts with triggers and indexes off and the tallies set to what they add up to. A
-scrape is a GET of /metrics: from `redrive exporter`, which reads ahead, and from a process that reads when it is asked,
-as workers do, with a new snapshot each time.
+The rows are written by plain inserts with triggers and indexes off and the tallies set to what they
+add up to. A scrape is a GET of /metrics: from `redrive exporter`, which reads ahead, and from a
+process that reads when it is asked, as workers do, with a new snapshot each time.
 """
 
 import argparse
@@ -30,8 +31,15 @@ from redrive.stats import DatabaseStats
 
 QUEUES, KINDS = 20, 50
 CHUNK = 500_000
-SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "16GB", "shared_buffers": "512MB",
-            "maintenance_work_mem": "512MB", "wal_level": "minimal", "max_wal_senders": "0"}  # fmt: skip
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "16GB",
+    "shared_buffers": "512MB",
+    "maintenance_work_mem": "512MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
 
 DEAD = f"""
 insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class, message, fingerprint,
@@ -63,12 +71,15 @@ on conflict (queue, kind, event, reason) do update set n = excluded.n
 """
 
 
-def fill(conn: "psycopg.Connection[tuple[object, ...]]", table: str, statement: str, n: int, until: float) -> int:
+def fill(
+    conn: "psycopg.Connection[tuple[object, ...]]", table: str, statement: str, n: int, until: float
+) -> int:
     """Write up to `n` rows, with the indexes made at the end. Returns how many it was time for."""
     indexes = conn.execute(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index"
-        " where indrelid = %s::regclass and not indisprimary", (table,),
-    ).fetchall()  # fmt: skip
+        " where indrelid = %s::regclass and not indisprimary",
+        (table,),
+    ).fetchall()
     for name, _ in indexes:
         conn.execute(f"drop index {name}")
     done = 0
@@ -94,10 +105,14 @@ def timed(act: Callable[[], object], times: int, pause: float) -> str:
 
 def main() -> None:
     """Fill, scrape, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dead", type=int, default=10_000_000)
     parser.add_argument("--waiting", type=int, default=5_000_000)
-    parser.add_argument("--seconds", type=float, default=3600, help="write rows for at most this long")
+    parser.add_argument(
+        "--seconds", type=float, default=3600, help="write rows for at most this long"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="redrive-scrape-") as home:
         Path(home).chmod(0o755)
@@ -122,8 +137,10 @@ def write(url: str, dead: int, waiting: int, seconds: float) -> None:
         conn.execute("truncate redrive.tallies, redrive.deltas")
         conn.execute(TALLIES)
         conn.execute("analyze")
-    print(f"{dead:,} dead letters, {waiting:,} waiting jobs, {QUEUES} queues, {KINDS} kinds;"
-          f" written in {time.monotonic() - began:.0f} s")  # fmt: skip
+    print(
+        f"{dead:,} dead letters, {waiting:,} waiting jobs, {QUEUES} queues, {KINDS} kinds;"
+        f" written in {time.monotonic() - began:.0f} s"
+    )
 
 
 def measure(url: str) -> None:
@@ -132,9 +149,19 @@ def measure(url: str) -> None:
     own = serve(0, Exposition(None, stats.collect).registry, live=dict, ready=dict)
     port = free_port()
     exporter = subprocess.Popen(
-        [sys.executable, "-m", "redrive", "exporter", "--database-url", url, "--http-port", str(port)],
-        env=os.environ | {"REDRIVE_LOG_LEVEL": "error"}, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "redrive",
+            "exporter",
+            "--database-url",
+            url,
+            "--http-port",
+            str(port),
+        ],
+        env=os.environ | {"REDRIVE_LOG_LEVEL": "error"},
+        stderr=subprocess.DEVNULL,
+    )
     try:
         for _ in range(100):
             with suppress(OSError):
@@ -143,9 +170,13 @@ def measure(url: str) -> None:
             time.sleep(0.2)
         with psycopg.connect(url, autocommit=True) as conn:
             used = cpu_of(conn.info.backend_pid)
-            print("the snapshot alone:       ", timed(
-                lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 100, 0.02))  # fmt: skip
-            print(f"  of the processor:        mean {(cpu_of(conn.info.backend_pid) - used) / 100 * 1000:8.1f} ms")
+            print(
+                "the snapshot alone:       ",
+                timed(lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 100, 0.02),
+            )
+            print(
+                f"  of the processor:        mean {(cpu_of(conn.info.backend_pid) - used) / 100 * 1000:8.1f} ms"
+            )
         print("a scrape of the exporter: ", timed(lambda: scrape(port), 20, 2.2))
         exporter.terminate()
         exporter.wait()

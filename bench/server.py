@@ -36,7 +36,9 @@ class Written:
     commits: int
 
     def __sub__(self, other: "Written") -> "Written":
-        return Written(self.wal - other.wal, self.images - other.images, self.commits - other.commits)
+        return Written(
+            self.wal - other.wal, self.images - other.images, self.commits - other.commits
+        )
 
 
 class Server:
@@ -82,7 +84,9 @@ class Server:
 
     def dead_tuples(self, conn: Connection) -> int:
         """Dead rows not yet vacuumed, in all tables, as reported."""
-        row = conn.execute("select coalesce(sum(n_dead_tup), 0) from pg_stat_user_tables").fetchone()
+        row = conn.execute(
+            "select coalesce(sum(n_dead_tup), 0) from pg_stat_user_tables"
+        ).fetchone()
         return int(row[0]) if row else 0
 
 

@@ -1,4 +1,6 @@
-"""One system on one fresh database: start its workers and producers, hear their events, ask what is left."""
+"""One system on one fresh database: start its workers and producers, hear their events, ask what is
+left.
+"""
 
 import contextlib
 import json
@@ -50,7 +52,11 @@ class Session:
 
     def _environment(self, **more: str) -> dict[str, str]:
         url = self.server.url_of(self.database)
-        own = {"BENCH_URL": url, "BENCH_PROGRESS": str(self._progress), "BENCH_PORT": str(free_port())}
+        own = {
+            "BENCH_URL": url,
+            "BENCH_PROGRESS": str(self._progress),
+            "BENCH_PORT": str(free_port()),
+        }
         return os.environ | own | {"NODE_NO_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | more
 
     def run(self, *arguments: object, payload: int = 0) -> Event:
@@ -58,10 +64,15 @@ class Session:
         done = subprocess.run(
             [*self._command, *map(str, arguments)],
             env=self._environment(BENCH_PAYLOAD=str(payload)),
-            stdout=subprocess.PIPE, stderr=self._errors, text=True, check=False,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            check=False,
+        )
         if done.returncode:
-            raise SystemFailed(f"{self.system.name} {arguments[0]} ended with {done.returncode}: {self._last_words()}")
+            raise SystemFailed(
+                f"{self.system.name} {arguments[0]} ended with {done.returncode}: {self._last_words()}"
+            )
         events = [line for line in done.stdout.splitlines() if line.startswith('{"ev"')]
         return json.loads(events[-1]) if events else {}
 
@@ -69,8 +80,11 @@ class Session:
         process = subprocess.Popen(
             [*self._command, *map(str, arguments)],
             env=self._environment(BENCH_PAYLOAD=str(payload)),
-            stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
@@ -118,7 +132,9 @@ class Session:
                 pid, event = self._events.get(timeout=min(left, 0.25))
             except queue.Empty:
                 if any(process.poll() is not None for process in self.workers):
-                    raise SystemFailed(f"a worker of {self.system.name} ended: {self._last_words()}") from None
+                    raise SystemFailed(
+                        f"a worker of {self.system.name} ended: {self._last_words()}"
+                    ) from None
                 continue
             if event["ev"] == "n":
                 self.handled[event.get("pid", pid)] = event["n"]
@@ -130,7 +146,9 @@ class Session:
         for event in self.events(time.monotonic() + seconds):
             if event["ev"] == name:
                 return event
-        raise SystemFailed(f"{self.system.name}: no {name!r} in {seconds:g} s; {self._last_words()}")
+        raise SystemFailed(
+            f"{self.system.name}: no {name!r} in {seconds:g} s; {self._last_words()}"
+        )
 
     def left(self) -> int:
         """What its database says is not settled."""

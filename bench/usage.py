@@ -45,7 +45,9 @@ def cpu_of_ended() -> float:
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU seconds: of the server, of the processes started as workers, and of what they started in turn."""
+    """CPU seconds: of the server, of the processes started as workers, and of what they started in
+    turn.
+    """
 
     database: float = 0.0
     workers: float = 0.0
@@ -57,7 +59,11 @@ class Cpu:
         return self.database + self.workers + self.runners
 
     def __sub__(self, other: "Cpu") -> "Cpu":
-        return Cpu(self.database - other.database, self.workers - other.workers, self.runners - other.runners)
+        return Cpu(
+            self.database - other.database,
+            self.workers - other.workers,
+            self.runners - other.runners,
+        )
 
 
 def cpu(postmaster: int, workers: list[int]) -> Cpu:
@@ -86,7 +92,9 @@ def resident(pids: list[int]) -> int:
     total = 0
     for pid in pids:
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
+                "SC_PAGE_SIZE"
+            )
         except OSError:
             continue
     return total

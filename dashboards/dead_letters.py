@@ -60,8 +60,14 @@ def build(*, show_cluster: bool = False) -> Board:
 def figures() -> list:
     """The first line."""
     outcomes = 'outcome=~"succeeded|dead_again"'
-    succeeded = total(over_range("redrive_redrive_outcomes_total", "queue", where=f'{QUEUE}, outcome="succeeded"'))
-    ended = total(over_range("redrive_redrive_outcomes_total", "queue", "outcome", where=f"{QUEUE}, {outcomes}"))
+    succeeded = total(
+        over_range("redrive_redrive_outcomes_total", "queue", where=f'{QUEUE}, outcome="succeeded"')
+    )
+    ended = total(
+        over_range(
+            "redrive_redrive_outcomes_total", "queue", "outcome", where=f"{QUEUE}, {outcomes}"
+        )
+    )
     return [
         figure(
             "Open",
@@ -102,7 +108,14 @@ def figures() -> list:
             "Redriven in this range",
             "Put back to work, over the whole time that is shown.",
             "short",
-            total(over_range("redrive_dlq_removed_total", "queue", "action", where=f'{QUEUE}, action="redriven"')),
+            total(
+                over_range(
+                    "redrive_dlq_removed_total",
+                    "queue",
+                    "action",
+                    where=f'{QUEUE}, action="redriven"',
+                )
+            ),
             decimals=0,
             over_range=True,
             width=4,
@@ -173,7 +186,11 @@ def stock() -> list:
             objective("dlq_oldest_age_seconds"),
             alerts=("RedriveDeadLettersUnattended",),
         ),
-        note(STEPS, title="What to do", description="The way from a page to an empty dead letter queue."),
+        note(
+            STEPS,
+            title="What to do",
+            description="The way from a page to an empty dead letter queue.",
+        ),
         rows(
             "By queue, kind and reason",
             "What died in this range. The kind tells whose it is, the reason where to look.",
@@ -200,7 +217,10 @@ def redriven() -> list:
             "Removed by action",
             "redriven: back to work; resolved: its work is done; dismissed: won't fix; purged: past retention.",
             "cpm",
-            query(f"60 * {total(same_rate('redrive_dlq_removed_total', 'queue', 'action'), 'action')}", "{{action}}"),
+            query(
+                f"60 * {total(same_rate('redrive_dlq_removed_total', 'queue', 'action'), 'action')}",
+                "{{action}}",
+            ),
             colors=ACTIONS,
             stacked=True,
             width=12,

@@ -1,4 +1,6 @@
-"""Draw answers of Prometheus as a dashboard would show them. Needs matplotlib, for the picture in the README only."""
+"""Draw answers of Prometheus as a dashboard would show them. Needs matplotlib, for the picture in
+the README only.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,15 +20,36 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 mpl.use("Agg")
 
 PAGE, PANEL, GRID, TEXT, FAINT = "#111217", "#181b1f", "#2a2d34", "#d8d9da", "#8e9198"
-GREEN, YELLOW, RED, BLUE, PURPLE, ORANGE = "#73bf69", "#f2cc0c", "#f2495c", "#5794f2", "#b877d9", "#ff9830"
+GREEN, YELLOW, RED, BLUE, PURPLE, ORANGE = (
+    "#73bf69",
+    "#f2cc0c",
+    "#f2495c",
+    "#5794f2",
+    "#b877d9",
+    "#ff9830",
+)
 CYCLE = (BLUE, ORANGE, PURPLE, GREEN, YELLOW, "#8ab8ff", "#ffa6b0", "#96d98d")
 NAMED = {
-    "succeeded": GREEN, "retried": YELLOW, "dead": RED, "released": BLUE,
-    "ready": BLUE, "running": GREEN, "retrying": YELLOW, "scheduled": PURPLE,
-    "not_retryable": RED, "attempts_exhausted": ORANGE, "transient": YELLOW,
-    "billing": ORANGE, "mail": BLUE, "reports": PURPLE,
-    "enqueued": BLUE, "completed": GREEN, "p50": GREEN, "p95": YELLOW, "p99": RED,
-}  # fmt: skip
+    "succeeded": GREEN,
+    "retried": YELLOW,
+    "dead": RED,
+    "released": BLUE,
+    "ready": BLUE,
+    "running": GREEN,
+    "retrying": YELLOW,
+    "scheduled": PURPLE,
+    "not_retryable": RED,
+    "attempts_exhausted": ORANGE,
+    "transient": YELLOW,
+    "billing": ORANGE,
+    "mail": BLUE,
+    "reports": PURPLE,
+    "enqueued": BLUE,
+    "completed": GREEN,
+    "p50": GREEN,
+    "p95": YELLOW,
+    "p99": RED,
+}
 
 FIGURES = (
     ("Alerts firing", "", GREEN, RED),
@@ -56,19 +79,41 @@ Series = tuple[str, list[datetime], list[float]]
 def draw(answers: Mapping[str, Any], output: Path) -> None:
     """The picture."""
     plt.rcParams |= {
-        "font.family": ["Liberation Sans", "DejaVu Sans"], "font.size": 9, "text.color": TEXT,
-        "axes.edgecolor": PANEL, "xtick.color": FAINT, "ytick.color": FAINT, "axes.labelcolor": FAINT,
-    }  # fmt: skip
+        "font.family": ["Liberation Sans", "DejaVu Sans"],
+        "font.size": 9,
+        "text.color": TEXT,
+        "axes.edgecolor": PANEL,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "axes.labelcolor": FAINT,
+    }
     page = plt.figure(figsize=(16, 10.4), dpi=110, facecolor=PAGE)
     page.text(0.018, 0.966, "Redrive / Overview", fontsize=17, fontweight="bold")
     minutes = (answers["end"] - answers["start"]) / 60
     told = f"real data of a {minutes:.0f}-minute run, drawn by the dashboard's own queries; not a screenshot of Grafana"
     page.text(0.984, 0.968, told, fontsize=10, color=FAINT, ha="right")
-    grid = GridSpec(4, 24, page, left=0.018, right=0.984, top=0.945, bottom=0.03, hspace=0.1, wspace=0.55,
-                    height_ratios=(0.42, 1, 1, 1))  # fmt: skip
+    grid = GridSpec(
+        4,
+        24,
+        page,
+        left=0.018,
+        right=0.984,
+        top=0.945,
+        bottom=0.03,
+        hspace=0.1,
+        wspace=0.55,
+        height_ratios=(0.42, 1, 1, 1),
+    )
     panels = answers["panels"]
     for place, (title, suffix, calm, bad) in enumerate(FIGURES):
-        _figure(page.add_subplot(grid[0, 3 * place : 3 * place + 3]), title, suffix, panels[title], calm, bad)
+        _figure(
+            page.add_subplot(grid[0, 3 * place : 3 * place + 3]),
+            title,
+            suffix,
+            panels[title],
+            calm,
+            bad,
+        )
     marks = _firing(answers["alerts"])
     for place, (title, unit, stacked) in enumerate(CHARTS):
         row, column = divmod(place, 3)
@@ -87,25 +132,50 @@ def draw(answers: Mapping[str, Any], output: Path) -> None:
 def _frame(axes: Axes, title: str) -> Axes:
     """A box with a title; returns the axes inside it."""
     axes.set_axis_off()
-    box = FancyBboxPatch((0, 0), 1, 1, transform=axes.transAxes, boxstyle="round,pad=0,rounding_size=0.012",
-                         facecolor=PANEL, edgecolor=GRID, linewidth=0.8, mutation_aspect=2, zorder=-1)  # fmt: skip
+    box = FancyBboxPatch(
+        (0, 0),
+        1,
+        1,
+        transform=axes.transAxes,
+        boxstyle="round,pad=0,rounding_size=0.012",
+        facecolor=PANEL,
+        edgecolor=GRID,
+        linewidth=0.8,
+        mutation_aspect=2,
+        zorder=-1,
+    )
     axes.add_patch(box)
-    axes.text(0.022, 0.925, title, transform=axes.transAxes, fontsize=10.5, fontweight="bold", va="center")
+    axes.text(
+        0.022, 0.925, title, transform=axes.transAxes, fontsize=10.5, fontweight="bold", va="center"
+    )
     inside = axes.inset_axes((0.085, 0.235, 0.885, 0.61))
     inside.set_facecolor("none")
     return inside
 
 
-def _figure(axes: Axes, title: str, suffix: str, queries: Sequence[Any], calm: str, bad: str) -> None:  # noqa: PLR0913
+def _figure(  # noqa: PLR0913
+    axes: Axes, title: str, suffix: str, queries: Sequence[Any], calm: str, bad: str
+) -> None:
     """A large number over its past."""
     inside = _frame(axes, "")
     inside.remove()
-    axes.text(0.06, 0.84, title, transform=axes.transAxes, fontsize=10, fontweight="bold", va="center")
+    axes.text(
+        0.06, 0.84, title, transform=axes.transAxes, fontsize=10, fontweight="bold", va="center"
+    )
     (_, times, values), *_ = _series(queries)
     color = bad if values[-1] > 0 else calm
     text = f"{values[-1]:.3g}" + (f" {suffix}" if suffix else "")
-    axes.text(0.5, 0.52, text, transform=axes.transAxes, fontsize=25, fontweight="bold", color=color, ha="center",
-              va="center")  # fmt: skip
+    axes.text(
+        0.5,
+        0.52,
+        text,
+        transform=axes.transAxes,
+        fontsize=25,
+        fontweight="bold",
+        color=color,
+        ha="center",
+        va="center",
+    )
     past = axes.inset_axes((0.0, 0.02, 1, 0.3))
     past.set_axis_off()
     past.fill_between(times, values, color=color, alpha=0.22, linewidth=0)
@@ -115,12 +185,21 @@ def _figure(axes: Axes, title: str, suffix: str, queries: Sequence[Any], calm: s
 
 
 def _chart(axes: Axes, queries: Sequence[Any], unit: str, *, stacked: bool) -> None:
-    lines = [each for each in _series([q for q in queries if q["ref"] != "objective"]) if max(each[2], default=0) > 0]
+    lines = [
+        each
+        for each in _series([q for q in queries if q["ref"] != "objective"])
+        if max(each[2], default=0) > 0
+    ]
     lines.sort(key=lambda line: -sum(line[2]))
-    colors = [NAMED.get(name, CYCLE[place % len(CYCLE)]) for place, (name, _, _) in enumerate(lines)]
+    colors = [
+        NAMED.get(name, CYCLE[place % len(CYCLE)]) for place, (name, _, _) in enumerate(lines)
+    ]
     if stacked and lines:
         times = sorted({time for _, at, _ in lines for time in at})
-        table = [[dict(zip(at, values, strict=True)).get(time, 0.0) for time in times] for _, at, values in lines]
+        table = [
+            [dict(zip(at, values, strict=True)).get(time, 0.0) for time in times]
+            for _, at, values in lines
+        ]
         axes.stackplot(times, table, colors=colors, alpha=0.35, linewidth=0)
         below = [0.0] * len(times)
         for color, values in zip(colors, table, strict=True):
@@ -138,7 +217,12 @@ def _chart(axes: Axes, queries: Sequence[Any], unit: str, *, stacked: bool) -> N
                 if queue in seen:
                     axes.plot(at, values, color=RED, linewidth=1.1, dashes=(5, 4))
                     axes.text(
-                        at[len(at) // 24], values[-1], f"objective of {queue}", fontsize=8, color=RED, va="bottom"
+                        at[len(at) // 24],
+                        values[-1],
+                        f"objective of {queue}",
+                        fontsize=8,
+                        color=RED,
+                        va="bottom",
                     )
     axes.set_ylim(0, (max(axes.get_ylim()[1], 1e-9)) * 1.08)
     axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -146,8 +230,18 @@ def _chart(axes: Axes, queries: Sequence[Any], unit: str, *, stacked: bool) -> N
     x = 0.0
     for color, (name, _, values) in zip(colors, lines, strict=True):
         text = f"{name}  {values[-1]:.3g}{SUFFIX[unit]}"
-        axes.plot(x, -0.245, marker="s", markersize=6, color=color, transform=axes.transAxes, clip_on=False)
-        axes.text(x + 0.018, -0.25, text, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT)
+        axes.plot(
+            x,
+            -0.245,
+            marker="s",
+            markersize=6,
+            color=color,
+            transform=axes.transAxes,
+            clip_on=False,
+        )
+        axes.text(
+            x + 0.018, -0.25, text, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT
+        )
         x += 0.05 + 0.0133 * len(text)
 
 
@@ -164,9 +258,18 @@ def _heat(axes: Axes, queries: Sequence[Any]) -> None:
         rows.append([max(0.0, a - b) for a, b in zip(now, below, strict=True)])
         below = now
     last = max((n for n, row in enumerate(rows) if max(row) > 0), default=0) + 2
-    colors = LinearSegmentedColormap.from_list("heat", [PANEL, "#2b3f8c", "#7b3fa0", "#e0547a", "#ffb347", "#fff3b0"])
+    colors = LinearSegmentedColormap.from_list(
+        "heat", [PANEL, "#2b3f8c", "#7b3fa0", "#e0547a", "#ffb347", "#fff3b0"]
+    )
     edges = [_instant(time) for time in times]
-    axes.pcolormesh(edges, range(len(rows[:last])), rows[:last], cmap=colors, norm=PowerNorm(0.5, 0), shading="nearest")
+    axes.pcolormesh(
+        edges,
+        range(len(rows[:last])),
+        rows[:last],
+        cmap=colors,
+        norm=PowerNorm(0.5, 0),
+        shading="nearest",
+    )
     axes.set_ylim(-0.5, last - 0.5)
     shown = range(0, last, 2)
     axes.set_yticks(list(shown), [bounds[n] if bounds[n] != "+Inf" else "more" for n in shown])
@@ -174,7 +277,9 @@ def _heat(axes: Axes, queries: Sequence[Any]) -> None:
     axes.text(0, -0.25, told, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT)
 
 
-def _time(axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[datetime]], *, named: bool) -> None:
+def _time(
+    axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[datetime]], *, named: bool
+) -> None:
     axes.set_xlim(*span)
     axes.xaxis.set_major_locator(MinuteLocator(interval=3))
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
@@ -190,7 +295,14 @@ def _time(axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[
         axes.axvline(times[0], color=RED, linewidth=1, linestyle=(0, (2, 2)))
         if named:
             at = (times[0], 0.985 - 0.1 * place)
-            axes.text(*at, f"  {name}", transform=axes.get_xaxis_transform(), fontsize=8, color=RED, va="top")
+            axes.text(
+                *at,
+                f"  {name}",
+                transform=axes.get_xaxis_transform(),
+                fontsize=8,
+                color=RED,
+                va="top",
+            )
 
 
 def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
@@ -199,7 +311,9 @@ def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
     for series in alerts:
         if series["metric"]["alertstate"] == "firing":
             times = [_instant(time) for time, _ in series["values"]]
-            found[series["metric"]["alertname"]] = sorted([*found.get(series["metric"]["alertname"], ()), *times])
+            found[series["metric"]["alertname"]] = sorted(
+                [*found.get(series["metric"]["alertname"], ()), *times]
+            )
     return dict(sorted(found.items(), key=lambda mark: mark[1][0]))
 
 

@@ -1,4 +1,6 @@
-"""Write docs/metrics.md: `python -m dashboards.metrics`. Names, types, labels and meanings come from the code."""
+"""Write docs/metrics.md: `python -m dashboards.metrics`. Names, types, labels and meanings come
+from the code.
+"""
 
 import json
 import re
@@ -96,8 +98,12 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
     where = used()
     parts = [HEAD]
     for title, families in (("Figures of the database", database), ("Figures of a worker", worker)):
-        parts.append(f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n")
-        parts.extend(_row(family, where) for family in sorted(families, key=lambda family: family.name))
+        parts.append(
+            f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n"
+        )
+        parts.extend(
+            _row(family, where) for family in sorted(families, key=lambda family: family.name)
+        )
         parts.append("\n")
     parts.append("## Values of labels\n\n| label | of | values |\n|---|---|---|\n")
     for label, of, values in (
@@ -122,7 +128,13 @@ def _row(family: Metric, where: dict[str, set[str]]) -> str:
     name = family.name + ("_total" if family.type == "counter" else "")
     labels = ", ".join(family._labelnames)  # noqa: SLF001 # told nowhere else when there are no series yet
     shown = sorted(set().union(*(where.get(each, set()) for each in series(family))))
-    cells = (f"`{name}`", family.type, labels, family.documentation, ", ".join(shown) or NOT_SHOWN.get(name, ""))
+    cells = (
+        f"`{name}`",
+        family.type,
+        labels,
+        family.documentation,
+        ", ".join(shown) or NOT_SHOWN.get(name, ""),
+    )
     return f"| {' | '.join(cells)} |\n"
 
 

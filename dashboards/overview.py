@@ -78,7 +78,13 @@ def figures() -> list:
             total(depth("ready")),
             alerts=("RedriveQueueWaitTooLong", "RedriveQueueUnserved", "RedriveQueueStalled"),
         ),
-        figure("Running", "Jobs in the hands of workers.", "short", total(depth("running")), steps=((None, GOOD),)),
+        figure(
+            "Running",
+            "Jobs in the hands of workers.",
+            "short",
+            total(depth("running")),
+            steps=((None, GOOD),),
+        ),
         figure(
             "Retrying",
             "Jobs that failed and wait for their next attempt.",
@@ -132,16 +138,32 @@ def queues() -> object:
             "Scheduled": (now(f"sum by (queue) ({depth('scheduled')})"), "short"),
             "Retrying": (now(f"sum by (queue) ({depth('retrying')})"), "short"),
             "Running": (now(f"sum by (queue) ({depth('running')})"), "short"),
-            "Completed": (now(total(same_rate("redrive_jobs_completed_total", "queue", "kind"), "queue")), "ops"),
-            "Oldest ready": (now(f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"), "s"),
-            "Dead letters": (now(total(same("redrive_dlq_depth", "queue", "reason"), "queue")), "short"),
-            "Added per minute": (now(total(same("redrive_dlq_added_per_minute", "queue"), "queue")), "cpm"),
+            "Completed": (
+                now(total(same_rate("redrive_jobs_completed_total", "queue", "kind"), "queue")),
+                "ops",
+            ),
+            "Oldest ready": (
+                now(f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"),
+                "s",
+            ),
+            "Dead letters": (
+                now(total(same("redrive_dlq_depth", "queue", "reason"), "queue")),
+                "short",
+            ),
+            "Added per minute": (
+                now(total(same("redrive_dlq_added_per_minute", "queue"), "queue")),
+                "cpm",
+            ),
             "Paused": (now(f"max by (queue) (redrive_queue_paused{{{QUEUE}}})"), "bool_yes_no"),
         },
         labels={"queue": "Queue"},
         sort_by="Dead letters",
         links_to=DEAD_LETTERS_OF_ROW,
-        colors={"Dead letters": ((None, "text"), (1, WARN)), "Added per minute": attention, "Paused": attention},
+        colors={
+            "Dead letters": ((None, "text"), (1, WARN)),
+            "Added per minute": attention,
+            "Paused": attention,
+        },
     )
 
 
@@ -198,7 +220,12 @@ def jobs() -> list:
             "1 while the breaker of a dependency is open or half open. Jobs that depend on it are put off, not failed.",
             "short",
             query(
-                same("redrive_circuit_breaker_state", "breaker", "state", where=f'{WHERE}, state=~"open|half_open"'),
+                same(
+                    "redrive_circuit_breaker_state",
+                    "breaker",
+                    "state",
+                    where=f'{WHERE}, state=~"open|half_open"',
+                ),
                 "{{breaker}} {{state}}",
             ),
             most=1,
@@ -241,7 +268,9 @@ def dead_letters() -> list:
 
 
 def added_within(window: str, words: str, threshold: str, alert: str, *, width: int = 8) -> object:
-    """Growth against its objective: the number the alert compares, or an estimate where its rules are missing."""
+    """Growth against its objective: the number the alert compares, or an estimate where its rules
+    are missing.
+    """
     counted = f"increase(redrive_dlq_added_total{{{QUEUE}}}[{window}])"
     estimate = f"sum by (queue) (max by (cluster, namespace, job, queue, kind, reason) ({counted}))"
     return chart(
@@ -249,7 +278,10 @@ def added_within(window: str, words: str, threshold: str, alert: str, *, width: 
         f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above it the alert fires."
         " The number is the alert's own; where the recording rules are not loaded, an estimate from the counter.",
         "short",
-        query(f"sum by (queue) (redrive:dlq_added:increase{window}{{{QUEUE}}}) or {estimate}", "{{queue}}"),
+        query(
+            f"sum by (queue) (redrive:dlq_added:increase{window}{{{QUEUE}}}) or {estimate}",
+            "{{queue}}",
+        ),
         objective(threshold),
         alerts=(alert,),
         links_to=DEAD_LETTERS_OF_SERIES,
@@ -273,7 +305,9 @@ def backlog() -> list:
             "Oldest ready job",
             "How long it has been due, by queue: what users feel. Dashed: the objective ready_age_seconds.",
             "s",
-            query(f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})", "{{queue}}"),
+            query(
+                f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})", "{{queue}}"
+            ),
             objective("ready_age_seconds"),
             alerts=("RedriveQueueWaitTooLong",),
         ),
@@ -289,7 +323,8 @@ def backlog() -> list:
 def workers() -> list:
     """Use, saturation, errors."""
     slots, busy = (
-        f"sum by (cluster, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})" for which in ("", "_busy")
+        f"sum by (cluster, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})"
+        for which in ("", "_busy")
     )
     return [
         chart(
@@ -368,7 +403,10 @@ def database() -> list:
             "Dead tuples",
             "Rows that vacuum has not taken away yet, by table.",
             "short",
-            query(total(same("redrive_pg_table_dead_tuples", "table", where=WHERE), "table"), "{{table}}"),
+            query(
+                total(same("redrive_pg_table_dead_tuples", "table", where=WHERE), "table"),
+                "{{table}}",
+            ),
             alerts=("RedriveLongTransactionHoldsVacuum",),
             width=6,
         ),
@@ -376,7 +414,10 @@ def database() -> list:
             "Table sizes",
             "With indexes.",
             "bytes",
-            query(total(same("redrive_pg_table_size_bytes", "table", where=WHERE), "table"), "{{table}}"),
+            query(
+                total(same("redrive_pg_table_size_bytes", "table", where=WHERE), "table"),
+                "{{table}}",
+            ),
             stacked=True,
             width=6,
         ),
@@ -384,7 +425,10 @@ def database() -> list:
             "Maintenance",
             "Time since each task last succeeded, in its own intervals. From 3 on the alert fires.",
             "short",
-            query(f"(time() - ({successes} > 0)) / on ({'cluster, namespace, job, task'}) {interval}", "{{task}}"),
+            query(
+                f"(time() - ({successes} > 0)) / on ({'cluster, namespace, job, task'}) {interval}",
+                "{{task}}",
+            ),
             alerts=("RedriveMaintenanceOverdue",),
             width=6,
         ),

@@ -1,8 +1,8 @@
 """What the dashboards are put together from: selectors, queries, panels, and the frame around them.
 
-Two kinds of figures, two ways to add them up. Figures of the database are the same in every process that exports
-them: `same()` takes the maximum over the processes, and only then a sum may follow. Figures of a worker are its own:
-the rate of each series first, the sum over the workers after.
+Two kinds of figures, two ways to add them up. Figures of the database are the same in every process
+that exports them: `same()` takes the maximum over the processes, and only then a sum may follow.
+Figures of a worker are its own: the rate of each series first, the sum over the workers after.
 """
 
 import warnings
@@ -11,7 +11,15 @@ from typing import Any
 
 # The older of two formats, which every Grafana in use reads; the SDK would rather we left it.
 with warnings.catch_warnings(action="ignore"):
-    from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, table, text, timeseries
+    from grafana_foundation_sdk.builders import (
+        common,
+        heatmap,
+        prometheus,
+        stat,
+        table,
+        text,
+        timeseries,
+    )
     from grafana_foundation_sdk.builders import dashboard as build
     from grafana_foundation_sdk.models import common as c
     from grafana_foundation_sdk.models import dashboard as d
@@ -57,7 +65,9 @@ def same(metric: str, *labels: str, where: str = QUEUE) -> str:
 
 
 def same_rate(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """A counter of the database by `labels`, per second. During a rollout it may read low, never high."""
+    """A counter of the database by `labels`, per second. During a rollout it may read low, never
+    high.
+    """
     return f"max by ({', '.join((INSTALLATION, *labels))}) (rate({metric}{{{where}}}[$__rate_interval]))"
 
 
@@ -78,20 +88,30 @@ def quantile(share: float, metric: str, *by: str, where: str = QUEUE) -> str:
 
 def query(expression: str, legend: str = "", *, exemplars: bool = False) -> prometheus.Dataquery:
     """A series over time."""
-    made = prometheus.Dataquery().expr(expression).legend_format(legend).range().datasource(DATASOURCE)
+    made = (
+        prometheus.Dataquery().expr(expression).legend_format(legend).range().datasource(DATASOURCE)
+    )
     return made.exemplar(exemplar=True) if exemplars else made
 
 
 def now(expression: str) -> prometheus.Dataquery:
     """One value per series, as rows of a table."""
-    return prometheus.Dataquery().expr(expression).instant().format(p.PromQueryFormat.TABLE).datasource(DATASOURCE)
+    return (
+        prometheus.Dataquery()
+        .expr(expression)
+        .instant()
+        .format(p.PromQueryFormat.TABLE)
+        .datasource(DATASOURCE)
+    )
 
 
 def objective(name: str, *, times: float = 1) -> prometheus.Dataquery:
     """The threshold of each queue, as data: what `redrive objective set` wrote. Drawn dashed."""
     factor = f"{times:g} * " if times != 1 else ""
     where = f'{QUEUE}, objective="{name}"'
-    made = query(f"{factor}max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}")
+    made = query(
+        f"{factor}max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}"
+    )
     return made.ref_id("objective")
 
 
@@ -107,10 +127,17 @@ def runbook(*alerts: str) -> list[build.DashboardLink]:
 
 
 def _prepare(  # noqa: PLR0913 # what every panel has
-    panel: Any, title: str, description: str, unit: str, queries: Sequence[Any], alerts: Sequence[str]
+    panel: Any,
+    title: str,
+    description: str,
+    unit: str,
+    queries: Sequence[Any],
+    alerts: Sequence[str],
 ) -> Any:
     """What every panel has."""
-    panel.title(title).description(description).unit(unit).datasource(DATASOURCE).links(runbook(*alerts))
+    panel.title(title).description(description).unit(unit).datasource(DATASOURCE).links(
+        runbook(*alerts)
+    )
     for number, each in enumerate(queries):
         if not each.build().ref_id:
             each.ref_id(chr(ord("A") + number))
@@ -133,11 +160,19 @@ def chart(  # noqa: PLR0913 # options of a panel
     height: int = 8,
 ) -> timeseries.Panel:
     """Lines over time; filled and on top of each other when the parts make a whole."""
-    panel: timeseries.Panel = _prepare(timeseries.Panel(), title, description, unit, queries, alerts)
-    panel.min(0).line_width(1 if stacked else 2).fill_opacity(30 if stacked else 6).show_points(c.VisibilityMode.NEVER)
-    panel.gradient_mode(c.GraphGradientMode.OPACITY).span_nulls(span_nulls=False).span(width).height(height)
+    panel: timeseries.Panel = _prepare(
+        timeseries.Panel(), title, description, unit, queries, alerts
+    )
+    panel.min(0).line_width(1 if stacked else 2).fill_opacity(30 if stacked else 6).show_points(
+        c.VisibilityMode.NEVER
+    )
+    panel.gradient_mode(c.GraphGradientMode.OPACITY).span_nulls(span_nulls=False).span(
+        width
+    ).height(height)
     panel.color_scheme(build.FieldColor().mode(d.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-    panel.tooltip(common.VizTooltipOptions().mode(c.TooltipDisplayMode.MULTI).sort(c.SortOrder.DESCENDING))
+    panel.tooltip(
+        common.VizTooltipOptions().mode(c.TooltipDisplayMode.MULTI).sort(c.SortOrder.DESCENDING)
+    )
     panel.legend(
         common.VizLegendOptions()
         .display_mode(c.LegendDisplayMode.LIST)
@@ -180,19 +215,27 @@ def figure(  # noqa: PLR0913 # options of a panel
     over_range: bool = False,
     width: int = 3,
 ) -> stat.Panel:
-    """One large number, with how it came to be so behind it; or, `over_range`, one that tells of all that is shown."""
+    """One large number, with how it came to be so behind it; or, `over_range`, one that tells of
+    all that is shown.
+    """
     asked = query(expression) if not over_range else now(expression)
     panel: stat.Panel = _prepare(stat.Panel(), title, description, unit, (asked,), alerts)
     panel.graph_mode(c.BigValueGraphMode.NONE if over_range else c.BigValueGraphMode.AREA)
     panel.color_mode(c.BigValueColorMode.VALUE).span(width).height(4)
-    panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(values=False))
-    panel.thresholds(_steps(steps)).color_scheme(build.FieldColor().mode(d.FieldColorModeId.THRESHOLDS))
+    panel.reduce_options(
+        common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(values=False)
+    )
+    panel.thresholds(_steps(steps)).color_scheme(
+        build.FieldColor().mode(d.FieldColorModeId.THRESHOLDS)
+    )
     if decimals is not None:
         panel.decimals(decimals)
     return panel
 
 
-def heat(title: str, description: str, expression: str, *, alerts: Sequence[str] = (), width: int = 8) -> heatmap.Panel:
+def heat(
+    title: str, description: str, expression: str, *, alerts: Sequence[str] = (), width: int = 8
+) -> heatmap.Panel:
     """A histogram over time: how many, of how many seconds, when."""
     buckets = query(expression, "{{le}}", exemplars=True).format(p.PromQueryFormat.HEATMAP)
     panel: heatmap.Panel = _prepare(heatmap.Panel(), title, description, "s", (buckets,), alerts)
@@ -209,7 +252,9 @@ def heat(title: str, description: str, expression: str, *, alerts: Sequence[str]
         .steps(64)
         .reverse(reverse=False)
     )
-    panel.tooltip(heatmap.HeatmapTooltip().mode(c.TooltipDisplayMode.SINGLE).y_histogram(y_histogram=True))
+    panel.tooltip(
+        heatmap.HeatmapTooltip().mode(c.TooltipDisplayMode.SINGLE).y_histogram(y_histogram=True)
+    )
     return panel
 
 
@@ -226,9 +271,15 @@ def rows(  # noqa: PLR0913 # options of a panel
     width: int = 24,
     height: int = 8,
 ) -> table.Panel:
-    """A table: a row per set of `labels` (name -> heading), a column per query (heading -> query, unit)."""
-    panel: table.Panel = _prepare(table.Panel(), title, description, "short", [q for q, _ in columns.values()], alerts)
-    panel.span(width).height(height).show_header(show_header=True).cell_height(c.TableCellHeight.SM).no_value("0")
+    """A table: a row per set of `labels` (name -> heading), a column per query (heading -> query,
+    unit).
+    """
+    panel: table.Panel = _prepare(
+        table.Panel(), title, description, "short", [q for q, _ in columns.values()], alerts
+    )
+    panel.span(width).height(height).show_header(show_header=True).cell_height(
+        c.TableCellHeight.SM
+    ).no_value("0")
     letters = [chr(ord("A") + number) for number in range(len(columns))]
     # With a single query Grafana calls the figure "Value", with several "Value #A" and so on.
     values = [f"Value #{letter}" for letter in letters] if len(columns) > 1 else ["Value"]
@@ -260,38 +311,64 @@ def rows(  # noqa: PLR0913 # options of a panel
         panel.override_by_name(heading, properties)
     if links_to is not None:
         panel.override_by_name(
-            next(iter(labels.values())), [_property("links", [{"title": "Look closer", "url": links_to}])]
+            next(iter(labels.values())),
+            [_property("links", [{"title": "Look closer", "url": links_to}])],
         )
     panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(desc=True)])
     return panel
 
 
-def note(markdown: str, *, title: str, description: str, width: int = 8, height: int = 8) -> text.Panel:
+def note(
+    markdown: str, *, title: str, description: str, width: int = 8, height: int = 8
+) -> text.Panel:
     """Words."""
-    panel = text.Panel().title(title).description(description).mode(t.TextMode.MARKDOWN).content(markdown)
+    panel = (
+        text.Panel()
+        .title(title)
+        .description(description)
+        .mode(t.TextMode.MARKDOWN)
+        .content(markdown)
+    )
     return panel.span(width).height(height)
 
 
-def board(uid: str, title: str, description: str, *, show_cluster: bool, with_instance: bool = False) -> Board:
+def board(
+    uid: str, title: str, description: str, *, show_cluster: bool, with_instance: bool = False
+) -> Board:
     """An empty dashboard with the variables, annotations and links that all of ours have."""
     made = Board(title).uid(uid).description(description).tags(["redrive"]).readonly()
-    made.time("now-3h", "now").refresh("30s").timezone("browser").tooltip(d.DashboardCursorSync.CROSSHAIR)
-    made.with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    made.time("now-3h", "now").refresh("30s").timezone("browser").tooltip(
+        d.DashboardCursorSync.CROSSHAIR
+    )
+    made.with_variable(
+        build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    )
     cluster = _variable("cluster", "redrive_stats_up", all_value=".*")
-    made.with_variable(cluster.hide(d.VariableHide.DONT_HIDE if show_cluster else d.VariableHide.HIDE_VARIABLE))
-    made.with_variable(_variable("namespace", 'redrive_stats_up{cluster=~"$cluster"}', all_value=".*"))
-    made.with_variable(_variable("job", 'redrive_stats_up{cluster=~"$cluster", namespace=~"$namespace"}'))
+    made.with_variable(
+        cluster.hide(d.VariableHide.DONT_HIDE if show_cluster else d.VariableHide.HIDE_VARIABLE)
+    )
+    made.with_variable(
+        _variable("namespace", 'redrive_stats_up{cluster=~"$cluster"}', all_value=".*")
+    )
+    made.with_variable(
+        _variable("job", 'redrive_stats_up{cluster=~"$cluster", namespace=~"$namespace"}')
+    )
     made.with_variable(_variable("queue", f"redrive_queue_depth{{{WHERE}}}"))
     if with_instance:
         made.with_variable(_variable("instance", f"redrive_worker_slots{{{WHERE}}}"))
     made.with_variable(build.ConstantVariable("runbook").label("Runbook").value(RUNBOOK))
     made.annotation(
-        _annotation("Alerts", ALERTS, BAD).title_format("{{alertname}}").text_format("{{queue}} {{severity}}")
+        _annotation("Alerts", ALERTS, BAD)
+        .title_format("{{alertname}}")
+        .text_format("{{queue}} {{severity}}")
     )
-    # changes() of a series that is always 1 is always 0: a new version is a new series, one that was not there before.
+    # changes() of a series that is always 1 is always 0: a new version is a new series, one that
+    # was not there before.
     builds = f"redrive_build_info{{{WHERE}}}"
     first_seen = f"group by (version) ({builds}) unless group by (version) ({builds} offset 2m)"
-    made.annotation(_annotation("Deployments", first_seen, CALM).title_format("Redrive {{version}}"))
+    made.annotation(
+        _annotation("Deployments", first_seen, CALM).title_format("Redrive {{version}}")
+    )
     made.link(
         build.DashboardLink("Redrive")
         .type(d.DashboardLinkType.DASHBOARDS)
@@ -310,7 +387,9 @@ def board(uid: str, title: str, description: str, *, show_cluster: bool, with_in
 
 
 def fill(made: Board, *panels: Any, **sections: Sequence[Any]) -> Board:
-    """Put the panels in, then each section under its title, all numbered: a link to a panel is a link to its number."""
+    """Put the panels in, then each section under its title, all numbered: a link to a panel is a
+    link to its number.
+    """
     number = 0
     for panel in panels:
         made.with_panel(panel.id(number := number + 1))

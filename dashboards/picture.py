@@ -1,8 +1,10 @@
-"""Draw the overview for the README: `python -m dashboards.picture [--minutes 12] [--data FILE] [OUTPUT]`.
+"""Draw the overview for the README: `python -m dashboards.picture [--minutes 12] [--data FILE]
+[OUTPUT]`.
 
-It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus with the shipped
-rules), asks Prometheus the very queries of the dashboard, and draws the answers. Nothing is made up; no Grafana runs.
-It needs matplotlib, which nothing else here does: `pip install matplotlib`.
+It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus
+with the shipped rules), asks Prometheus the very queries of the dashboard, and draws the answers.
+Nothing is made up; no Grafana runs. It needs matplotlib, which nothing else here does: `pip install
+matplotlib`.
 """
 
 import argparse
@@ -28,10 +30,14 @@ RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
 
 def main() -> None:
     """Run it, or draw what was kept of a run."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("output", nargs="?", type=Path, default=ROOT / "docs" / "overview.png")
     options.add_argument("--minutes", type=float, default=12, help="how long the incident takes")
-    options.add_argument("--data", type=Path, help="keep the answers here; draw them again when they are there")
+    options.add_argument(
+        "--data", type=Path, help="keep the answers here; draw them again when they are there"
+    )
     chosen = options.parse_args()
     if find_spec("matplotlib") is None:
         sys.exit("matplotlib is missing: pip install matplotlib")
@@ -47,7 +53,9 @@ def main() -> None:
 
 
 def perform(seconds: float) -> dict[str, Any]:
-    """An incident from its beginning to its end. Returns the answers to every query of the overview."""
+    """An incident from its beginning to its end. Returns the answers to every query of the
+    overview.
+    """
     program = prometheus_program()
     if program is None:
         sys.exit("prometheus is missing: install it (Debian: apt-get install prometheus)")
@@ -60,7 +68,9 @@ def perform(seconds: float) -> dict[str, Any]:
 
 
 def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict[str, Any]:
-    conn.execute("select redrive.set_objective_v1('billing', 'dlq_added_5m', 60, 'picture', 'a busy queue')")
+    conn.execute(
+        "select redrive.set_objective_v1('billing', 'dlq_added_5m', 60, 'picture', 'a busy queue')"
+    )
     stage.redrive("exporter", "exporter")
     for name in ("worker-1", "worker-2"):
         stage.redrive(name, "worker", "--slots", "8")
@@ -77,7 +87,17 @@ def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict
         act()
 
     def redrive(limit: int, rate: float) -> None:
-        asked = ("--limit", str(limit), "--rate", str(rate), "--why", "the fix is out", "--actor", "ada", "--yes")
+        asked = (
+            "--limit",
+            str(limit),
+            "--rate",
+            str(rate),
+            "--why",
+            "the fix is out",
+            "--actor",
+            "ada",
+            "--yes",
+        )
         if stage.redrive("redrive", "dlq", "redrive", "--queue", "billing", *asked).wait(120):
             sys.exit((stage.home / "redrive.log").read_text())
 

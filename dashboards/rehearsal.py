@@ -1,6 +1,8 @@
-"""A real installation in miniature, for the queries of the dashboards: exporter, workers and Prometheus on loopback.
+"""A real installation in miniature, for the queries of the dashboards: exporter, workers and
+Prometheus on loopback.
 
-The test of the queries and the picture of the overview use it. Its handlers fail when a file says so.
+The test of the queries and the picture of the overview use it. Its handlers fail when a file says
+so.
 """
 
 import contextlib
@@ -24,7 +26,8 @@ from redrive.embedded import free_port
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
-HOME_VARIABLE = "REHEARSAL_HOME"  # no REDRIVE_ name: the worker would warn of a setting it does not know
+# no REDRIVE_ name: the worker would warn of a setting it does not know
+HOME_VARIABLE = "REHEARSAL_HOME"
 
 HICCUPS = 0.03
 
@@ -58,7 +61,9 @@ def charge(payload: dict[str, Any]) -> None:
         raise TypeError(msg)
 
 
-@jobs.handle("report.build", queue="reports", policy=Policy(max_attempts=2, backoff=1, backoff_cap=2))
+@jobs.handle(
+    "report.build", queue="reports", policy=Policy(max_attempts=2, backoff=1, backoff_cap=2)
+)
 def report(_payload: dict[str, Any]) -> None:
     """Build a report, slowly."""
     time.sleep(random.uniform(0.3, 1.2))
@@ -67,9 +72,19 @@ def report(_payload: dict[str, Any]) -> None:
         raise TimeoutError(msg)
 
 
-def concrete(expression: str, *, rate_interval: str = "10s", shown: str = "10m", **variables: str) -> str:
-    """The query as Grafana would send it, with everything selected unless `variables` say otherwise."""
-    values = {"cluster": ".*", "namespace": ".*", "job": ".+", "queue": ".+", "instance": ".+"} | variables
+def concrete(
+    expression: str, *, rate_interval: str = "10s", shown: str = "10m", **variables: str
+) -> str:
+    """The query as Grafana would send it, with everything selected unless `variables` say
+    otherwise.
+    """
+    values = {
+        "cluster": ".*",
+        "namespace": ".*",
+        "job": ".+",
+        "queue": ".+",
+        "instance": ".+",
+    } | variables
     values |= {"__rate_interval": rate_interval, "__range": shown}
     for name, value in sorted(values.items(), key=lambda item: -len(item[0])):
         expression = expression.replace(f"${name}", value)
@@ -84,7 +99,9 @@ class Prometheus:
 
     def get(self, path: str, **parameters: object) -> Any:
         """What it answers."""
-        with urlopen(f"http://{self.address}/api/v1/{path}?{urlencode(parameters)}", timeout=30) as answer:
+        with urlopen(
+            f"http://{self.address}/api/v1/{path}?{urlencode(parameters)}", timeout=30
+        ) as answer:
             return json.load(answer)["data"]
 
     def now(self, expression: str) -> list[dict[str, Any]]:
@@ -98,7 +115,10 @@ class Prometheus:
     @property
     def is_ready(self) -> bool:
         """Whether it answers."""
-        with contextlib.suppress(OSError), urlopen(f"http://{self.address}/-/ready", timeout=5) as answer:
+        with (
+            contextlib.suppress(OSError),
+            urlopen(f"http://{self.address}/-/ready", timeout=5) as answer,
+        ):
             return bool(answer.status == 200)  # noqa: PLR2004
         return False
 
@@ -126,32 +146,54 @@ class Rehearsal:
             "REDRIVE_HTTP_PORT": self.ports[name],
             HOME_VARIABLE: self.home,
         }
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("REDRIVE_")}
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith("REDRIVE_")
+        }
         environment = inherited | {key: str(value) for key, value in (fixed | env).items()}
         return self._start(name, [sys.executable, "-m", "redrive", *arguments], environment)
 
     def observe(self, program: str, *, fast: bool) -> None:
-        """Start Prometheus with the shipped rules, scraping every second; `fast` evaluates them every second too."""
-        rules = RULES.read_text().replace("interval: 30s", "interval: 1s") if fast else RULES.read_text()
+        """Start Prometheus with the shipped rules, scraping every second; `fast` evaluates them
+        every second too.
+        """
+        rules = (
+            RULES.read_text().replace("interval: 30s", "interval: 1s")
+            if fast
+            else RULES.read_text()
+        )
         (self.home / "rules.yaml").write_text(rules)
         targets = [f"127.0.0.1:{port}" for port in self.ports.values()]
         config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {
+                "scrape_interval": "1s",
+                "scrape_timeout": "1s",
+                "evaluation_interval": "1s",
+            },
             "rule_files": ["rules.yaml"],
             "scrape_configs": [
-                {"job_name": "redrive", "static_configs": [{"targets": targets, "labels": {"namespace": "shop"}}]}
+                {
+                    "job_name": "redrive",
+                    "static_configs": [{"targets": targets, "labels": {"namespace": "shop"}}],
+                }
             ],
         }
         (self.home / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._start(
             "prometheus",
-            [program, f"--config.file={self.home}/prometheus.yml", f"--storage.tsdb.path={self.home}/prometheus",
-             f"--web.listen-address={self.prometheus.address}", "--log.level=warn"],
+            [
+                program,
+                f"--config.file={self.home}/prometheus.yml",
+                f"--storage.tsdb.path={self.home}/prometheus",
+                f"--web.listen-address={self.prometheus.address}",
+                "--log.level=warn",
+            ],
             dict(os.environ),
-        )  # fmt: skip
+        )
         wait_for(lambda: self.prometheus.is_ready)
 
-    def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, command: list[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -175,7 +217,10 @@ class Rehearsal:
         return self._get(name, "/metrics") or ""
 
     def _get(self, name: str, path: str) -> str | None:
-        with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=5) as answer:
+        with (
+            contextlib.suppress(OSError),
+            urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=5) as answer,
+        ):
             return str(answer.read().decode())
         return None
 

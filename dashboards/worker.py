@@ -41,7 +41,10 @@ def build(*, show_cluster: bool = False) -> Board:
 
 def figures() -> list:
     """The first line."""
-    busy, slots = f"sum(redrive_worker_slots_busy{{{INSTANCE}}})", f"sum(redrive_worker_slots{{{INSTANCE}}})"
+    busy, slots = (
+        f"sum(redrive_worker_slots_busy{{{INSTANCE}}})",
+        f"sum(redrive_worker_slots{{{INSTANCE}}})",
+    )
     return [
         figure(
             "Workers",
@@ -62,7 +65,11 @@ def figures() -> list:
             steps=((None, GOOD), (0.9, WARN)),
         ),
         figure(
-            "In flight", "Jobs in their hands.", "short", f"sum(redrive_jobs_inflight{{{INSTANCE_QUEUE}}})", width=4
+            "In flight",
+            "Jobs in their hands.",
+            "short",
+            f"sum(redrive_jobs_inflight{{{INSTANCE_QUEUE}}})",
+            width=4,
         ),
         figure(
             "Draining",
@@ -86,7 +93,9 @@ def figures() -> list:
 
 def work() -> list:
     """What they do."""
-    busy, slots = (f"sum by (instance) (redrive_worker_slots{which}{{{INSTANCE}}})" for which in ("_busy", ""))
+    busy, slots = (
+        f"sum by (instance) (redrive_worker_slots{which}{{{INSTANCE}}})" for which in ("_busy", "")
+    )
     attempts, duration = "redrive_job_attempts_total", "redrive_job_duration_seconds"
     return [
         chart(
@@ -123,9 +132,15 @@ def work() -> list:
             "Time in the handler p95, by kind",
             "Of attempts that ended.",
             "s",
-            query(quantile(0.95, duration, "kind", where=INSTANCE_QUEUE), "{{kind}}", exemplars=True),
+            query(
+                quantile(0.95, duration, "kind", where=INSTANCE_QUEUE), "{{kind}}", exemplars=True
+            ),
         ),
-        heat("Time in the handler", "All attempts that ended.", rate(f"{duration}_bucket", "le", where=INSTANCE_QUEUE)),
+        heat(
+            "Time in the handler",
+            "All attempts that ended.",
+            rate(f"{duration}_bucket", "le", where=INSTANCE_QUEUE),
+        ),
     ]
 
 
@@ -178,7 +193,9 @@ def trouble() -> list:
             "Settlements refused",
             "The job was no longer this worker's: fencing at work.",
             "ops",
-            query(rate("redrive_stale_settlements_total", "queue", where=INSTANCE_QUEUE), "{{queue}}"),
+            query(
+                rate("redrive_stale_settlements_total", "queue", where=INSTANCE_QUEUE), "{{queue}}"
+            ),
             stacked=True,
             alerts=("RedriveJobsLost",),
             width=6,
@@ -198,7 +215,10 @@ def trouble() -> list:
             "Released by reason",
             "Jobs given back with their attempt.",
             "ops",
-            query(rate("redrive_jobs_released_total", "reason", where=f'{INSTANCE}, queue=~"$queue"'), "{{reason}}"),
+            query(
+                rate("redrive_jobs_released_total", "reason", where=f'{INSTANCE}, queue=~"$queue"'),
+                "{{reason}}",
+            ),
             stacked=True,
             width=6,
         ),
@@ -211,7 +231,14 @@ def who() -> list:
         rows(
             "Versions of workers",
             "What each worker runs.",
-            {"": (now(f"max by (instance, version, python_version) (redrive_build_info{{{INSTANCE}}})"), "short")},
+            {
+                "": (
+                    now(
+                        f"max by (instance, version, python_version) (redrive_build_info{{{INSTANCE}}})"
+                    ),
+                    "short",
+                )
+            },
             labels={"instance": "Worker", "version": "Redrive", "python_version": "Python"},
             sort_by="Redrive",
             alerts=("RedriveVersionSkew",),

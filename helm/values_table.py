@@ -1,4 +1,5 @@
-"""Write the table of values in helm/redrive/README.md from the comments of values.yaml and the types of its schema.
+"""Write the table of values in helm/redrive/README.md from the comments of values.yaml and the
+types of its schema.
 
 With --check nothing is written: exit 1 when the table is not what it would be.
 """
@@ -56,7 +57,9 @@ def kind(schema: dict[str, Any]) -> str:
     if "oneOf" in schema:
         return " or ".join(kind(choice) for choice in schema["oneOf"])
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    words = " or ".join({"object": "map", "array": "list", "null": "empty"}.get(t, t) for t in types)
+    words = " or ".join(
+        {"object": "map", "array": "list", "null": "empty"}.get(t, t) for t in types
+    )
     if "maximum" in schema:
         return f"{words}, {schema['minimum']} to {schema['maximum']}"
     return f"{words}, at least {schema['minimum']}" if "minimum" in schema else words
@@ -70,7 +73,9 @@ def table() -> str:
     lines = ["| value | type | default | what it is |", "|---|---|---|---|"]
     for path, of, default in rows(yaml.safe_load(text), schema, schema):
         shown = "" if default is None else f"`{json.dumps(default)}`"
-        lines.append(f"| `{'.'.join(path)}` | {of} | {shown} | {said.get(path, '').replace('|', chr(92) + '|')} |")
+        lines.append(
+            f"| `{'.'.join(path)}` | {of} | {shown} | {said.get(path, '').replace('|', chr(92) + '|')} |"
+        )
         if not said.get(path):
             message = f"{'.'.join(path)} has no comment in values.yaml"
             raise SystemExit(message)
@@ -85,7 +90,9 @@ def main(arguments: list[str]) -> int:
     wanted = before + BEGIN + table() + END + after
     if arguments == ["--check"]:
         if readme.read_text() != wanted:
-            print("helm/redrive/README.md: the table of values is not up to date; run: python helm/values_table.py")
+            print(
+                "helm/redrive/README.md: the table of values is not up to date; run: python helm/values_table.py"
+            )
             return 1
         return 0
     readme.write_text(wanted)

@@ -14,7 +14,18 @@ def certificate(home: Path, name: str, *, names: str = "", signer: Path | None =
         signer: the certificate of the authority; without one it is an authority itself.
     """
     made = home / f"{name}.crt"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "2", "-subj", f"/CN={name}"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-noenc",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+    ]
     if names:
         command += ["-addext", f"subjectAltName={names}"]
     if signer is not None:

@@ -29,7 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
     settings.load_profile("patient")
-    config.addinivalue_line("markers", "every_version: runs on each Postgres version there is, not only on the newest")
+    config.addinivalue_line(
+        "markers", "every_version: runs on each Postgres version there is, not only on the newest"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -37,8 +39,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server_name" not in metafunc.fixturenames:
         return
     names = _server_names()
-    is_for_all = SQL_TESTS in metafunc.definition.path.parents or metafunc.definition.get_closest_marker(
-        "every_version"
+    is_for_all = (
+        SQL_TESTS in metafunc.definition.path.parents
+        or metafunc.definition.get_closest_marker("every_version")
     )
     metafunc.parametrize("server_name", names if is_for_all else names[-1:], scope="session")
 
@@ -59,7 +62,10 @@ class _Servers:
 
     def get(self, name: str) -> Server:
         if name not in self._running:
-            start = {"external": partial(external, CHOICE), "testcontainers": partial(container, IMAGE)}.get(name)
+            start = {
+                "external": partial(external, CHOICE),
+                "testcontainers": partial(container, IMAGE),
+            }.get(name)
             self._running[name] = self._stack.enter_context(
                 start() if start else embedded(int(name.removeprefix("pg")))
             )

@@ -30,12 +30,16 @@ class Claimed(NamedTuple):
         return json.loads(self.rest or "{}")
 
 
-def make_job(conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any) -> int:
+def make_job(
+    conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any
+) -> int:
     """Enqueue one job. Returns its id."""
     return enqueue(conn, kind, payload, **options)
 
 
-def make_jobs(conn: Connection, count: int, kind: str = "invoice.charge", **columns: Any) -> list[int]:
+def make_jobs(
+    conn: Connection, count: int, kind: str = "invoice.charge", **columns: Any
+) -> list[int]:
     """Insert many plain jobs in one statement. Returns their ids, ascending."""
     given = {"kind": kind} | columns
     rows = conn.execute(
@@ -67,7 +71,9 @@ def claim(
     lanes: Sequence[Lane] | None = None,
     floors: Sequence[datetime] | None = None,
 ) -> list[Claimed]:
-    """Claim from all lanes that hold jobs, or from those given, in the order of the statement's rows."""
+    """Claim from all lanes that hold jobs, or from those given, in the order of the statement's
+    rows.
+    """
     chosen = lanes_of(conn) if lanes is None else lanes
     request = store.ClaimRequest(worker, chosen, floors or [EPOCH] * len(chosen), want)
     _, _, rows = store.exchange(conn, [], [], request)
@@ -82,7 +88,9 @@ def claim_one(conn: Connection, worker: int) -> Claimed:
 
 def complete(conn: Connection, worker: int, *jobs: Claimed) -> set[int]:
     """Complete jobs. Returns the ids that were."""
-    completed, _, _ = store.exchange(conn, [(job.id, job.deliveries, worker) for job in jobs], [], None)
+    completed, _, _ = store.exchange(
+        conn, [(job.id, job.deliveries, worker) for job in jobs], [], None
+    )
     return {job.id for job in jobs} if completed is None else completed
 
 
@@ -101,20 +109,28 @@ def failure(**overrides: Any) -> str:
 
 
 def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **verdict: Any) -> bool:
-    """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to end."""
-    _, settled, _ = store.exchange(conn, [], [(Verdict(job.id, job.deliveries, outcome, **verdict), worker)], None)
+    """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to
+    end.
+    """
+    _, settled, _ = store.exchange(
+        conn, [], [(Verdict(job.id, job.deliveries, outcome, **verdict), worker)], None
+    )
     return settled == {job.id}
 
 
 def bury(conn: Connection, worker: int, job: Claimed, **verdict: Any) -> int:
     """Dead-letter a claimed job. Returns its id."""
-    if not settle(conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | verdict)):
+    if not settle(
+        conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | verdict)
+    ):
         msg = f"job {job.id} was not this worker's"
         raise AssertionError(msg)
     return job.id
 
 
-def make_dead_letter(conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any) -> int:
+def make_dead_letter(
+    conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any
+) -> int:
     """Enqueue a job and let it die. Returns its id."""
     job_id, worker = make_job(conn, kind, payload, **options), make_worker(conn, "undertaker")
     (job,) = (job for job in claim(conn, worker, 1000) if job.id == job_id)
@@ -128,7 +144,8 @@ def make_dead_letters(conn: Connection, count: int, **columns: Any) -> list[int]
     ids, worker = make_jobs(conn, count, **columns), make_worker(conn, "undertaker")
     jobs = claim(conn, worker, count)
     verdicts = [
-        (Verdict(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker) for job in jobs
+        (Verdict(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker)
+        for job in jobs
     ]
     store.exchange(conn, [], verdicts, None)
     store.retire(conn, worker)
@@ -162,7 +179,9 @@ def make_campaign(conn: Connection, matched: int = 1) -> int:
 
 def totals(conn: Connection) -> dict[str, int]:
     """Every counter, added up over queues, kinds and reasons."""
-    rows = conn.execute("select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0")
+    rows = conn.execute(
+        "select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0"
+    )
     return dict(rows.fetchall())
 
 
@@ -179,5 +198,7 @@ class Depth(NamedTuple):
 
 def depths(conn: Connection) -> dict[str, Depth]:
     """What each queue holds, by name."""
-    rows = conn.execute("select queue, ready, scheduled, retrying, running, dead, paused from redrive.depths_v1()")
+    rows = conn.execute(
+        "select queue, ready, scheduled, retrying, running, dead, paused from redrive.depths_v1()"
+    )
     return {queue: Depth(*figures) for queue, *figures in rows}

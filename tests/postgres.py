@@ -1,4 +1,6 @@
-"""The Postgres of the tests: a server per process and version, and databases cloned from a migrated template."""
+"""The Postgres of the tests: a server per process and version, and databases cloned from a migrated
+template.
+"""
 
 import contextlib
 import itertools
@@ -103,7 +105,9 @@ class Database(Session):
         return self.session(role, **settings).conn
 
     def wait_until_blocked(self, session: Session, seconds: float = 10) -> list[int]:
-        """Watch until the server says that `session` waits for a lock. Returns the pids it waits for."""
+        """Watch until the server says that `session` waits for a lock. Returns the pids it waits
+        for.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             # Never on the session's own connection, which is busy.
@@ -187,7 +191,9 @@ class Server:
 
 @contextlib.contextmanager
 def embedded(version: int, **settings: str) -> Iterator[Server]:
-    """A server of the embedded binaries in a directory that goes with it, on a free port of loopback."""
+    """A server of the embedded binaries in a directory that goes with it, on a free port of
+    loopback.
+    """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-"))
     postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
     guard = subprocess.Popen(

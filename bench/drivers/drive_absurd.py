@@ -32,7 +32,9 @@ async def worker(config: dict[str, Any]) -> None:
     line.start(config)
     slots = config["slots"]
     await asyncio.gather(
-        absurd.start_worker(worker_id="bench", concurrency=slots, batch_size=slots, poll_interval=0.25)
+        absurd.start_worker(
+            worker_id="bench", concurrency=slots, batch_size=slots, poll_interval=0.25
+        )
     )
 
 

@@ -27,7 +27,13 @@ noop.__module__ = "drive_chancy"
 
 
 def _queue(slots: int) -> Queue:
-    return Queue("bench", concurrency=slots, executor=Chancy.Executor.Async, polling_interval=1, eager_polling=True)
+    return Queue(
+        "bench",
+        concurrency=slots,
+        executor=Chancy.Executor.Async,
+        polling_interval=1,
+        eager_polling=True,
+    )
 
 
 async def setup() -> None:

@@ -40,7 +40,12 @@ async def worker(config: dict[str, Any]) -> None:
 
         consumers.append(consumer)
     line.start(config)
-    await asyncio.gather(*(c.run(batch_size=config["batch"], dequeue_timeout=timedelta(seconds=30)) for c in consumers))
+    await asyncio.gather(
+        *(
+            c.run(batch_size=config["batch"], dequeue_timeout=timedelta(seconds=30))
+            for c in consumers
+        )
+    )
 
 
 async def opener() -> tuple[line.One, line.Many]:
@@ -52,7 +57,9 @@ async def opener() -> tuple[line.One, line.Many]:
 
     async def many(payloads: list[dict[str, Any]]) -> None:
         count = len(payloads)
-        await queries.enqueue(["noop"] * count, [json.dumps(p).encode() for p in payloads], [0] * count)
+        await queries.enqueue(
+            ["noop"] * count, [json.dumps(p).encode() for p in payloads], [0] * count
+        )
 
     return one, many
 

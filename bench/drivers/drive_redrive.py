@@ -31,7 +31,9 @@ async def worker(config: dict[str, Any]) -> None:
             "BENCH_LOG", "error"
         ),  # a line per failed job is for people, and peers say nothing either
         "OTEL_EXPORTER_OTLP_ENDPOINT": config.get("collector", ""),
-        "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))),
+        "PYTHONPATH": os.pathsep.join(
+            (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+        ),
         "BENCH_CONFIG": json.dumps(config),
     }
     os.execve(sys.executable, [sys.executable, "-m", "redrive", "worker"], os.environ | environment)

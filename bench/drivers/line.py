@@ -9,8 +9,8 @@ Events:  {"ev": "run"}                    a worker is about to start its loop
          {"ev": "enq", "i", "t0", "t1"}   probe i was enqueued: called at t0, returned at t1
          {"ev": "enqueued", "n", "secs"}
 
-The payload is {"i": number, "p": 1 for a probe, "s": filler}. What a handler does is CONFIG's `work`:
-"" nothing, "wait:MS" waits without using the CPU, "spin:MS" uses it, "fail" raises.
+The payload is {"i": number, "p": 1 for a probe, "s": filler}. What a handler does is CONFIG's
+`work`: "" nothing, "wait:MS" waits without using the CPU, "spin:MS" uses it, "fail" raises.
 """
 
 import asyncio
@@ -73,7 +73,9 @@ def work_of(config: dict[str, Any]) -> Callable[[], Awaitable[None]] | None:
 
 
 def start(config: dict[str, Any]) -> None:
-    """To be called by a worker just before its loop. With `quiet` in its config it reports nothing more."""
+    """To be called by a worker just before its loop. With `quiet` in its config it reports nothing
+    more.
+    """
 
     def pump() -> None:
         said, told_first = 0, False
@@ -93,7 +95,9 @@ def start(config: dict[str, Any]) -> None:
 
 def payloads(start_at: int, count: int) -> list[dict[str, Any]]:
     """Payloads of jobs that are no probes."""
-    return [{"i": i, "s": FILLER} if FILLER else {"i": i} for i in range(start_at, start_at + count)]
+    return [
+        {"i": i, "s": FILLER} if FILLER else {"i": i} for i in range(start_at, start_at + count)
+    ]
 
 
 def _progress() -> int:

@@ -1,9 +1,11 @@
-"""Which category a failure belongs to: the handler's own rules first, then a table; first match wins.
+"""Which category a failure belongs to: the handler's own rules first, then a table; first match
+wins.
 
 No library has to be installed for it.
 
-An exception is matched by the names of its class and its base classes, so the table can speak of httpx without
-importing it. Status codes and SQLSTATEs are read off the attributes that the common libraries use.
+An exception is matched by the names of its class and its base classes, so the table can speak of
+httpx without importing it. Status codes and SQLSTATEs are read off the attributes that the common
+libraries use.
 """
 
 import re
@@ -58,7 +60,9 @@ BY_CLASS: dict[str, Category] = {
     "builtins.IndexError": Category.BUG,
     "builtins.UnboundLocalError": Category.BUG,
 }
-"""Full class name -> category; looked up for each class of the exception's line of inheritance, nearest first."""
+"""Full class name -> category; looked up for each class of the exception's line of inheritance,
+nearest first.
+"""
 
 BY_STATUS: dict[int, Category] = {
     400: Category.INVALID,
@@ -95,7 +99,8 @@ MAX_CLASS_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a failure is judged by; all of it is kept with the record, so that it can be judged again.
+    """What a failure is judged by; all of it is kept with the record, so that it can be judged
+    again.
 
     `classes` are the full names of the exception's class and its bases, nearest first.
     """
@@ -138,7 +143,11 @@ class Rule:
 
     def matches(self, evidence: Evidence) -> bool:
         """Whether the rule speaks of this failure."""
-        name = self.error if isinstance(self.error, str) or self.error is None else full_name(self.error)
+        name = (
+            self.error
+            if isinstance(self.error, str) or self.error is None
+            else full_name(self.error)
+        )
         statuses = (self.status,) if isinstance(self.status, int) else self.status
         return (
             (name is None or name in evidence.classes)
@@ -154,15 +163,23 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     driver = original if isinstance(original, BaseException) else error
     sqlstate = read_attribute(driver, "sqlstate") or read_attribute(driver, "pgcode")
     classes = (*type(error).__mro__, *(() if driver is error else type(driver).__mro__))
-    names = tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[:MAX_CLASSES]
-    return Evidence(names, message, status_of(error), sqlstate if isinstance(sqlstate, str) else None)
+    names = tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[
+        :MAX_CLASSES
+    ]
+    return Evidence(
+        names, message, status_of(error), sqlstate if isinstance(sqlstate, str) else None
+    )
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
     """The category, and the verdict of a rule that does not leave the rest to it."""
     for rule in rules:
         if rule.matches(evidence):
-            return (rule.then, None) if isinstance(rule.then, Category) else (category_of(evidence), rule.then)
+            return (
+                (rule.then, None)
+                if isinstance(rule.then, Category)
+                else (category_of(evidence), rule.then)
+            )
     return category_of(evidence), None
 
 
@@ -194,7 +211,14 @@ def status_of(error: BaseException) -> int | None:
         read_attribute(error, "status"),
         read_attribute(error, "code"),
     )
-    return next((c for c in candidates if isinstance(c, int) and not isinstance(c, bool) and 100 <= c < 600), None)  # noqa: PLR2004 # HTTP
+    return next(
+        (
+            c
+            for c in candidates
+            if isinstance(c, int) and not isinstance(c, bool) and 100 <= c < 600  # noqa: PLR2004 # HTTP
+        ),
+        None,
+    )
 
 
 def read_attribute(thing: object, name: str) -> object:

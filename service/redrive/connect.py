@@ -1,8 +1,9 @@
 """Connections of our own processes, each with a bound on how long it may wait for the server.
 
-A server that stops answering without closing the connection (a frozen host, a black hole behind a proxy) would hold a
-blocking call for ever: keepalives do not see it when the proxy itself is alive. So every call runs under a deadline,
-and a watchdog thread shuts the socket of a call that is overdue; the call then fails like any cut connection.
+A server that stops answering without closing the connection (a frozen host, a black hole behind a
+proxy) would hold a blocking call for ever: keepalives do not see it when the proxy itself is alive.
+So every call runs under a deadline, and a watchdog thread shuts the socket of a call that is
+overdue; the call then fails like any cut connection.
 """
 
 import contextlib
@@ -55,7 +56,13 @@ def trouble(error: psycopg.Error) -> Trouble:
     state = error.sqlstate
     if state is None:
         lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-        return Trouble.LOST if lost else Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
+        return (
+            Trouble.LOST
+            if lost
+            else Trouble.DATA
+            if isinstance(error, psycopg.DataError)
+            else Trouble.FATAL
+        )
     for kind, prefixes in ((Trouble.LOST, _LOST), (Trouble.AGAIN, _AGAIN), (Trouble.DATA, _DATA)):
         if state.startswith(prefixes):
             return kind
@@ -79,11 +86,13 @@ def check_conninfo(url: str) -> str:
     return url
 
 
-def connect(url: str, *, name: str = "redrive", **settings: str) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    url: str, *, name: str = "redrive", **settings: str
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection that works through PgBouncer in transaction mode too.
 
-    Statements are functions with plans of their own, so nothing is prepared on the client. The settings are sent as
-    statements and not as startup options, which PgBouncer refuses.
+    Statements are functions with plans of their own, so nothing is prepared on the client. The
+    settings are sent as statements and not as startup options, which PgBouncer refuses.
     """
     conn = _open(url, name)
     _set_up(conn, settings)
@@ -106,12 +115,15 @@ def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
 
 def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, str]) -> None:
     chosen = SESSION_SETTINGS | dict(settings)
-    conn.execute("select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
-                 (list(chosen), list(chosen.values())))  # fmt: skip
+    conn.execute(
+        "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
+        (list(chosen), list(chosen.values())),
+    )
 
 
 class Link:
-    """One connection that comes back: opened on first use, reopened after it was lost, bounded in every call.
+    """One connection that comes back: opened on first use, reopened after it was lost, bounded in
+    every call.
 
     Not thread-safe: one thread, one link. Only `shut` may come from another.
     """
@@ -137,7 +149,9 @@ class Link:
 
     @contextlib.contextmanager
     def use(self, bound: float = CALL_SECONDS) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """The open connection for one call of at most `bound` seconds. A lost one is dropped, and the error raised."""
+        """The open connection for one call of at most `bound` seconds. A lost one is dropped, and
+        the error raised.
+        """
         self.overdue_at = time.monotonic() + bound
         try:
             yield self._conn if self._conn is not None and not self._conn.closed else self._open()
@@ -145,8 +159,11 @@ class Link:
             if trouble(error) is Trouble.LOST:
                 self._failures += 1
                 # Full jitter: a fleet that lost its database together must not come back together.
-                # The power is bounded too: 2.0 ** 1024 overflows, and an outage of an hour has that many failures.
-                self._retry_at = time.monotonic() + random.uniform(0.05, min(5.0, 0.2 * 2.0 ** min(self._failures, 8)))
+                # The power is bounded too: 2.0 ** 1024 overflows, and an outage of an hour has that
+                # many failures.
+                self._retry_at = time.monotonic() + random.uniform(
+                    0.05, min(5.0, 0.2 * 2.0 ** min(self._failures, 8))
+                )
                 self.close()
             raise
         else:
@@ -155,7 +172,8 @@ class Link:
             self.overdue_at = float("inf")
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
-        # Known to `shut` before its first statement: a server may accept a connection and never answer on it.
+        # Known to `shut` before its first statement: a server may accept a connection and never
+        # answer on it.
         conn = self._conn = _open(self._url, self._name)
         try:
             _set_up(conn, self._settings)
@@ -181,7 +199,9 @@ class Link:
 
 
 class Watchdog(threading.Thread):
-    """The one thread that never waits for anybody: shuts links whose call is overdue, and looks at other clocks."""
+    """The one thread that never waits for anybody: shuts links whose call is overdue, and looks at
+    other clocks.
+    """
 
     def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
         super().__init__(name="watchdog", daemon=True)

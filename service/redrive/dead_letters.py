@@ -1,4 +1,6 @@
-"""Find, show, redrive, dismiss and purge dead letters. Every change says who and why, and that is kept."""
+"""Find, show, redrive, dismiss and purge dead letters. Every change says who and why, and that is
+kept.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,7 +34,9 @@ class Busy(RedriveError):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters; an empty field does not narrow. `group` may be the beginning of a fingerprint."""
+    """Which dead letters; an empty field does not narrow. `group` may be the beginning of a
+    fingerprint.
+    """
 
     ids: Sequence[int] = ()
     kind: Sequence[str] = ()
@@ -63,8 +67,8 @@ class Filter:
 
 @dataclass(slots=True)
 class Plan:
-    """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in it;
-    `acted`: how many say they have already done something in the world.
+    """What a redrive would do. `blocked`: cause -> count; `groups`: the largest causes of death in
+    it; `acted`: how many say they have already done something in the world.
     """
 
     ids: list[int]
@@ -125,16 +129,21 @@ def find(conn: Connection, chosen: Filter) -> Iterator[dict[str, Any]]:
     conditions, parameters = where(chosen)
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            "select " + _COLUMNS + " from redrive.dead_letters d where " + conditions
+            "select "
+            + _COLUMNS
+            + " from redrive.dead_letters d where "
+            + conditions
             + " order by d.died_at desc, d.id desc limit %s",
             (*parameters, chosen.limit),
-        ).fetchall()  # fmt: skip
+        ).fetchall()
     reveal(conn, found)
     yield from found
 
 
 def reveal(conn: Connection, rows: Sequence[dict[str, Any]], job: str = "id") -> None:
-    """Put the messages of failures back into rows with a `group` and a `job` where they are stored encrypted."""
+    """Put the messages of failures back into rows with a `group` and a `job` where they are stored
+    encrypted.
+    """
     hidden = [row for row in rows if row["message"] == HIDDEN]
     if not hidden:
         return
@@ -144,7 +153,9 @@ def reveal(conn: Connection, rows: Sequence[dict[str, Any]], job: str = "id") ->
         ([row[job] for row in hidden],),
     )
     messages = {
-        (owner, fingerprint): shown_failure(owner, {"message": message, "detail": detail})["message"]
+        (owner, fingerprint): shown_failure(owner, {"message": message, "detail": detail})[
+            "message"
+        ]
         for owner, fingerprint, message, detail in found
     }
     for row in hidden:
@@ -152,10 +163,14 @@ def reveal(conn: Connection, rows: Sequence[dict[str, Any]], job: str = "id") ->
 
 
 def show(conn: Connection, job: int) -> dict[str, Any] | None:
-    """Everything about a job that has died, its latest death first; the payload redacted. None when it never died."""
+    """Everything about a job that has died, its latest death first; the payload redacted. None when
+    it never died.
+    """
     with conn.cursor(row_factory=dict_row) as cursor:
         generations = cursor.execute(
-            "select " + _COLUMNS + ", d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,"
+            "select "
+            + _COLUMNS
+            + ", d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,"
             " d.idempotency_key, d.ordering_key, d.headers, d.max_attempts, d.losses, d.first_failed_at"
             " from redrive.dead_letters d where d.id = %s order by d.redrives desc",
             (job,),
@@ -168,19 +183,36 @@ def show(conn: Connection, job: int) -> dict[str, Any] | None:
             (job,),
         ).fetchall()
         side_effects = cursor.execute(
-            "select at, deliveries, what, detail from redrive.side_effects where job = %s order by at", (job,)
+            "select at, deliveries, what, detail from redrive.side_effects where job = %s order by at",
+            (job,),
         ).fetchall()
     reveal(conn, generations[:1])
     failures = [shown_failure(job, failure) for failure in failures]
     side_effects = [shown_side_effect(job, effect) for effect in side_effects]
     latest = generations[0]
     lineage = [
-        {name: g[name] for name in ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")}
+        {
+            name: g[name]
+            for name in (
+                "redrives",
+                "state",
+                "reason",
+                "died_at",
+                "outcome",
+                "campaign",
+                "settled_at",
+            )
+        }
         for g in reversed(generations)
     ]
     declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    hidden = {"payload": redact(shown_payload(latest), declared), "headers": redact(latest["headers"], declared)}
-    return latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": side_effects}
+    hidden = {
+        "payload": redact(shown_payload(latest), declared),
+        "headers": redact(latest["headers"], declared),
+    }
+    return (
+        latest | hidden | {"failures": failures, "lineage": lineage, "side_effects": side_effects}
+    )
 
 
 def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) -> Plan:
@@ -198,10 +230,11 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
             " exists (select from redrive.groups g where g.fingerprint = d.fingerprint"
             "         and g.muted_until > clock_timestamp()) as muted,"
             " exists (select from redrive.side_effects e where e.job = d.id) as acted"
-            " from redrive.dead_letters d where d.state = 'open' and " + conditions
+            " from redrive.dead_letters d where d.state = 'open' and "
+            + conditions
             + " order by d.died_at, d.id limit %s",
             (*parameters, chosen.limit),
-        ).fetchall()  # fmt: skip
+        ).fetchall()
     blocked: dict[str, int] = {}
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -218,8 +251,12 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
         group["count"] += 1
     largest = sorted(groups.values(), key=lambda g: -g["count"])
     reveal(conn, largest)
-    sample = [{name: row[name] for name in ("id", "kind", "reason", "died_at")} for row in rows[:SAMPLE]]
-    return Plan([row["id"] for row in rows], blocked, largest, sample, sum(row["acted"] for row in rows))
+    sample = [
+        {name: row[name] for name in ("id", "kind", "reason", "died_at")} for row in rows[:SAMPLE]
+    ]
+    return Plan(
+        [row["id"] for row in rows], blocked, largest, sample, sum(row["acted"] for row in rows)
+    )
 
 
 def redrive(  # noqa: PLR0913 # what a redrive needs
@@ -265,7 +302,9 @@ def redrive(  # noqa: PLR0913 # what a redrive needs
 
 def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Close open dead letters that will not be fixed. Returns the ids that were open."""
-    rows = conn.execute("select redrive.dismiss_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)).fetchall()
+    rows = conn.execute(
+        "select redrive.dismiss_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)
+    ).fetchall()
     return sorted(row[0] for row in rows)
 
 
@@ -276,7 +315,8 @@ def note(conn: Connection, job: int, text: str, *, actor: str) -> bool:
 
 
 def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[tuple[int, int]]:
-    """(id, generation) of the dead letters that ended, or for open ones died, more than `older_than` seconds ago.
+    """(id, generation) of the dead letters that ended, or for open ones died, more than
+    `older_than` seconds ago.
 
     Without a state in the filter: resolved, dismissed, and redriven ones whose outcome is known.
     """
@@ -287,11 +327,13 @@ def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[tuple
         else " and (d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
     )
     return conn.execute(
-        "select d.id, d.redrives from redrive.dead_letters d where " + conditions + states
+        "select d.id, d.redrives from redrive.dead_letters d where "
+        + conditions
+        + states
         + " and coalesce(d.settled_at, d.died_at) <= clock_timestamp() - %s * interval '1 second'"
         " order by d.died_at, d.id limit %s",
         (*parameters, older_than, chosen.limit),
-    ).fetchall()  # fmt: skip
+    ).fetchall()
 
 
 def purge(  # noqa: PLR0913 # what a purge needs
@@ -314,19 +356,28 @@ def purge(  # noqa: PLR0913 # what a purge needs
                 ([c[0] for c in chunk], [c[1] for c in chunk], states),
             ).fetchone()
             gone = int(row[0]) if row else 0
-            record(conn, actor, "purge", why, gone, {"filter": chosen.described(), "states": states})
+            record(
+                conn, actor, "purge", why, gone, {"filter": chosen.described(), "states": states}
+            )
         purged += gone
         progress(len(chunk))
     return purged
 
 
-def record(conn: Connection, actor: str, action: str, why: str, n: int, detail: dict[str, Any]) -> None:  # noqa: PLR0913
+def record(  # noqa: PLR0913
+    conn: Connection, actor: str, action: str, why: str, n: int, detail: dict[str, Any]
+) -> None:
     """Write a line of the audit log: what was done to `n` of them."""
-    conn.execute("select redrive.record_audit_v1(%s, %s, %s, %s, %s::jsonb)", (actor, action, why, n, _json(detail)))
+    conn.execute(
+        "select redrive.record_audit_v1(%s, %s, %s, %s, %s::jsonb)",
+        (actor, action, why, n, _json(detail)),
+    )
 
 
 def forget_keys(conn: Connection, older_than: float) -> int:
-    """Forget idempotency keys that succeeded, and what `idempotent` was asked for, longer ago. Returns how many."""
+    """Forget idempotency keys that succeeded, and what `idempotent` was asked for, longer ago.
+    Returns how many.
+    """
     statements: tuple[LiteralString, ...] = (
         "select redrive.forget_completions_v1(%s * interval '1 second', 10000)",
         "select redrive.forget_effects_v1(%s * interval '1 second', 10000)",
@@ -340,7 +391,9 @@ def forget_keys(conn: Connection, older_than: float) -> int:
 
 def done_chore(conn: Connection, name: str, every: float | None) -> None:
     """Leave a mark that a scheduled task ran; `every` seconds it should, None = not known."""
-    conn.execute("select redrive.done_chore_v1(%s, %s::float8 * interval '1 second')", (name, every))
+    conn.execute(
+        "select redrive.done_chore_v1(%s, %s::float8 * interval '1 second')", (name, every)
+    )
 
 
 def hold_lock(conn: Connection, name: str) -> None:
@@ -350,7 +403,9 @@ def hold_lock(conn: Connection, name: str) -> None:
         Busy: somebody has it.
     """
     conn.execute("set local idle_in_transaction_session_timeout = 0")
-    row = conn.execute("select pg_try_advisory_xact_lock(hashtext('redrive'), hashtext(%s))", (name,)).fetchone()
+    row = conn.execute(
+        "select pg_try_advisory_xact_lock(hashtext('redrive'), hashtext(%s))", (name,)
+    ).fetchone()
     if not (row and row[0]):
         msg = f"another {name} is at it"
         raise Busy(msg)

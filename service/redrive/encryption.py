@@ -1,9 +1,11 @@
-"""Payloads and failures that nobody can read in the database: AES-256-GCM, under keys that are not in it.
+"""Payloads and failures that nobody can read in the database: AES-256-GCM, under keys that are not
+in it.
 
-What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c": ciphertext}}`, so that
-columns and SQL functions take it as they take everything else. It is bound to where it stands (GCM's additional data):
-a payload to its kind and a random value in the headers of its job, since an id is not known before the insert; the
-record of a failure or of a side effect to its job. Moved anywhere else, it cannot be read.
+What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c":
+ciphertext}}`, so that columns and SQL functions take it as they take everything else. It is bound
+to where it stands (GCM's additional data): a payload to its kind and a random value in the headers
+of its job, since an id is not known before the insert; the record of a failure or of a side effect
+to its job. Moved anywhere else, it cannot be read.
 """
 
 import base64
@@ -29,7 +31,9 @@ HIDDEN = "[encrypted]"
 """In the place of texts that are sealed elsewhere."""
 
 IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
-"""What of a failure's detail is not sealed: where it happened, and the names of fields that are not to be shown."""
+"""What of a failure's detail is not sealed: where it happened, and the names of fields that are not
+to be shown.
+"""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
@@ -40,7 +44,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Undecryptable(RedriveError):
-    """It is no envelope, its key is not at hand, or it was changed or moved; the text says which, and nothing else."""
+    """It is no envelope, its key is not at hand, or it was changed or moved; the text says which,
+    and nothing else.
+    """
 
 
 class Keyring:
@@ -88,8 +94,15 @@ class Keyring:
         """A failure's record with its message and detail sealed, but for IN_CLEAR."""
         detail: dict[str, Any] = record["detail"]
         clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-        hidden = {"message": record["message"], "detail": {k: v for k, v in detail.items() if k not in clear}}
-        return {**record, "message": HIDDEN, "detail": clear | self.seal(_encode(hidden), "failure", str(job))}
+        hidden = {
+            "message": record["message"],
+            "detail": {k: v for k, v in detail.items() if k not in clear},
+        }
+        return {
+            **record,
+            "message": HIDDEN,
+            "detail": clear | self.seal(_encode(hidden), "failure", str(job)),
+        }
 
     def seal_side_effect(self, what: str, detail: Any, job: int) -> tuple[str, dict[str, Any]]:
         """What a handler said it did."""
@@ -98,7 +111,8 @@ class Keyring:
 
 @cache
 def configured() -> Keyring | None:
-    """This process's keyring, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE; None: encryption is off.
+    """This process's keyring, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE; None:
+    encryption is off.
 
     Read once. It is here and not in the settings because producers, who have none, encrypt as well.
 
@@ -121,7 +135,8 @@ def configured() -> Keyring | None:
 
 
 def read_keys(text: str, source: str) -> dict[str, bytes]:
-    """Keys by id, in order, from lines of `id base64-of-32-bytes`; empty lines and those that begin with # are skipped.
+    """Keys by id, in order, from lines of `id base64-of-32-bytes`; empty lines and those that begin
+    with # are skipped.
 
     Raises:
         SettingsError: names `source`, the line and the fix, and never the key.
@@ -143,14 +158,20 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
 
 
 def key_of(value: Any) -> str | None:
-    """The id of the key something is sealed with; None: it is in clear, or its envelope is not sound."""
+    """The id of the key something is sealed with; None: it is in clear, or its envelope is not
+    sound.
+    """
     envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
     key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
 
 
-def open_payload(keyring: Keyring | None, envelope: Any, kind: str, headers: Mapping[str, Any]) -> bytes:
-    """The JSON of a job's payload, from its envelope or the JSON text of that. Raises Undecryptable."""
+def open_payload(
+    keyring: Keyring | None, envelope: Any, kind: str, headers: Mapping[str, Any]
+) -> bytes:
+    """The JSON of a job's payload, from its envelope or the JSON text of that. Raises
+    Undecryptable.
+    """
     if isinstance(envelope, str):
         try:
             envelope = _decode(envelope)
@@ -176,7 +197,9 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
 
 
 def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
-    """A failure with its message and detail opened, or a message that says with which key they could be."""
+    """A failure with its message and detail opened, or a message that says with which key they
+    could be.
+    """
     detail = failure["detail"]
     if not is_sealed(detail):
         return dict(failure)
@@ -207,7 +230,11 @@ def _open(keyring: Keyring | None, envelope: Any, *where: str) -> bytes:
 
 
 def _unread(key: str | None) -> str:
-    return "encrypted, in no form known here" if key is None else f"encrypted with key {key}, which is not at hand"
+    return (
+        "encrypted, in no form known here"
+        if key is None
+        else f"encrypted with key {key}, which is not at hand"
+    )
 
 
 def _fault(words: Sequence[str], known: Mapping[str, bytes]) -> str | None:

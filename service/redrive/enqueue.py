@@ -41,7 +41,9 @@ MAX_EXPIRES = 100 * 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of it. `outcome`: enqueued, or, for a key already taken, live or succeeded: `id` is that job's."""
+    """What became of it. `outcome`: enqueued, or, for a key already taken, live or succeeded: `id`
+    is that job's.
+    """
 
     id: int
     created: bool
@@ -65,7 +67,9 @@ class NewJob(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether COPY can bring it: nothing in it needs the database to look at other jobs or at its clock."""
+        """Whether COPY can bring it: nothing in it needs the database to look at other jobs or at
+        its clock.
+        """
         return (
             self.run_at is None
             and self.idempotency_key is None
@@ -76,8 +80,19 @@ class NewJob(msgspec.Struct, frozen=True):
 
     def parameters(self) -> tuple[Any, ...]:
         """In the order of enqueue_v1."""
-        return (self.kind, self.payload, self.queue, self.run_at, self.priority, self.max_attempts,
-                self.idempotency_key, self.ordering_key, self.tenant, self.expires_in, self.headers)  # fmt: skip
+        return (
+            self.kind,
+            self.payload,
+            self.queue,
+            self.run_at,
+            self.priority,
+            self.max_attempts,
+            self.idempotency_key,
+            self.ordering_key,
+            self.tenant,
+            self.expires_in,
+            self.headers,
+        )
 
     def fields(self) -> dict[str, Any]:
         """As enqueue_many_v1 takes it."""
@@ -122,7 +137,9 @@ def check(  # noqa: PLR0913 # the fields of a job
         queue=check_name("queue", queue),
         run_at=check_instant("run_at", run_at),
         priority=check_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
-        max_attempts=None if max_attempts is None else check_number("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
+        max_attempts=None
+        if max_attempts is None
+        else check_number("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
         idempotency_key=check_text("idempotency_key", idempotency_key),
         ordering_key=check_text("ordering_key", ordering_key),
         tenant=check_text("tenant", tenant),
@@ -158,11 +175,13 @@ def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
     """Add one job in the transaction that is open on `conn`; it exists when that commits.
 
     Args:
-        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an awaitable.
+        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an
+            awaitable.
         kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
-        options: queue, run_at (aware datetime), priority (lower runs first), max_attempts, idempotency_key,
-            ordering_key, tenant, expires_in (seconds or timedelta), headers, version (of the payload).
+        options: queue, run_at (aware datetime), priority (lower runs first), max_attempts,
+            idempotency_key, ordering_key, tenant, expires_in (seconds or timedelta), headers,
+            version (of the payload).
 
     Returns:
         the job's id (int); with an idempotency key that is taken, the id of the job that has it.
@@ -174,21 +193,31 @@ def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
 
 
 def enqueue_reporting(
-    conn: Any, kind: str, payload: Any = None, *, _finish: Callable[[Enqueued], Any] | None = None, **options: Any
+    conn: Any,
+    kind: str,
+    payload: Any = None,
+    *,
+    _finish: Callable[[Enqueued], Any] | None = None,
+    **options: Any,
 ) -> Any:
-    """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key otherwise."""
+    """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key
+    otherwise.
+    """
 
     def finish(found: Any) -> Any:
         report = Enqueued(*found)
         return report if _finish is None else _finish(report)
 
-    with sending(str(options.get("queue", "default")), kind, options.pop("headers", None) or {}) as headers:
+    with sending(
+        str(options.get("queue", "default")), kind, options.pop("headers", None) or {}
+    ) as headers:
         job = _sealed(check(kind, payload, headers=headers, **options))
         return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
 
 
 def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
-    """Add many jobs in the transaction that is open on `conn`, by COPY where nothing needs to be looked up.
+    """Add many jobs in the transaction that is open on `conn`, by COPY where nothing needs to be
+    looked up.
 
     Args:
         conn: as for `enqueue`.
@@ -227,7 +256,9 @@ def _check_nth(n: int, job: Mapping[str, Any]) -> NewJob:
 
 
 def _through_function(conn: Any, jobs: list[NewJob]) -> int:
-    return sum(sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int) for parameters in _chunks(jobs))
+    return sum(
+        sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int) for parameters in _chunks(jobs)
+    )
 
 
 def _chunks(jobs: list[NewJob]) -> Iterator[tuple[str]]:

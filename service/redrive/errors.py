@@ -38,4 +38,6 @@ class InvalidJob(RedriveError, ValueError):
 
 
 class StaleClaim(RedriveError):
-    """The job is no longer this worker's: it was declared lost and somebody else has it, or it has ended."""
+    """The job is no longer this worker's: it was declared lost and somebody else has it, or it has
+    ended.
+    """

@@ -1,8 +1,9 @@
 """Turn whatever a handler raised into a Failure that can be stored.
 
-The record of a failure is itself an input: an exception's __str__ may raise, recurse, return 200 MB or contain NUL,
-and a queue that cannot write the record down dies of it again and again. So nothing here calls str(error) bare,
-every size and depth is bounded, and the last rung of the ladder is a constant.
+The record of a failure is itself an input: an exception's __str__ may raise, recurse, return 200 MB
+or contain NUL, and a queue that cannot write the record down dies of it again and again. So nothing
+here calls str(error) bare, every size and depth is bounded, and the last rung of the ladder is a
+constant.
 """
 
 import functools
@@ -30,7 +31,9 @@ MAX_RETRY_AFTER = 7 * 86_400.0
 OWN_FRAMES_IN_FINGERPRINT = 3
 
 _LIBRARY_PATHS = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
 )
 _VARIABLE_PARTS = [
     ("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
@@ -38,7 +41,8 @@ _VARIABLE_PARTS = [
     ("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
     (":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     ("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    ("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),  # one in 2,500 of eight hexadecimal digits has no decimal one
+    # one in 2,500 of eight hexadecimal digits has no decimal one
+    ("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),
     ("", re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
     ("[", re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
 ]
@@ -48,7 +52,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def describe(
-    error: BaseException, kind: str, *, rules: Iterable[Rule] = (), secrets: Collection[str] = (), **detail: Any
+    error: BaseException,
+    kind: str,
+    *,
+    rules: Iterable[Rule] = (),
+    secrets: Collection[str] = (),
+    **detail: Any,
 ) -> Failure:
     """Record an exception that ended an attempt of a job of `kind`. Never raises.
 
@@ -60,11 +69,17 @@ def describe(
     try:
         return _describe(error, kind, rules, secrets, detail)
     except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
-        return made_up("UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind)
+        return made_up(
+            "UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind
+        )
 
 
-def made_up(error_class: str, message: str, category: Category, kind: str, **detail: Any) -> Failure:
-    """Record a failure that no exception stands for: a killed process, a deadline, a job out of attempts."""
+def made_up(
+    error_class: str, message: str, category: Category, kind: str, **detail: Any
+) -> Failure:
+    """Record a failure that no exception stands for: a killed process, a deadline, a job out of
+    attempts.
+    """
     fingerprint = _hash(kind, error_class, normalise(message))
     return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
 
@@ -79,14 +94,18 @@ def safe_text(error: BaseException) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """Text that Postgres, a terminal and a log line can hold: no control characters, no surrogates, bounded."""
+    """Text that Postgres, a terminal and a log line can hold: no control characters, no surrogates,
+    bounded.
+    """
     cut = text[: limit + 1]
     cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", cut)
     return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
 
 
 def normalise(message: str) -> str:
-    """A message without what differs from one job to the next: numbers, ids, quoted text, paths, addresses."""
+    """A message without what differs from one job to the next: numbers, ids, quoted text, paths,
+    addresses.
+    """
     text = message[:500]
     for needed, pattern, stand_in in _VARIABLE_PARTS:
         if not needed or any(character in text for character in needed):
@@ -95,27 +114,42 @@ def normalise(message: str) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """Module and name of an exception's class, bounded; without what is private or builtin of the module."""
+    """Module and name of an exception's class, bounded; without what is private or builtin of the
+    module.
+    """
     cls = type(error)
-    path = [part for part in str(cls.__module__).split(".") if not part.startswith("_") and part != "builtins"]
+    path = [
+        part
+        for part in str(cls.__module__).split(".")
+        if not part.startswith("_") and part != "builtins"
+    ]
     return clean(".".join((*path, cls.__qualname__)), MAX_CLASS_NAME)
 
 
 def _describe(
-    error: BaseException, kind: str, rules: Iterable[Rule], secrets: Collection[str], detail: dict[str, Any]
+    error: BaseException,
+    kind: str,
+    rules: Iterable[Rule],
+    secrets: Collection[str],
+    detail: dict[str, Any],
 ) -> Failure:
     def text_of(one: BaseException) -> str:
         return clean(_scrubbed(_message(one), secrets), MAX_MESSAGE)
 
     message = text_of(error)
     frames = _frames(error.__traceback__)
-    own = [f"{f['module']}:{f['function']}" for f in frames if f["own"]][-OWN_FRAMES_IN_FINGERPRINT:]
+    own = [f"{f['module']}:{f['function']}" for f in frames if f["own"]][
+        -OWN_FRAMES_IN_FINGERPRINT:
+    ]
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
     name = class_name(error)
     extra = {
         "stack": frames,
-        "causes": [{"error_class": class_name(cause), "message": text_of(cause)} for cause in _causes(error)],
+        "causes": [
+            {"error_class": class_name(cause), "message": text_of(cause)}
+            for cause in _causes(error)
+        ],
         "classes": evidence.classes,
         "status": evidence.status,
         "sqlstate": evidence.sqlstate,
@@ -129,23 +163,34 @@ def _scrubbed(text: str, secrets: Collection[str]) -> str:
     """The beginning of a text without secrets: of one that the cut goes through, no piece may stay."""
     if len(text) <= READ_MESSAGE:
         return scrub(text, secrets)
-    longest = 3 * max((len(secret) for secret in secrets), default=0)  # a character can be written as three
+    # a character can be written as three
+    longest = 3 * max((len(secret) for secret in secrets), default=0)
     return scrub(text[:READ_MESSAGE], secrets)[: -max(longest, MAX_CUT_SECRET)]
 
 
 def _message(error: BaseException) -> str:
     """The exception's text, without the values that drivers and validators put into it."""
     original = read_attribute(error, "orig")
-    if isinstance(original, BaseException):  # SQLAlchemy: it would add the statement and its parameters
+    # SQLAlchemy: it would add the statement and its parameters
+    if isinstance(original, BaseException):
         return f"({class_name(original)}) {_message(original)}"
     diagnosis = read_attribute(error, "diag")
     primary = read_attribute(diagnosis, "message_primary")
     if isinstance(primary, str):  # psycopg: DETAIL would print the row's values
         constraint = read_attribute(diagnosis, "constraint_name")
-        text = f"{primary} ({constraint})" if isinstance(constraint, str) and constraint not in primary else primary
+        text = (
+            f"{primary} ({constraint})"
+            if isinstance(constraint, str) and constraint not in primary
+            else primary
+        )
         state = read_attribute(error, "sqlstate")
-        # data exceptions quote the value that does not fit: 'invalid input syntax for type integer: "..."'
-        return _QUOTED.sub(f'"{HIDDEN}"', text) if isinstance(state, str) and state.startswith("22") else text
+        # data exceptions quote the value that does not fit: 'invalid input syntax for type integer:
+        # "..."'
+        return (
+            _QUOTED.sub(f'"{HIDDEN}"', text)
+            if isinstance(state, str) and state.startswith("22")
+            else text
+        )
     errors = read_attribute(error, "errors")
     if callable(errors) and type(error).__name__ == "ValidationError":
         found: Any = errors(include_input=False, include_url=False, include_context=False)
@@ -158,7 +203,9 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
-        if module.startswith("redrive.worker.") or (not found and module.startswith(("asyncio.", "concurrent."))):
+        if module.startswith("redrive.worker.") or (
+            not found and module.startswith(("asyncio.", "concurrent."))
+        ):
             continue  # what led to the handler is the same for all of them
         found.append({**_place(frame.f_code, module), "line": line})
         if len(found) > 4 * MAX_FRAMES:
@@ -169,7 +216,11 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
 @functools.lru_cache(4_096)
 def _place(code: CodeType, module: str) -> dict[str, Any]:
     path = code.co_filename
-    is_own = not path.startswith(_LIBRARY_PATHS) and "site-packages" not in path and not path.startswith("<")
+    is_own = (
+        not path.startswith(_LIBRARY_PATHS)
+        and "site-packages" not in path
+        and not path.startswith("<")
+    )
     return {
         "file": clean(path, 200),
         "function": clean(code.co_name, 100),
@@ -190,7 +241,11 @@ def _causes(error: BaseException) -> list[BaseException]:
         if isinstance(current, BaseExceptionGroup):
             members = cast("BaseExceptionGroup[BaseException]", current).exceptions[:MAX_CAUSES]
         for cause in (current.__cause__ or context, *members):
-            if isinstance(cause, BaseException) and id(cause) not in seen and len(found) < MAX_CAUSES:
+            if (
+                isinstance(cause, BaseException)
+                and id(cause) not in seen
+                and len(found) < MAX_CAUSES
+            ):
                 seen.add(id(cause))
                 found.append(cause)
                 waiting.append(cause)
@@ -198,11 +253,14 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Seconds from a Retry-After header (seconds or a date, RFC 9110 10.2.3) of the response an exception carries."""
+    """Seconds from a Retry-After header (seconds or a date, RFC 9110 10.2.3) of the response an
+    exception carries.
+    """
     for carrier in (read_attribute(error, "response"), error):
         headers: Any = read_attribute(carrier, "headers")
         try:
-            value = headers.get("Retry-After") or headers.get("retry-after")  # a plain dict knows only one of them
+            # a plain dict knows only one of them
+            value = headers.get("Retry-After") or headers.get("retry-after")
             if value is not None:
                 return read_retry_after(value)
         except Exception:  # noqa: BLE001, S112 # any shape of headers, any text in them
@@ -221,7 +279,9 @@ def read_retry_after(value: str | None) -> float | None:
             at = parsedate_to_datetime(value)
         except (ValueError, TypeError):
             return None
-        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - datetime.now(UTC).timestamp()
+        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - datetime.now(
+            UTC
+        ).timestamp()
     return min(max(wait, 0.0), MAX_RETRY_AFTER) if wait == wait else None  # noqa: PLR0124 # nan
 
 

@@ -1,4 +1,6 @@
-"""Dead letters by cause: what is new, how many, since when, with which version; and a report to hand around."""
+"""Dead letters by cause: what is new, how many, since when, with which version; and a report to
+hand around.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -50,32 +52,47 @@ def find(  # noqa: PLR0913 # filters
         parameters += [new_since, new_since]
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            "select " + _FIELDS + " from redrive.grouped g where " + " and ".join(conditions)
+            "select "
+            + _FIELDS
+            + " from redrive.grouped g where "
+            + " and ".join(conditions)
             + " order by g.open desc, g.last_seen desc nulls last limit %s",
             (*parameters, limit),
-        ).fetchall()  # fmt: skip
+        ).fetchall()
     dead_letters.reveal(conn, found, "sample")
     return found
 
 
 def show(conn: Connection, fingerprint: str) -> dict[str, Any] | None:
-    """One group by its fingerprint or the beginning of it; None when there is none, or more than one."""
+    """One group by its fingerprint or the beginning of it; None when there is none, or more than
+    one.
+    """
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            "select " + _FIELDS + " from redrive.grouped g where starts_with(g.fingerprint, %s) limit 2", (fingerprint,)
+            "select "
+            + _FIELDS
+            + " from redrive.grouped g where starts_with(g.fingerprint, %s) limit 2",
+            (fingerprint,),
         ).fetchall()
     dead_letters.reveal(conn, found, "sample")
     return found[0] if len(found) == 1 else None
 
 
-def mute(conn: Connection, fingerprint: str, until: datetime | None, *, actor: str, why: str) -> bool:
-    """Leave a group out of redrives until an instant; None takes that back. Returns whether there is such a group."""
-    row = conn.execute("select redrive.mute_v1(%s, %s, %s, %s)", (fingerprint, until, actor, why)).fetchone()
+def mute(
+    conn: Connection, fingerprint: str, until: datetime | None, *, actor: str, why: str
+) -> bool:
+    """Leave a group out of redrives until an instant; None takes that back. Returns whether there
+    is such a group.
+    """
+    row = conn.execute(
+        "select redrive.mute_v1(%s, %s, %s, %s)", (fingerprint, until, actor, why)
+    ).fetchone()
     return bool(row and row[0])
 
 
 def report(conn: Connection, fingerprint: str) -> str | None:
-    """An incident bundle of one group in Markdown: counts, timeline, a sample with its history, what was done.
+    """An incident bundle of one group in Markdown: counts, timeline, a sample with its history,
+    what was done.
 
     Payloads are redacted. None when there is no such group.
     """
@@ -112,12 +129,20 @@ def report(conn: Connection, fingerprint: str) -> str | None:
         + "\n".join(f"| {at:%Y-%m-%d %H:00} | {n} |" for at, n in hours),
         _sample(sample),
         f"## Jobs (the latest {len(ids)})\n\n| id | died | reason | state |\n|---|---|---|---|\n"
-        + "\n".join(f"| {job} | {at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |" for job, at, reason, state in ids),
+        + "\n".join(
+            f"| {job} | {at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |"
+            for job, at, reason, state in ids
+        ),
         "## What was done\n\n"
-        + ("\n".join(f"- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}" for at, actor, action, why, n in actions)
-           or "Nothing yet."),
+        + (
+            "\n".join(
+                f"- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}"
+                for at, actor, action, why, n in actions
+            )
+            or "Nothing yet."
+        ),
         f"## Back to work\n\n    redrive dlq redrive --group {group['group']} --rate 10 --why '...'",
-    ]  # fmt: skip
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -127,7 +152,10 @@ def _code(text: str) -> str:
 
 def _versions(versions: dict[str, str]) -> str:
     return (
-        "Versions: " + ", ".join(f"`{v}` since {at[:16]}" for v, at in sorted(versions.items(), key=lambda i: i[1]))
+        "Versions: "
+        + ", ".join(
+            f"`{v}` since {at[:16]}" for v, at in sorted(versions.items(), key=lambda i: i[1])
+        )
         if versions
         else ""
     )
@@ -140,7 +168,9 @@ def _sample(sample: dict[str, Any] | None) -> str:
 
     lines = [
         f"## A sample: job {sample['id']}",
-        "```json\n" + msgspec.json.format(msgspec.json.encode(sample["payload"])).decode() + "\n```",
+        "```json\n"
+        + msgspec.json.format(msgspec.json.encode(sample["payload"])).decode()
+        + "\n```",
     ]
     lines += (
         f"- attempt {failure['attempt']}, {failure['at']:%Y-%m-%d %H:%M:%S}, on {failure['worker']}: "
@@ -149,5 +179,9 @@ def _sample(sample: dict[str, Any] | None) -> str:
     )
     if sample["failures"]:
         stack = sample["failures"][-1]["detail"].get("stack", [])
-        lines.append("```\n" + "\n".join(f"{f['file']}:{f['line']} in {f['function']}" for f in stack) + "\n```")
+        lines.append(
+            "```\n"
+            + "\n".join(f"{f['file']}:{f['line']} in {f['function']}" for f in stack)
+            + "\n```"
+        )
     return "\n\n".join(lines)

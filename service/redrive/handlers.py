@@ -1,4 +1,6 @@
-"""The registry of handlers: which function runs which kind of job, with which payload type and policy."""
+"""The registry of handlers: which function runs which kind of job, with which payload type and
+policy.
+"""
 
 import inspect
 import typing
@@ -40,7 +42,9 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
 
     def payload(self, text: str, version: int) -> Any:
-        """What the function takes, from the payload's JSON; an older payload is upgraded step by step first."""
+        """What the function takes, from the payload's JSON; an older payload is upgraded step by
+        step first.
+        """
         if version < self.version:
             value = decode_object(text)
             for step in range(version, self.version):
@@ -82,19 +86,25 @@ class Handlers:
     """
 
     def __init__(self, *, on_dead: Callable[[Death], Any] | None = None) -> None:
-        """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot hurt the job."""
+        """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot
+        hurt the job.
+        """
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
 
-    def breaker(self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5) -> None:
+    def breaker(
+        self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
+    ) -> None:
         """Say how the breaker of a dependency is set, where the defaults do not fit.
 
         Args:
             name: as in `depends_on` and `job.dependency`.
-            threshold: failures within `window` that open it, when they are at least half of all calls.
-            cooldown: how long it stays open at first; it doubles, up to 16 times, while probes fail.
+            threshold: failures within `window` that open it, when they are at least half of all
+                calls.
+            cooldown: how long it stays open at first; it doubles, up to 16 times, while probes
+                fail.
         """
         check_name("dependency", name)
         if threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
@@ -114,23 +124,30 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
     ) -> Callable[[Function], Function]:
-        """Register a function `(payload)` or `(payload, job)`, `def` or `async def`, for jobs of `kind`.
+        """Register a function `(payload)` or `(payload, job)`, `def` or `async def`, for jobs of
+        `kind`.
 
-        `payload` is a dict, or the pydantic model it is annotated with. Returns the function unchanged.
+        `payload` is a dict, or the pydantic model it is annotated with. Returns the function
+        unchanged.
 
         Args:
             kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
             queue: where its jobs go when the producer does not say.
             policy: when it is tried again, and when it is given up.
             depends_on: what it cannot work without.
-            secret: keys of the payload that nobody may see, besides SecretStr fields and those with telling names.
-            version: of the payload this function takes; producers say theirs with enqueue(version=).
-            upgrade: for each older version, a function from its payload (a dict) to the next version's.
-            on_expired: called like the function, once, when the job's window ended before it succeeded.
+            secret: keys of the payload that nobody may see, besides SecretStr fields and those with
+                telling names.
+            version: of the payload this function takes; producers say theirs with
+                enqueue(version=).
+            upgrade: for each older version, a function from its payload (a dict) to the next
+                version's.
+            on_expired: called like the function, once, when the job's window ended before it
+                succeeded.
 
         Raises:
             InvalidJob: the kind or the queue is no name.
-            ValueError: the kind has a handler already, the function takes something else, or an upgrade is missing.
+            ValueError: the kind has a handler already, the function takes something else, or an
+                upgrade is missing.
         """
         check_name("kind", kind)
         check_name("queue", queue)
@@ -173,12 +190,15 @@ class Handlers:
 
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module."""
-        self.breakers = other.breakers | self.breakers  # first: what is not set by then is set as by default
+        # first: what is not set by then is set as by default
+        self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
 
     def add(self, handler: Handler) -> None:
-        """Add one handler as it is. Its kind may be a prefix that ends in `*`; a longer one comes first."""
+        """Add one handler as it is. Its kind may be a prefix that ends in `*`; a longer one comes
+        first.
+        """
         if handler.kind in self._by_kind:
             msg = f"kind {handler.kind!r} has a handler already"
             raise ValueError(msg)
@@ -200,7 +220,9 @@ class Handlers:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """The name under which a kind is known: its own, or the first prefix (`mail.*`) that fits; None when unknown."""
+    """The name under which a kind is known: its own, or the first prefix (`mail.*`) that fits; None
+    when unknown.
+    """
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)
@@ -235,7 +257,10 @@ def load(target: str) -> Handlers:
 def _positional(function: Callable[..., Any]) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    return sum(p.kind in kinds and (p.default is p.empty or i < TAKES_JOB) for i, p in enumerate(parameters))
+    return sum(
+        p.kind in kinds and (p.default is p.empty or i < TAKES_JOB)
+        for i, p in enumerate(parameters)
+    )
 
 
 def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
@@ -252,7 +277,9 @@ def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], 
 
 
 def _secret_fields(payload_type: type | None) -> frozenset[str]:
-    """The names of a model's fields that pydantic writes as secret (SecretStr, SecretBytes), at any depth."""
+    """The names of a model's fields that pydantic writes as secret (SecretStr, SecretBytes), at any
+    depth.
+    """
     if payload_type is None:
         return frozenset()
     found: set[str] = set()
@@ -263,7 +290,11 @@ def _secret_fields(payload_type: type | None) -> frozenset[str]:
         if isinstance(node, dict):
             schema = cast("dict[str, Any]", node)
             fields = cast("dict[str, Any]", schema.get("properties", {}))
-            found |= {name for name, rule in fields.items() if '"writeOnly":true' in encode_json(rule).decode()}
+            found |= {
+                name
+                for name, rule in fields.items()
+                if '"writeOnly":true' in encode_json(rule).decode()
+            }
             waiting += schema.values()
         elif isinstance(node, list):
             waiting += cast("list[Any]", node)

@@ -61,5 +61,7 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
 
 
 def _answer(start_response: Any, status: str, body: str) -> list[bytes]:
-    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+    start_response(
+        status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+    )
     return [body.encode()]

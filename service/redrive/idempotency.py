@@ -13,8 +13,9 @@ def idempotent(conn: Any, key: str) -> Any:
             if idempotent(conn, f"charge-{invoice.id}"):
                 ...  # write what has to be written once
 
-    The key is taken in the transaction that is open on `conn`: for good when it commits, not at all when it rolls
-    back. A second caller waits for the first one's end. Keys are kept as long as `redrive purge --keys-older-than`.
+    The key is taken in the transaction that is open on `conn`: for good when it commits, not at all
+    when it rolls back. A second caller waits for the first one's end. Keys are kept as long as
+    `redrive purge --keys-older-than`.
 
     Args:
         conn: a connection of psycopg, SQLAlchemy or asyncpg; an async one gives an awaitable.
@@ -23,4 +24,6 @@ def idempotent(conn: Any, key: str) -> Any:
     Raises:
         InvalidJob: the key is none.
     """
-    return sql_drivers.scalar(conn, "select redrive.first_time_v1(cast(%s as text))", (check_text("key", key),), bool)
+    return sql_drivers.scalar(
+        conn, "select redrive.first_time_v1(cast(%s as text))", (check_text("key", key),), bool
+    )

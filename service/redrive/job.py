@@ -35,17 +35,31 @@ class Job:
         id: for life, through retries and redrives.
         kind, queue: what it is, where it waited.
         attempt: from 1; starts again at 1 after a redrive.
-        deliveries: how often it was ever claimed; only grows, so other systems can use it as a fencing token.
-        key: its idempotency key, or its id as text: the same for every attempt. Send it to whoever can deduplicate.
+        deliveries: how often it was ever claimed; only grows, so other systems can use it as a
+            fencing token.
+        key: its idempotency key, or its id as text: the same for every attempt. Send it to whoever
+            can deduplicate.
         deadline: when this attempt will be stopped, UTC.
         redrives: how often it came back from the dead letters.
         tenant, headers: as enqueued.
     """
 
     __slots__ = (
-        "_completed_on", "_tell", "_watch", "_worker", "attempt", "deadline", "deliveries", "headers", "id", "key",
-        "kind", "queue", "redrives", "tenant",
-    )  # fmt: skip
+        "_completed_on",
+        "_tell",
+        "_watch",
+        "_worker",
+        "attempt",
+        "deadline",
+        "deliveries",
+        "headers",
+        "id",
+        "key",
+        "kind",
+        "queue",
+        "redrives",
+        "tenant",
+    )
 
     def __init__(  # noqa: PLR0913 # a record
         self,
@@ -80,9 +94,11 @@ class Job:
         self._completed_on: Any = None
 
     def side_effect(self, what: str, **detail: Any) -> None:
-        """Say what was just done in the world, e.g. `job.side_effect("charge created", id=charge.id)`.
+        """Say what was just done in the world, e.g. `job.side_effect("charge created",
+        id=charge.id)`.
 
-        It is kept with the job and shown before anybody redrives it. Call it from the handler, after the deed.
+        It is kept with the job and shown before anybody redrives it. Call it from the handler,
+        after the deed.
 
         Args:
             what: at most 200 characters.
@@ -96,10 +112,12 @@ class Job:
 
     @contextmanager
     def dependency(self, name: str) -> Iterator[None]:
-        """Use a dependency that only part of the work needs; what happens inside counts for its breaker.
+        """Use a dependency that only part of the work needs; what happens inside counts for its
+        breaker.
 
         Raises:
-            DependencyOpen: its breaker is open; let it pass, and the job comes back later with its attempt refunded.
+            DependencyOpen: its breaker is open; let it pass, and the job comes back later with its
+                attempt refunded.
         """
         self._watch.enter(name)
         try:
@@ -110,21 +128,26 @@ class Job:
         self._watch.leave(name, None)
 
     def complete(self, conn: Any) -> Any:
-        """Complete the job in the transaction that is open on `conn`: the handler's writes and the end of the job
-        commit together or not at all. Commit before the handler returns.
+        """Complete the job in the transaction that is open on `conn`: the handler's writes and the
+        end of the job commit together or not at all. Commit before the handler returns.
 
         Args:
-            conn: a psycopg, SQLAlchemy or asyncpg connection, sync or async; await the result of an async one.
+            conn: a psycopg, SQLAlchemy or asyncpg connection, sync or async; await the result of an
+                async one.
 
         Raises:
             StaleClaim: somebody else has the job by now; roll back.
         """
         self._completed_on = conn
-        return sql_drivers.scalar(conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale)
+        return sql_drivers.scalar(
+            conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale
+        )
 
     def _refuse_stale(self, settled: object) -> None:
         if settled is not True:
-            msg = f"job {self.id} (delivery {self.deliveries}) is no longer this worker's; roll back"
+            msg = (
+                f"job {self.id} (delivery {self.deliveries}) is no longer this worker's; roll back"
+            )
             raise StaleClaim(msg)
 
     @property

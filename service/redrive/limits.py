@@ -1,7 +1,9 @@
-"""What a job may hold: the same rules as the table's constraints, with the path of what breaks them.
+"""What a job may hold: the same rules as the table's constraints, with the path of what breaks
+them.
 
-A producer on one version of Python must not be able to enqueue what a worker on another cannot read:
-`json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity without a word.
+A producer on one version of Python must not be able to enqueue what a worker on another cannot
+read: `json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity
+without a word.
 """
 
 import functools
@@ -59,7 +61,9 @@ def check_number(field: str, value: object, low: int, high: int) -> int:
 
 
 def check_instant(field: str, value: object) -> datetime | None:
-    """Return `value` if it is None or an aware datetime Postgres and Python can both hold, else raise InvalidJob."""
+    """Return `value` if it is None or an aware datetime Postgres and Python can both hold, else
+    raise InvalidJob.
+    """
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
@@ -72,7 +76,8 @@ def check_instant(field: str, value: object) -> datetime | None:
 def encode_object(field: str, value: Any, max_bytes: int) -> str:
     """Return `value` as the JSON text of an object that every worker can read.
 
-    Takes a mapping or a pydantic model. Raises InvalidJob with the path of the first thing that is not sound.
+    Takes a mapping or a pydantic model. Raises InvalidJob with the path of the first thing that is
+    not sound.
     """
     if _are_plain((value,), 0) and isinstance(value, dict):
         try:
@@ -86,7 +91,9 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Whether these are of the very types of JSON, as almost every payload is. `depth`: of what they are in."""
+    """Whether these are of the very types of JSON, as almost every payload is. `depth`: of what
+    they are in.
+    """
     for item in items:
         kind = cast("type[object]", type(item))
         if kind is str or item is None or kind is bool:
@@ -150,7 +157,9 @@ def _check_tree(field: str, root: Mapping[str, Any]) -> None:
             items = cast("Sequence[Any]", value)
             stack.extend((f"{path}[{n}]", item, depth + 1) for n, item in enumerate(items))
         else:
-            raise InvalidJob(path, f"{type(value).__name__} is not JSON; convert it before you enqueue")
+            raise InvalidJob(
+                path, f"{type(value).__name__} is not JSON; convert it before you enqueue"
+            )
 
 
 def _check_string(path: str, value: str) -> None:

@@ -39,7 +39,11 @@ class ConsoleFormatter(logging.Formatter):
         """As one line; an exception follows it."""
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]  # noqa: DTZ006 # the reader's own clock
         fields = " ".join(f"{k}={v}" for k, v in _fields(record).items())
-        line = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip().translate(_CONTROL)
+        line = (
+            f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip().translate(
+                _CONTROL
+            )
+        )
         return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
 
 

@@ -1,7 +1,9 @@
-"""Every metric this process exports: name, help, labels, buckets; plain numbers in, families out at scrape time.
+"""Every metric this process exports: name, help, labels, buckets; plain numbers in, families out at
+scrape time.
 
-Jobs end by the hundred thousand a second, so they are counted a batch at a time into dictionaries; only a scrape builds
-the library's objects. One process exports, so there is no multiprocess mode and nothing to merge.
+Jobs end by the hundred thousand a second, so they are counted a batch at a time into dictionaries;
+only a scrape builds the library's objects. One process exports, so there is no multiprocess mode
+and nothing to merge.
 """
 
 import threading
@@ -19,7 +21,25 @@ from prometheus_client.samples import Exemplar
 Labels = tuple[str, ...]
 
 DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
-WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
+WAIT_BUCKETS = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    180,
+    600,
+    1800,
+    3600,
+)
 CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 MAX_LABEL_SETS = 5_000
 MAX_HISTOGRAMS = 500
@@ -29,10 +49,14 @@ OTHER = "other"
 
 
 def _bounded(labels: Labels, names: Labels, known: Collection[Labels], limit: int) -> Labels:
-    """The label set itself; once there are too many, a new one with its kind as `other`, in the end with everything."""
+    """The label set itself; once there are too many, a new one with its kind as `other`, in the end
+    with everything.
+    """
     if labels in known or len(known) < limit:
         return labels
-    folded = tuple(OTHER if name == "kind" else value for name, value in zip(names, labels, strict=True))
+    folded = tuple(
+        OTHER if name == "kind" else value for name, value in zip(names, labels, strict=True)
+    )
     return folded if folded in known or len(known) < limit * 1.1 else (OTHER,) * len(labels)
 
 
@@ -49,8 +73,11 @@ class Counter:
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
-        """Show a label set at 0 from the start: an increase from nothing is invisible to increase()."""
-        if len(self._values) < MAX_LABEL_SETS / 2:  # what is only known leaves room for what happens
+        """Show a label set at 0 from the start: an increase from nothing is invisible to
+        increase().
+        """
+        # what is only known leaves room for what happens
+        if len(self._values) < MAX_LABEL_SETS / 2:
             self.add(labels, 0)
 
     def collect(self) -> Iterator[Metric]:
@@ -73,7 +100,9 @@ class Gauge:
         self._values[labels] = value
 
     def replace(self, values: dict[Labels, float]) -> None:
-        """Set all: one that is missing goes to 0, so that the series does not end; beyond a limit it does end."""
+        """Set all: one that is missing goes to 0, so that the series does not end; beyond a limit
+        it does end.
+        """
         gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
         self._values = dict.fromkeys(gone, 0.0) | values
 
@@ -88,14 +117,23 @@ class Gauge:
 class Histogram:
     """A family of histograms in seconds."""
 
-    def __init__(self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]) -> None:
-        self.name, self.documentation, self.labels, self.buckets = name, documentation, labels, buckets
+    def __init__(
+        self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]
+    ) -> None:
+        self.name, self.documentation, self.labels, self.buckets = (
+            name,
+            documentation,
+            labels,
+            buckets,
+        )
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
 
     def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
-        """Point to the trace of one observation; the last of each bucket is kept. Only OpenMetrics shows it."""
+        """Point to the trace of one observation; the last of each bucket is kept. Only OpenMetrics
+        shows it.
+        """
         if labels in self._counts:
             place = bisect_left(self.buckets, value)
             self._exemplars[labels, place] = Exemplar({"trace_id": trace_id}, value, time.time())
@@ -127,7 +165,9 @@ class Histogram:
             for place, (bound, count) in enumerate(zip(bounds, list(counts), strict=True)):
                 cumulative += count
                 exemplar = self._exemplars.get((labels, place))
-                buckets.append((bound, cumulative) if exemplar is None else (bound, cumulative, exemplar))
+                buckets.append(
+                    (bound, cumulative) if exemplar is None else (bound, cumulative, exemplar)
+                )
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
 
@@ -136,33 +176,64 @@ class Metrics:
     """The families of one worker process."""
 
     def __init__(self) -> None:
-        self.inflight = Gauge("redrive_jobs_inflight", "Jobs in the hands of this worker.", ("queue", "kind"))
-        self.retries = Counter(
-            "redrive_job_retries_total", "Attempts that will be tried again, by category of failure.",
-            ("queue", "kind", "reason"))  # fmt: skip
-        self.attempts = Counter(
-            "redrive_job_attempts_total", "Attempts that ended, each once.", ("queue", "kind", "outcome"))  # fmt: skip
-        self.duration = Histogram(
-            "redrive_job_duration_seconds", "Time in the handler.", ("queue", "kind", "outcome"), DURATION_BUCKETS
+        self.inflight = Gauge(
+            "redrive_jobs_inflight", "Jobs in the hands of this worker.", ("queue", "kind")
         )
-        self.wait = Histogram("redrive_job_wait_seconds", "From due to claimed.", ("queue",), WAIT_BUCKETS)
-        self.claims = Counter("redrive_claims_total", "Claims by result: hit, empty, error.", ("result",))
+        self.retries = Counter(
+            "redrive_job_retries_total",
+            "Attempts that will be tried again, by category of failure.",
+            ("queue", "kind", "reason"),
+        )
+        self.attempts = Counter(
+            "redrive_job_attempts_total",
+            "Attempts that ended, each once.",
+            ("queue", "kind", "outcome"),
+        )
+        self.duration = Histogram(
+            "redrive_job_duration_seconds",
+            "Time in the handler.",
+            ("queue", "kind", "outcome"),
+            DURATION_BUCKETS,
+        )
+        self.wait = Histogram(
+            "redrive_job_wait_seconds", "From due to claimed.", ("queue",), WAIT_BUCKETS
+        )
+        self.claims = Counter(
+            "redrive_claims_total", "Claims by result: hit, empty, error.", ("result",)
+        )
         self.exchange = Histogram(
-            "redrive_exchange_duration_seconds", "One round trip of settling and claiming.", (), CALL_BUCKETS
+            "redrive_exchange_duration_seconds",
+            "One round trip of settling and claiming.",
+            (),
+            CALL_BUCKETS,
         )
         self.stale = Counter(
-            "redrive_stale_settlements_total", "Settlements refused because the job was no longer ours.",
-            ("queue", "kind"))  # fmt: skip
-        self.released = Counter(
-            "redrive_jobs_released_total", "Jobs given back with their attempt.", ("queue", "reason")
+            "redrive_stale_settlements_total",
+            "Settlements refused because the job was no longer ours.",
+            ("queue", "kind"),
         )
-        self.lost = Counter("redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ())
-        self.rescued = Counter("redrive_jobs_rescued_total", "Jobs this worker took back from lost ones.", ())
-        self.runner_deaths = Counter("redrive_runner_deaths_total", "Runner processes that died.", ("cause",))
-        self.database_errors = Counter("redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate"))
+        self.released = Counter(
+            "redrive_jobs_released_total",
+            "Jobs given back with their attempt.",
+            ("queue", "reason"),
+        )
+        self.lost = Counter(
+            "redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ()
+        )
+        self.rescued = Counter(
+            "redrive_jobs_rescued_total", "Jobs this worker took back from lost ones.", ()
+        )
+        self.runner_deaths = Counter(
+            "redrive_runner_deaths_total", "Runner processes that died.", ("cause",)
+        )
+        self.database_errors = Counter(
+            "redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate")
+        )
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
         self.busy = Gauge("redrive_worker_slots_busy", "Jobs it holds, at most its slots.")
-        self.up = Gauge("redrive_worker_up", "1 for each queue this worker serves ('*' = all).", ("queue",))
+        self.up = Gauge(
+            "redrive_worker_up", "1 for each queue this worker serves ('*' = all).", ("queue",)
+        )
         self.draining = Gauge("redrive_worker_draining", "1 while it finishes what it has.")
         self.build = Gauge("redrive_build_info", "1.", ("version", "python_version"))
 

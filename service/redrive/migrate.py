@@ -1,8 +1,9 @@
-"""Bring the schema up to date: forward only, one transaction, under a lock, safe to repeat and to kill.
+"""Bring the schema up to date: forward only, one transaction, under a lock, safe to repeat and to
+kill.
 
-Migrations make tables and are applied once, by number. Functions are versioned by name (claim_v1), so older and newer
-pods find their own; their files are applied whenever their text changed. A schema newer than this program is refused
-before anything is written.
+Migrations make tables and are applied once, by number. Functions are versioned by name (claim_v1),
+so older and newer pods find their own; their files are applied whenever their text changed. A
+schema newer than this program is refused before anything is written.
 """
 
 import contextlib
@@ -19,7 +20,13 @@ from psycopg import sql
 from redrive.errors import SchemaError, SchemaTooNew
 
 LOCK_KEY = 0x72656472  # 'redr'
-ROLES = ("redrive_owner", "redrive_producer", "redrive_worker", "redrive_operator", "redrive_viewer")
+ROLES = (
+    "redrive_owner",
+    "redrive_producer",
+    "redrive_worker",
+    "redrive_operator",
+    "redrive_viewer",
+)
 FUNCTION_ORDER = ("payload_fault", "on_insert", "enqueue", "worker", "claim", "complete", "settle")
 """Files that others build on come first; the rest follow by name."""
 
@@ -62,7 +69,9 @@ def migrations() -> list[Migration]:
 def functions() -> dict[str, str]:
     """The function files by name, in the order they are applied."""
     texts = {
-        f.name.removesuffix(".sql"): f.read_text() for f in (_root() / "functions").iterdir() if f.name.endswith(".sql")
+        f.name.removesuffix(".sql"): f.read_text()
+        for f in (_root() / "functions").iterdir()
+        if f.name.endswith(".sql")
     }
     rest = sorted(texts.keys() - set(FUNCTION_ORDER))
     return {name: texts[name] for name in (*FUNCTION_ORDER, *rest)}
@@ -80,7 +89,8 @@ def _checksum() -> str:
 
 def installed(conn: psycopg.Connection[Any]) -> int:
     """The version of the schema in this database; 0 when there is none."""
-    # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what the other one made.
+    # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what
+    # the other one made.
     found = conn.execute(
         "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
         " where n.nspname = 'redrive' and c.relname = 'migrations')"
@@ -116,9 +126,11 @@ def migrate(conn: psycopg.Connection[Any]) -> Report:
         conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
 
     Raises:
-        SchemaError: the schema is newer than this program, or the database is not UTF-8. Nothing was written.
+        SchemaError: the schema is newer than this program, or the database is not UTF-8. Nothing
+            was written.
     """
-    _refuse_unfit(conn)  # here because roles are made outside the transaction, and again under the lock
+    # here because roles are made outside the transaction, and again under the lock
+    _refuse_unfit(conn)
     without_roles = _ensure_roles(conn)
     with conn.transaction():
         conn.execute("set local lock_timeout = '30s'")
@@ -138,16 +150,22 @@ def migrate(conn: psycopg.Connection[Any]) -> Report:
         for migration in applied:
             _run(conn, migration.text)
             conn.execute(
-                "insert into redrive.migrations (version, name) values (%s, %s)", (migration.version, migration.name)
+                "insert into redrive.migrations (version, name) values (%s, %s)",
+                (migration.version, migration.name),
             )
-        row = conn.execute("select functions from redrive.migrations where version = %s", (latest(),)).fetchone()
+        row = conn.execute(
+            "select functions from redrive.migrations where version = %s", (latest(),)
+        ).fetchone()
         checksum = _checksum() + ("" if without_roles else "+roles")
         if row is None or row[0] != checksum:
             for text in functions().values():
                 _run(conn, text)
             if without_roles is None:
                 _run(conn, (_root() / "roles.sql").read_text())
-            conn.execute("update redrive.migrations set functions = %s where version = %s", (checksum, latest()))
+            conn.execute(
+                "update redrive.migrations set functions = %s where version = %s",
+                (checksum, latest()),
+            )
     return Report(before, latest(), [m.name for m in applied], without_roles)
 
 
@@ -173,9 +191,12 @@ def _refuse_unfit(conn: psycopg.Connection[Any]) -> None:
 def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
     """Create the roles of the cluster that are missing. Returns why it could not, or None.
 
-    Roles belong to the cluster and not to the database, so several databases may be at it: losing that race is fine.
+    Roles belong to the cluster and not to the database, so several databases may be at it: losing
+    that race is fine.
     """
-    rows = conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchall()
+    rows = conn.execute(
+        "select rolname from pg_roles where rolname = any (%s)", (list(ROLES),)
+    ).fetchall()
     existing = {name for (name,) in rows}
     for role in ROLES:
         if role in existing:
@@ -188,7 +209,8 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
             statements = "; ".join(f"create role {name} nologin" for name in ROLES)
             return f"this user may not create roles; have somebody run: {statements}"
     try:
-        # Since 16 who creates a role is a member that may not become it, until it is granted in so many words.
+        # Since 16 who creates a role is a member that may not become it, until it is granted in so
+        # many words.
         may_become = "set" if conn.info.server_version >= 160000 else "member"  # noqa: PLR2004 # as the server counts
         row = conn.execute(
             "select current_database(), current_user, pg_has_role(current_user, 'redrive_owner', %s),"
@@ -199,18 +221,28 @@ def _ensure_roles(conn: psycopg.Connection[Any]) -> str | None:
         if not is_member:
             conn.execute(sql.SQL("grant redrive_owner to {}").format(sql.Identifier(user)))
         if not may_create:
-            conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(sql.Identifier(database)))
-        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # without it long transactions are not seen
+            conn.execute(
+                sql.SQL("grant create on database {} to redrive_owner").format(
+                    sql.Identifier(database)
+                )
+            )
+        # without it long transactions are not seen
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
             conn.execute("grant pg_read_all_stats to redrive_owner")
     except psycopg.errors.InsufficientPrivilege as error:
         return f"this user may not act as redrive_owner: {error.diag.message_primary}"
-    except (psycopg.errors.InternalError, psycopg.errors.UniqueViolation):  # another migrate granted the same
+    except (psycopg.errors.InternalError, psycopg.errors.UniqueViolation):
+        # another migrate granted the same
         pass
     return None
 
 
 def _act_as_owner(conn: psycopg.Connection[Any]) -> None:
-    """Make everything belong to a role that cannot log in: what a definer function may do is then bounded."""
-    row = conn.execute("select nspowner::regrole::text from pg_namespace where nspname = 'redrive'").fetchone()
+    """Make everything belong to a role that cannot log in: what a definer function may do is then
+    bounded.
+    """
+    row = conn.execute(
+        "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
+    ).fetchone()
     if row is None or row[0] == "redrive_owner":
         conn.execute("set local role redrive_owner")

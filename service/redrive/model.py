@@ -37,8 +37,8 @@ class Reason(StrEnum):
 class Claimed:
     """What a decision about a claimed job needs to know of it.
 
-    `losses` counts the processes that died under it, `streak` its failures in a row with `fingerprint`,
-    `expires_in` the seconds left of its window (None: no window).
+    `losses` counts the processes that died under it, `streak` its failures in a row with
+    `fingerprint`, `expires_in` the seconds left of its window (None: no window).
     """
 
     kind: str
@@ -52,10 +52,11 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is recorded of an attempt that went wrong: bounded, free of control characters, JSON throughout.
+    """What is recorded of an attempt that went wrong: bounded, free of control characters, JSON
+    throughout.
 
-    `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the handler's policy says
-    is to be done whatever the category (retry, give_up, cancel), or None.
+    `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the
+    handler's policy says is to be done whatever the category (retry, give_up, cancel), or None.
     """
 
     error_class: str
@@ -119,4 +120,5 @@ class Drop:
 
 
 Settlement = Complete | Again | Release | Bury | Drop
-"""How an attempt ends. The statement is `complete_v1` for Complete and `settle_v1` for all others."""
+"""How an attempt ends. The statement is `complete_v1` for Complete and `settle_v1` for all others.
+"""

@@ -1,7 +1,7 @@
 """When to try again and when to give up: the only place that decides it, and it is pure.
 
-A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which judges what the
-runner cannot: its own death.
+A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which
+judges what the runner cannot: its own death.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,19 @@ MAX_WAIT = 100 * 366 * 86_400.0
 """Seconds. Further away no instant can be computed: the database would refuse the whole batch."""
 
 MAX_EXPONENT = 62
-"""Past this, 2 ** n times any base is past any cap: the power is never computed (power(2, 2000) overflows)."""
+"""Past this, 2 ** n times any base is past any cap: the power is never computed (power(2, 2000)
+overflows).
+"""
 
 ONE_RETRY = 2
-"""Attempts for what seldom mends itself but sometimes does: a permission or a record that was about to appear."""
+"""Attempts for what seldom mends itself but sometimes does: a permission or a record that was about
+to appear.
+"""
 
 RETURNS_PER_SECOND = 100.0
-"""Jobs that come back to one process when a breaker's time is over, to be given back again if it opens anew."""
+"""Jobs that come back to one process when a breaker's time is over, to be given back again if it
+opens anew.
+"""
 
 LONGEST_SPREAD_SECONDS = 300.0
 
@@ -40,13 +46,17 @@ class Policy:
     Args:
         max_attempts: attempts in all, the first one included.
         timeout: of one attempt; it is hard: a handler that ignores it is killed with its process.
-        backoff: the longest wait after the first failure; it doubles with each one (full jitter below it).
+        backoff: the longest wait after the first failure; it doubles with each one (full jitter
+            below it).
         backoff_cap: the longest wait of all.
         max_losses: processes that may die under a job before it is taken for their killer.
-        same_failure_limit: failures alike in a row, outside the transient categories, that end the retries early.
-        rules: what this handler knows better than the table of categories; the first that matches holds.
+        same_failure_limit: failures alike in a row, outside the transient categories, that end the
+            retries early.
+        rules: what this handler knows better than the table of categories; the first that matches
+            holds.
         attempts: attempts for failures of a category, where they differ: {"auth": 4}.
-        backoffs: (backoff, backoff_cap) for failures of a category, where they differ: {"throttled": (30, 900)}.
+        backoffs: (backoff, backoff_cap) for failures of a category, where they differ:
+            {"throttled": (30, 900)}.
     """
 
     max_attempts: int = 5
@@ -57,7 +67,9 @@ class Policy:
     same_failure_limit: int = 3
     rules: Sequence[Rule] = ()
     attempts: Mapping[str, int] = field(default_factory=dict[str, int])
-    backoffs: Mapping[str, tuple[Seconds, Seconds]] = field(default_factory=dict[str, tuple[Seconds, Seconds]])
+    backoffs: Mapping[str, tuple[Seconds, Seconds]] = field(
+        default_factory=dict[str, tuple[Seconds, Seconds]]
+    )
 
     def __post_init__(self) -> None:
         for name in ("max_attempts", "max_losses", "same_failure_limit"):
@@ -77,10 +89,14 @@ class Policy:
             raise ValueError(msg)
 
 
-def delay(policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER) -> float:
-    """Seconds to wait after the `attempt`th attempt (from 1): full jitter, `jitter` in [0, 1) times the ceiling.
+def delay(
+    policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER
+) -> float:
+    """Seconds to wait after the `attempt`th attempt (from 1): full jitter, `jitter` in [0, 1) times
+    the ceiling.
 
-    The ceiling doubles from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff And Jitter", 2015.
+    The ceiling doubles from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff
+    And Jitter", 2015.
     """
     base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
     return min(seconds(cap), seconds(base) * 2.0 ** min(max(attempt - 1, 0), MAX_EXPONENT)) * jitter
@@ -99,7 +115,10 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Set
         return Bury(AT_ONCE[category], failure)
     if job.attempt >= limit:
         return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
-    if job.attempt >= policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category, limit)) and not insists:
+    if (
+        job.attempt >= policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category, limit))
+        and not insists
+    ):
         return Bury(Reason.NOT_RETRYABLE, failure)
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
     if alike >= policy.same_failure_limit and category not in RETRIED_FOREVER_ALIKE and not insists:
@@ -108,7 +127,9 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Set
     return _again_or_expired(job, failure, max(wait, failure.retry_after or 0.0))
 
 
-def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float) -> Settlement:
+def decide_signal(
+    job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
+) -> Settlement:
     """Choose how an attempt ends whose handler said so. `failure` is the signal as a record."""
     match signal:
         case Cancel():
@@ -131,7 +152,8 @@ def decide_signal(job: Claimed, signal: Signal, failure: Failure, policy: Policy
 
 
 def put_off(name: str, open_for: float, cooldown: float, ahead: int, jitter: float) -> Release:
-    """Give a job back that waits for a dependency: they come back after `open_for`, and not all at once.
+    """Give a job back that waits for a dependency: they come back after `open_for`, and not all at
+    once.
 
     Args:
         name: the dependency.
@@ -147,8 +169,9 @@ def put_off(name: str, open_for: float, cooldown: float, ahead: int, jitter: flo
 def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> Settlement:
     """Choose how an attempt ends whose process died.
 
-    `alone`: nothing else ran in it, so the job did it. Otherwise it is one suspect of several: it gets its attempt
-    back, and its loss makes it run alone next time. With one attempt only it must not start again either way.
+    `alone`: nothing else ran in it, so the job did it. Otherwise it is one suspect of several: it
+    gets its attempt back, and its loss makes it run alone next time. With one attempt only it must
+    not start again either way.
     """
     losses = job.losses + 1
     limit = job.max_attempts or policy.max_attempts
@@ -171,7 +194,9 @@ def spent(job: Claimed, policy: Policy) -> Reason | None:
 
 
 def _bounded(wait: float) -> float:
-    """A wait that an instant can be made of: a handler may say timedelta.max, a negative number, infinity or nan."""
+    """A wait that an instant can be made of: a handler may say timedelta.max, a negative number,
+    infinity or nan.
+    """
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 

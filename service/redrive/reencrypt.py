@@ -1,7 +1,8 @@
 """Seal what is stored with the first key of the keyring, whatever it is sealed with now, if at all.
 
-Safe while everything runs: a row is changed only if it still holds what was read and nobody has it locked. It can be
-stopped and started again: what is sealed with the first key already is not looked at.
+Safe while everything runs: a row is changed only if it still holds what was read and nobody has it
+locked. It can be stopped and started again: what is sealed with the first key already is not looked
+at.
 """
 
 import time
@@ -27,7 +28,12 @@ PLACES: dict[str, tuple[LiteralString, LiteralString, LiteralString, LiteralStri
     "dead_letters": ("id", "redrives", "payload", "kind, headers, payload::text as old"),
     "jobs": ("id", "0", "payload", "kind, headers, payload::text as old"),
     "failures": ("job", "deliveries", "detail", "message, detail::text as old"),
-    "side_effects": ("job", "deliveries", "detail", "jsonb_build_object('what', what, 'detail', detail)::text as old"),
+    "side_effects": (
+        "job",
+        "deliveries",
+        "detail",
+        "jsonb_build_object('what', what, 'detail', detail)::text as old",
+    ),
 }
 """Table -> the columns of the job and of the row in it, what is sealed, and what is read of it."""
 
@@ -54,7 +60,11 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
     found: dict[str | None, dict[str, int]] = {}
     for place, (_, _, column, _) in PLACES.items():
         rows = conn.execute(
-            "select " + column + " -> '$redrive' ->> 'k', count(*) from " + TABLES[place] + " group by 1"
+            "select "
+            + column
+            + " -> '$redrive' ->> 'k', count(*) from "
+            + TABLES[place]
+            + " group by 1"
         )
         for key, n in rows:
             found.setdefault(key, dict.fromkeys(PLACES, 0))[place] = n
@@ -62,7 +72,11 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
 
 
 def reencrypt(
-    conn: Connection, keyring: Keyring, *, rate: float | None = None, progress: Callable[[int], None] = lambda _: None
+    conn: Connection,
+    keyring: Keyring,
+    *,
+    rate: float | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
     """Seal everything with the first key.
 
@@ -92,14 +106,34 @@ def _stale(conn: Connection, place: str, key: str, last: int) -> list[dict[str, 
     stale: LiteralString = " (" + column + " -> '$redrive' ->> 'k') is distinct from %s"
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(
-            "select " + job + " as id, " + n + " as n, " + read + " from " + table + " where " + stale
-            + " and " + job + " in (select distinct " + job + " from " + table + " where " + job + " > %s and" + stale
+            "select "
+            + job
+            + " as id, "
+            + n
+            + " as n, "
+            + read
+            + " from "
+            + table
+            + " where "
+            + stale
+            + " and "
+            + job
+            + " in (select distinct "
+            + job
+            + " from "
+            + table
+            + " where "
+            + job
+            + " > %s and"
+            + stale
             + " order by 1 limit %s) order by 1",
             (key, last, key, CHUNK),
-        ).fetchall()  # fmt: skip
+        ).fetchall()
 
 
-def _rewrite(conn: Connection, keyring: Keyring, place: str, rows: Sequence[dict[str, Any]], report: Report) -> None:
+def _rewrite(
+    conn: Connection, keyring: Keyring, place: str, rows: Sequence[dict[str, Any]], report: Report
+) -> None:
     """Change one batch, in one transaction."""
     changes: list[tuple[dict[str, Any], str, str | None]] = []
     for row in rows:
@@ -130,7 +164,9 @@ def _sealed(keyring: Keyring, place: str, row: dict[str, Any]) -> tuple[dict[str
     job = row["id"]
     if place in {"jobs", "dead_letters"}:
         if row["old"].startswith(SEALED):
-            return keyring.seal_again(_decode(row["old"]), "payload", row["kind"], str(row["headers"].get(MARK))), None
+            return keyring.seal_again(
+                _decode(row["old"]), "payload", row["kind"], str(row["headers"].get(MARK))
+            ), None
         envelope, salt = keyring.seal_payload(row["old"].encode(), row["kind"])
         return envelope, salt[MARK]
     old = _decode(row["old"])

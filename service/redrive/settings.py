@@ -1,7 +1,8 @@
-"""Every setting, its unit, default and range. Read once, by the command line; the rest gets plain values.
+"""Every setting, its unit, default and range. Read once, by the command line; the rest gets plain
+values.
 
-Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrides it. Secrets can be read from a file
-instead: REDRIVE_DATABASE_URL_FILE.
+Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrides it. Secrets can
+be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
 import os
@@ -23,40 +24,67 @@ NESTED_PREFIXES = ("REDRIVE_REDRIVE_", "REDRIVE_PURGE_", "REDRIVE_TEST_", "REDRI
 class Settings(BaseSettings):
     """The settings of every command."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
+    )
 
     database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
     database_url_file: Path | None = Field(None, description="A file that holds it instead.")
     handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
-    targets: Path | None = Field(None, description="A YAML file that routes kinds to HTTP endpoints.")
-    queues: str | None = Field(None, description="Queues to work on, comma-separated; all when not set.")
+    targets: Path | None = Field(
+        None, description="A YAML file that routes kinds to HTTP endpoints."
+    )
+    queues: str | None = Field(
+        None, description="Queues to work on, comma-separated; all when not set."
+    )
     slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
-    runner_memory_mib: int = Field(0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never.")
-    http_port: int = Field(9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none.")
-    heartbeat_ttl: float = Field(30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
-    drain_timeout: float = Field(30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM.")
-    startup_timeout: float = Field(10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema.")
+    runner_memory_mib: int = Field(
+        0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
+    )
+    http_port: int = Field(
+        9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
+    )
+    heartbeat_ttl: float = Field(
+        30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
+    )
+    drain_timeout: float = Field(
+        30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM."
+    )
+    startup_timeout: float = Field(
+        10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
+    )
     encryption_keys: str | None = Field(
-        None, repr=False, description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`."
+        None,
+        repr=False,
+        description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`.",
     )
     encryption_keys_file: Path | None = Field(None, description="A file that holds them instead.")
-    actor: str | None = Field(None, min_length=1, max_length=255, description="Who acts, for the audit log.")
+    actor: str | None = Field(
+        None, min_length=1, max_length=255, description="Who acts, for the audit log."
+    )
     environment: str | None = Field(
         None, max_length=63, description="Where this runs (production, ...); kept with failures."
     )
-    node: str | None = Field(None, max_length=253, description="The machine under it; kept with failures.")
-    version: str | None = Field(None, max_length=127, description="Version of the image; kept with failures.")
+    node: str | None = Field(
+        None, max_length=253, description="The machine under it; kept with failures."
+    )
+    version: str | None = Field(
+        None, max_length=127, description="Version of the image; kept with failures."
+    )
     log_format: Literal["json", "console"] | None = Field(
         None, description="json, or console for people; by default console on a terminal."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="What is logged."
+    )
 
     def url(self) -> str:
         """Where the database is.
 
         Raises:
-            SettingsError: neither variable is set, the file cannot be read, or its text is no Postgres URL.
+            SettingsError: neither variable is set, the file cannot be read, or its text is no
+                Postgres URL.
         """
         if self.database_url_file is not None and self.database_url is None:
             try:
@@ -79,7 +107,9 @@ class Settings(BaseSettings):
         names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
         for name in names:
             if not NAME.match(name):
-                msg = f"REDRIVE_QUEUES holds {name!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+                msg = (
+                    f"REDRIVE_QUEUES holds {name!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+                )
                 raise SettingsError(msg)
         if not names:  # nothing must not mean everything
             msg = f"REDRIVE_QUEUES is {self.queues!r}; it must hold a queue, or not be set at all"
@@ -88,7 +118,10 @@ class Settings(BaseSettings):
 
     def who(self) -> str:
         """The actor: as set, else the user of this machine and its name."""
-        return self.actor or f"{os.environ.get('USER') or 'uid ' + str(os.getuid())}@{socket.gethostname()}"
+        return (
+            self.actor
+            or f"{os.environ.get('USER') or 'uid ' + str(os.getuid())}@{socket.gethostname()}"
+        )
 
 
 def load(**overrides: Any) -> Settings:
@@ -108,9 +141,10 @@ def unknown() -> list[str]:
     """Variables that look like ours and are not: most likely misspelt."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     return sorted(
-        name for name in os.environ
+        name
+        for name in os.environ
         if name.startswith(PREFIX) and name not in known and not name.startswith(NESTED_PREFIXES)
-    )  # fmt: skip
+    )
 
 
 def _explain(error: ValidationError) -> str:
@@ -129,8 +163,13 @@ def _allowed(field: FieldInfo) -> str:
     annotation = cast("Any", field.annotation)
     if annotation in kinds:
         low, high = bounds.get("Ge"), bounds.get("Le")
-        return f"{kinds[annotation]}, {low.ge if low else 0} or more" + (f", {high.le} at most" if high else "")
+        return f"{kinds[annotation]}, {low.ge if low else 0} or more" + (
+            f", {high.le} at most" if high else ""
+        )
     choices = [
-        c for part in get_args(field.annotation) or () for c in (get_args(part) or (part,)) if isinstance(c, str)
+        c
+        for part in get_args(field.annotation) or ()
+        for c in (get_args(part) or (part,))
+        if isinstance(c, str)
     ]
     return " or ".join(choices) if choices else "text of 1 to 255 characters"

@@ -24,7 +24,9 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Run again at `until` (an aware datetime) or in `until` (a duration); the attempt does not count."""
+    """Run again at `until` (an aware datetime) or in `until` (a duration); the attempt does not
+    count.
+    """
 
     def __init__(self, until: datetime | Seconds) -> None:
         super().__init__()
@@ -49,7 +51,9 @@ class Cancel(Signal):
 
 
 class DependencyOpen(Signal):
-    """Raised by `job.dependency(name)` while its breaker is open: the job is given back, its attempt refunded."""
+    """Raised by `job.dependency(name)` while its breaker is open: the job is given back, its
+    attempt refunded.
+    """
 
     def __init__(self, name: str, after: float) -> None:
         super().__init__(name)

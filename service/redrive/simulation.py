@@ -1,4 +1,6 @@
-"""What the policies in the code now would have done with the failures on record: a diff, before they are deployed."""
+"""What the policies in the code now would have done with the failures on record: a diff, before
+they are deployed.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +23,9 @@ MIDDLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Failures alike that would be treated otherwise now. What was done is 'retry' or the reason of the death."""
+    """Failures alike that would be treated otherwise now. What was done is 'retry' or the reason of
+    the death.
+    """
 
     kind: str
     error_class: str
@@ -31,8 +35,12 @@ class Change:
     now: str
 
 
-def simulate(conn: psycopg.Connection[Any], handlers: Handlers, since: datetime) -> tuple[int, Counter[Change]]:
-    """Judge the failures recorded since an instant again. Returns how many there were, and the changes with counts."""
+def simulate(
+    conn: psycopg.Connection[Any], handlers: Handlers, since: datetime
+) -> tuple[int, Counter[Change]]:
+    """Judge the failures recorded since an instant again. Returns how many there were, and the
+    changes with counts.
+    """
     seen, changes = 0, Counter[Change]()
     for row in _failures(conn, since):
         handler = handlers.get(row["kind"])
@@ -40,18 +48,29 @@ def simulate(conn: psycopg.Connection[Any], handlers: Handlers, since: datetime)
             continue
         seen += 1
         evidence = Evidence(
-            tuple(row["detail"]["classes"]), row["message"], row["detail"].get("status"), row["detail"].get("sqlstate")
+            tuple(row["detail"]["classes"]),
+            row["message"],
+            row["detail"].get("status"),
+            row["detail"].get("sqlstate"),
         )
         category, verdict = judge(evidence, handler.policy.rules)
-        failure = Failure(row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict)
+        failure = Failure(
+            row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
+        )
         claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
         settlement = decide(claimed, failure, handler.policy, MIDDLE)
-        now = "retry" if isinstance(settlement, Again) else str(getattr(settlement, "reason", "cancel"))
+        now = (
+            "retry"
+            if isinstance(settlement, Again)
+            else str(getattr(settlement, "reason", "cancel"))
+        )
         then = row["reason"] or "retry"
         if isinstance(settlement, Bury) and then == "same_failure":
             now = then  # that rests on the failures before it, which one record does not tell
         if now != then or category != Category(row["category"]):
-            changes[Change(row["kind"], row["error_class"], row["category"], str(category), then, now)] += 1
+            changes[
+                Change(row["kind"], row["error_class"], row["category"], str(category), then, now)
+            ] += 1
     return seen, changes
 
 

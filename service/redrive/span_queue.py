@@ -1,4 +1,6 @@
-"""Where spans wait for their export: bounded, in nobody's way. OpenTelemetry's own batches flush without a limit."""
+"""Where spans wait for their export: bounded, in nobody's way. OpenTelemetry's own batches flush
+without a limit.
+"""
 
 import logging
 import threading
@@ -22,8 +24,9 @@ LAST_EXPORT_SECONDS = 1.0
 class SpanQueue(SpanProcessor):
     """A span processor that never blocks and never waits for long.
 
-    Spans that find it full are dropped and counted; so are those of an export that failed. It holds few until one has
-    succeeded, and again after one that failed: making spans that go nowhere is what a collector that is gone costs.
+    Spans that find it full are dropped and counted; so are those of an export that failed. It holds
+    few until one has succeeded, and again after one that failed: making spans that go nowhere is
+    what a collector that is gone costs.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -34,8 +37,9 @@ class SpanQueue(SpanProcessor):
         self._room = PROBE_SPANS
         self.dropped = 0
         self.is_full = False
-        """Whether the collector does not keep up, or is gone; as old as the last span or export, for it is asked
-        before every job."""
+        """Whether the collector does not keep up, or is gone; as old as the last span or export,
+        for it is asked before every job.
+        """
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
@@ -56,7 +60,9 @@ class SpanQueue(SpanProcessor):
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Export what is queued, for at most LAST_EXPORT_SECONDS; the thread is left behind when that is not enough."""
+        """Export what is queued, for at most LAST_EXPORT_SECONDS; the thread is left behind when
+        that is not enough.
+        """
         self._ending = True
         self._wake.set()
         self._thread.join(LAST_EXPORT_SECONDS)
@@ -80,7 +86,8 @@ class SpanQueue(SpanProcessor):
 
     def _take(self) -> list[Any]:
         batch = [self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))]
-        self.is_full = False  # when there was none too: a span that ended while the last were taken may have said so
+        # when there was none too: a span that ended while the last were taken may have said so
+        self.is_full = False
         return batch
 
     def _export(self, batch: list[Any]) -> bool:

@@ -1,7 +1,9 @@
-"""Run one statement on a connection of the caller's, whatever driver made it, in the caller's transaction.
+"""Run one statement on a connection of the caller's, whatever driver made it, in the caller's
+transaction.
 
-The drivers are recognised by the module of their class, so none has to be installed. An async connection gives an
-awaitable. Statements are written with %s and parameters are plain values; JSON is passed as text and cast.
+The drivers are recognised by the module of their class, so none has to be installed. An async
+connection gives an awaitable. Statements are written with %s and parameters are plain values; JSON
+is passed as text and cast.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,7 +75,9 @@ def roll_back(conn: Any) -> Any:
     return conn.execute("rollback") if driver_of(conn) == "asyncpg" else conn.rollback()
 
 
-async def _psycopg_async(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+async def _psycopg_async(
+    conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
+) -> Any:
     from psycopg.rows import tuple_row  # noqa: PLC0415
 
     async with conn.cursor(row_factory=tuple_row) as cursor:
@@ -91,7 +95,9 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
     return conn.execute(text(named), {f"p{n}": value for n, value in enumerate(parameters)}).one()
 
 
-async def _sqlalchemy_async(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+async def _sqlalchemy_async(
+    conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
+) -> Any:
     return finish(await conn.run_sync(lambda sync: _sqlalchemy(sync, statement, parameters)))
 
 

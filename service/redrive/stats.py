@@ -1,9 +1,10 @@
-"""What the database knows of all queues, as metric families: the same from whichever process serves them.
+"""What the database knows of all queues, as metric families: the same from whichever process serves
+them.
 
-The figures come as one object from `redrive.stats_v1`, which is made new at most every few seconds by whoever asks
-first, in one snapshot. The exporter asks ahead of its scrapes, while there are any, so that they only show what is
-there. When the database does not answer, or what it answers is old, the block is left out and `redrive_stats_up` says
-0: an old figure would look like a calm one.
+The figures come as one object from `redrive.stats_v1`, which is made new at most every few seconds
+by whoever asks first, in one snapshot. The exporter asks ahead of its scrapes, while there are any,
+so that they only show what is there. When the database does not answer, or what it answers is old,
+the block is left out and `redrive_stats_up` says 0: an old figure would look like a calm one.
 """
 
 import threading
@@ -74,7 +75,9 @@ class DatabaseStats:
             yield conn
 
     def _read(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("redrive_stats_up", "1 when the figures of the database could be read.")
+        up = GaugeMetricFamily(
+            "redrive_stats_up", "1 when the figures of the database could be read."
+        )
         began = time.monotonic()
         try:
             with self.link.use(bound=6.0) as conn:
@@ -89,40 +92,84 @@ class DatabaseStats:
         up.add_metric((), float(usable))
         yield up
         if row is not None and usable:
-            yield _one("redrive_stats_duration_seconds", "How long reading them took.", time.monotonic() - began)
+            yield _one(
+                "redrive_stats_duration_seconds",
+                "How long reading them took.",
+                time.monotonic() - began,
+            )
             yield from self._translate(row[0])
 
     def _translate(self, body: Mapping[str, Any]) -> Iterator[Metric]:
-        yield _one("redrive_stats_timestamp_seconds", "When they were read, by the database's clock.", body["taken_at"])
+        yield _one(
+            "redrive_stats_timestamp_seconds",
+            "When they were read, by the database's clock.",
+            body["taken_at"],
+        )
         yield from self._counters(body["totals"])
         yield from _depths(body["depths"])
-        yield _gauge("redrive_dlq_added_per_minute", "Dead letters added in the last full minute.", ("queue",),
-                     {(queue,): n for queue, n in body["added_per_minute"].items()})  # fmt: skip
-        yield _gauge("redrive_dlq_oldest_age_seconds", "Age of the oldest open dead letter.", ("queue",),
-                     {(queue,): age for queue, age in body["oldest_dead"].items()})  # fmt: skip
-        yield _objectives(body["objectives"], [depth["queue"] for depth in body["depths"]])
-        breakers: Mapping[str, str] = body["breakers"]
-        yield _gauge("redrive_circuit_breaker_state", "1 for the state each breaker is in.", ("breaker", "state"),
-                     {(n, s): float(s == now) for n, now in breakers.items() for s in BREAKER_STATES})  # fmt: skip
-        about_chores = "When the task last succeeded; 0 = never yet."
-        yield _gauge("redrive_maintenance_last_success_timestamp_seconds", about_chores, ("task",),
-                     {(name,): ran_at or 0.0 for name, ran_at, _ in body["chores"]})  # fmt: skip
-        yield _gauge("redrive_maintenance_interval_seconds", "How often it should.", ("task",),
-                     {(name,): every for name, _, every in body["chores"] if every})  # fmt: skip
-        yield _one("redrive_workers", "Workers whose heartbeat is heard.", body["workers"])
-        yield _one("redrive_workers_lost", "Silent workers whose jobs are not taken back yet.", body["workers_lost"])
-        yield _one("redrive_pg_oldest_transaction_age_seconds", "Age of the oldest transaction that holds vacuum back.",
-                   body["oldest_transaction"])  # fmt: skip
         yield _gauge(
-            "redrive_pg_table_dead_tuples", "Dead rows by table.", ("table",), {(t,): n for t, n, _ in body["tables"]}
+            "redrive_dlq_added_per_minute",
+            "Dead letters added in the last full minute.",
+            ("queue",),
+            {(queue,): n for queue, n in body["added_per_minute"].items()},
         )
         yield _gauge(
-            "redrive_pg_table_size_bytes", "Size with indexes.", ("table",), {(t,): n for t, _, n in body["tables"]}
+            "redrive_dlq_oldest_age_seconds",
+            "Age of the oldest open dead letter.",
+            ("queue",),
+            {(queue,): age for queue, age in body["oldest_dead"].items()},
+        )
+        yield _objectives(body["objectives"], [depth["queue"] for depth in body["depths"]])
+        breakers: Mapping[str, str] = body["breakers"]
+        yield _gauge(
+            "redrive_circuit_breaker_state",
+            "1 for the state each breaker is in.",
+            ("breaker", "state"),
+            {(n, s): float(s == now) for n, now in breakers.items() for s in BREAKER_STATES},
+        )
+        about_chores = "When the task last succeeded; 0 = never yet."
+        yield _gauge(
+            "redrive_maintenance_last_success_timestamp_seconds",
+            about_chores,
+            ("task",),
+            {(name,): ran_at or 0.0 for name, ran_at, _ in body["chores"]},
+        )
+        yield _gauge(
+            "redrive_maintenance_interval_seconds",
+            "How often it should.",
+            ("task",),
+            {(name,): every for name, _, every in body["chores"] if every},
+        )
+        yield _one("redrive_workers", "Workers whose heartbeat is heard.", body["workers"])
+        yield _one(
+            "redrive_workers_lost",
+            "Silent workers whose jobs are not taken back yet.",
+            body["workers_lost"],
+        )
+        yield _one(
+            "redrive_pg_oldest_transaction_age_seconds",
+            "Age of the oldest transaction that holds vacuum back.",
+            body["oldest_transaction"],
+        )
+        yield _gauge(
+            "redrive_pg_table_dead_tuples",
+            "Dead rows by table.",
+            ("table",),
+            {(t,): n for t, n, _ in body["tables"]},
+        )
+        yield _gauge(
+            "redrive_pg_table_size_bytes",
+            "Size with indexes.",
+            ("table",),
+            {(t,): n for t, _, n in body["tables"]},
         )
 
     def _counters(self, totals: Sequence[tuple[str, str, str, str, int]]) -> Iterator[Metric]:
         added: dict[Labels, float] = defaultdict(float)
-        ended: dict[str, dict[Labels, float]] = {"enqueued": defaultdict(float), "completed": defaultdict(float)}
+        ended: dict[str, dict[Labels, float]] = {
+            "enqueued": defaultdict(float),
+            "completed": defaultdict(float),
+        }
         removed: dict[Labels, float] = defaultdict(float)
         outcomes: dict[Labels, float] = defaultdict(float)
         depth: dict[Labels, float] = defaultdict(float)
@@ -139,7 +186,9 @@ class DatabaseStats:
             if event in REMOVALS:
                 removed[queue, event] += n
         # At 0 from the start: a first appearance at n is invisible to increase().
-        for queue, kind in {(queue, kind) for queue, kind, event, _, _ in totals if event in {"dead", *ended}}:
+        for queue, kind in {
+            (queue, kind) for queue, kind, event, _, _ in totals if event in {"dead", *ended}
+        }:
             for known in Reason:
                 added[queue, kind, known] += 0
             for counts in ended.values():
@@ -151,18 +200,35 @@ class DatabaseStats:
                 removed[queue, action] += 0
             for known in Reason:
                 depth[queue, known] += 0
-        yield self._counter("redrive_dlq_added", "Dead letters ever added.", ("queue", "kind", "reason"), added)
+        yield self._counter(
+            "redrive_dlq_added", "Dead letters ever added.", ("queue", "kind", "reason"), added
+        )
         about_removed = "Dead letters redriven, dismissed or purged while open, or resolved."
         yield self._counter("redrive_dlq_removed", about_removed, ("queue", "action"), removed)
-        yield self._counter("redrive_redrive_outcomes", "What became of redriven jobs.", ("queue", "outcome"), outcomes)
-        yield self._counter("redrive_jobs_enqueued", "Jobs enqueued.", ("queue", "kind"), ended["enqueued"])
-        yield self._counter("redrive_jobs_completed", "Jobs completed.", ("queue", "kind"), ended["completed"])
-        yield _gauge("redrive_dlq_depth", "Open dead letters.", ("queue", "reason"),
-                     {labels: max(0.0, n) for labels, n in depth.items()})  # fmt: skip
+        yield self._counter(
+            "redrive_redrive_outcomes",
+            "What became of redriven jobs.",
+            ("queue", "outcome"),
+            outcomes,
+        )
+        yield self._counter(
+            "redrive_jobs_enqueued", "Jobs enqueued.", ("queue", "kind"), ended["enqueued"]
+        )
+        yield self._counter(
+            "redrive_jobs_completed", "Jobs completed.", ("queue", "kind"), ended["completed"]
+        )
+        yield _gauge(
+            "redrive_dlq_depth",
+            "Open dead letters.",
+            ("queue", "reason"),
+            {labels: max(0.0, n) for labels, n in depth.items()},
+        )
 
-    def _counter(self, name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
-        """A counter that never steps back: a database that was restored or failed over may have forgotten some, and
-        the step would be read as a reset, and the whole total as an increase.
+    def _counter(
+        self, name: str, text: str, labels: Labels, values: Mapping[Labels, float]
+    ) -> Metric:
+        """A counter that never steps back: a database that was restored or failed over may have
+        forgotten some, and the step would be read as a reset, and the whole total as an increase.
         """
         family = CounterMetricFamily(name, text, labels=labels)
         for key, value in values.items():
@@ -172,20 +238,36 @@ class DatabaseStats:
 
 
 def _depths(depths: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    yield _gauge("redrive_queue_depth", "Jobs by state.", ("queue", "state"),
-                 {(d["queue"], state): d[state] for d in depths for state in STATES})  # fmt: skip
-    yield _gauge("redrive_queue_oldest_ready_age_seconds", "How long the oldest ready job has been due.", ("queue",),
-                 {(d["queue"],): d["oldest_ready_seconds"] for d in depths})  # fmt: skip
-    yield _gauge("redrive_queue_paused", "1 while the queue is paused.", ("queue",),
-                 {(d["queue"],): float(d["paused"]) for d in depths})  # fmt: skip
+    yield _gauge(
+        "redrive_queue_depth",
+        "Jobs by state.",
+        ("queue", "state"),
+        {(d["queue"], state): d[state] for d in depths for state in STATES},
+    )
+    yield _gauge(
+        "redrive_queue_oldest_ready_age_seconds",
+        "How long the oldest ready job has been due.",
+        ("queue",),
+        {(d["queue"],): d["oldest_ready_seconds"] for d in depths},
+    )
+    yield _gauge(
+        "redrive_queue_paused",
+        "1 while the queue is paused.",
+        ("queue",),
+        {(d["queue"],): float(d["paused"]) for d in depths},
+    )
 
 
 def _objectives(rows: Sequence[tuple[str, str, float]], queues: Sequence[str]) -> Metric:
     """Each queue's thresholds: its own, else those for all others."""
     defaults = {objective: value for queue, objective, value in rows if queue == "*"}
-    values: dict[Labels, float] = {(queue, name): value for queue in queues for name, value in defaults.items()}
+    values: dict[Labels, float] = {
+        (queue, name): value for queue in queues for name, value in defaults.items()
+    }
     values |= {(queue, objective): value for queue, objective, value in rows if queue != "*"}
-    return _gauge("redrive_queue_objective", "Thresholds of the alerts.", ("queue", "objective"), values)
+    return _gauge(
+        "redrive_queue_objective", "Thresholds of the alerts.", ("queue", "objective"), values
+    )
 
 
 def _gauge(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:

@@ -1,8 +1,8 @@
 """HTTP targets: jobs whose work is somebody's HTTP endpoint, in any language.
 
-A file routes kinds to URLs; the runner POSTs the payload and reads the answer. 2xx completes the job. 408, 425, 429,
-5xx and connection errors are tried again, no sooner than Retry-After says; other answers are not: asking again cannot
-help.
+A file routes kinds to URLs; the runner POSTs the payload and reads the answer. 2xx completes the
+job. 408, 425, 429, 5xx and connection errors are tried again, no sooner than Retry-After says;
+other answers are not: asking again cannot help.
 
     allowed_hosts: [billing.internal]
     targets:
@@ -45,7 +45,9 @@ NOT_RETRYABLE = Rule(status=frozenset(range(300, 500)) - RETRIED, then="give_up"
 
 
 class TargetError(Exception):
-    """An endpoint answered with something other than success. `response` has the status and the headers."""
+    """An endpoint answered with something other than success. `response` has the status and the
+    headers.
+    """
 
     def __init__(self, host: str, response: Any, body: str) -> None:
         super().__init__(f"{host} answered {response.status_code}" + (f": {body}" if body else ""))
@@ -84,7 +86,8 @@ def load(path: Path) -> Targets:
     """Read a file of targets.
 
     Raises:
-        SettingsError: it cannot be read, a field is wrong, or a URL's host is not among `allowed_hosts`.
+        SettingsError: it cannot be read, a field is wrong, or a URL's host is not among
+            `allowed_hosts`.
     """
     try:
         import yaml  # noqa: PLC0415 # an extra
@@ -98,7 +101,9 @@ def load(path: Path) -> Targets:
         raise SettingsError(msg) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        msg = f"REDRIVE_TARGETS is {path}; it is no YAML" + (f" at line {mark.line + 1}" if mark else "")
+        msg = f"REDRIVE_TARGETS is {path}; it is no YAML" + (
+            f" at line {mark.line + 1}" if mark else ""
+        )
         raise SettingsError(msg) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
@@ -125,7 +130,8 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 function=_Caller(target, slots),
                 policy=Policy(
                     max_attempts=target.max_attempts,
-                    timeout=target.timeout + 5,  # the client's own timeout comes first, and says what hung
+                    # the client's own timeout comes first, and says what hung
+                    timeout=target.timeout + 5,
                     backoff=target.backoff,
                     backoff_cap=max(target.backoff_cap, target.backoff),
                     rules=(NOT_RETRYABLE,),
@@ -140,7 +146,9 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
 
 
 def signature(key: bytes, at: int, body: bytes) -> str:
-    """The Redrive-Signature header: the hex HMAC-SHA256 of '<unix seconds>.<body>', with the seconds."""
+    """The Redrive-Signature header: the hex HMAC-SHA256 of '<unix seconds>.<body>', with the
+    seconds.
+    """
     return f"t={at},v1={hmac.new(key, f'{at}.'.encode() + body, hashlib.sha256).hexdigest()}"
 
 
@@ -152,7 +160,9 @@ class _Caller:
         self._slots = slots
         self._host = urlsplit(target.url).hostname or ""
         try:
-            self._key = target.signing_key_file.read_bytes().strip() if target.signing_key_file else None
+            self._key = (
+                target.signing_key_file.read_bytes().strip() if target.signing_key_file else None
+            )
             self._tls = _tls(target)
         except (OSError, ssl.SSLError) as error:
             msg = f"REDRIVE_TARGETS: a key or certificate of {target.url} cannot be read: {error.strerror or error}"
@@ -176,7 +186,9 @@ class _Caller:
                 timeout=self._target.timeout,
                 verify=self._tls,
                 follow_redirects=False,  # a redirect could lead to a host that is not allowed
-                limits=httpx.Limits(max_connections=self._slots, max_keepalive_connections=self._slots),
+                limits=httpx.Limits(
+                    max_connections=self._slots, max_keepalive_connections=self._slots
+                ),
                 trust_env=False,
             )
         return self._client
@@ -205,11 +217,17 @@ async def _read_some(response: Any) -> str:
         found += chunk
         if len(found) >= READ_BODY:
             break
-    return "" if response.is_success else _redacted(found[:READ_BODY].decode("utf-8", "replace"))[:KEPT_BODY].strip()
+    return (
+        ""
+        if response.is_success
+        else _redacted(found[:READ_BODY].decode("utf-8", "replace"))[:KEPT_BODY].strip()
+    )
 
 
 def _redacted(text: str) -> str:
-    """An answer in JSON without the values of its secret keys, however deep; others are left to `scrub`."""
+    """An answer in JSON without the values of its secret keys, however deep; others are left to
+    `scrub`.
+    """
     try:
         return json.dumps(redact(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -230,9 +248,7 @@ def _check_url(path: Path, kind: str, url: str, allowed: list[str]) -> None:
         msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url must start with http:// or https:// and name a host"
         raise SettingsError(msg)
     if parts.username is not None or parts.password is not None:
-        msg = (
-            f"REDRIVE_TARGETS is {path}; targets.{kind}.url holds credentials; put them into a header or a signing key"
-        )
+        msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url holds credentials; put them into a header or a signing key"
         raise SettingsError(msg)
     if host not in allowed:
         msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url goes to {host}, which is not among allowed_hosts"

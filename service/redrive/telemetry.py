@@ -1,4 +1,5 @@
-"""What is told of a job's life, to metrics and to the log: one method per event, called once per batch.
+"""What is told of a job's life, to metrics and to the log: one method per event, called once per
+batch.
 
 | event | when | metric | log level |
 |---|---|---|---|
@@ -43,9 +44,18 @@ _decode_rest = msgspec.json.Decoder(dict[str, Any]).decode
 
 OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
-RETRIED = tuple(category for category in Category if category not in {Category.INVALID, Category.BUG})
+RETRIED = tuple(
+    category for category in Category if category not in {Category.INVALID, Category.BUG}
+)
 
-RELEASES = ("shutdown", "neighbour_killed", "newer_payload", "unknown_kind", "snoozed", "unstorable")
+RELEASES = (
+    "shutdown",
+    "neighbour_killed",
+    "newer_payload",
+    "unknown_kind",
+    "snoozed",
+    "unstorable",
+)
 """Why jobs are given back; besides `breaker <name>`."""
 
 OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending")
@@ -56,7 +66,11 @@ class Telemetry:
     """Observes one worker."""
 
     def __init__(
-        self, metrics: Metrics, version: str, queues: Sequence[str] | None, tracing: Tracing | None = None
+        self,
+        metrics: Metrics,
+        version: str,
+        queues: Sequence[str] | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.metrics = metrics
         self.tracing = tracing
@@ -78,7 +92,9 @@ class Telemetry:
         metrics.rescued.create(())
 
     def ready(self, kinds: Mapping[str, "Kind"]) -> None:
-        """A runner said what it can run: each kind is shown at 0, so that its first ending is an increase."""
+        """A runner said what it can run: each kind is shown at 0, so that its first ending is an
+        increase.
+        """
         for kind in kinds.values():
             if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
                 self._show(kind.queue, kind.kind)
@@ -114,7 +130,9 @@ class Telemetry:
         if self.tracing is not None and not self.tracing.is_overrun:
             for lane_no, values in waits.items():
                 created = _created(row for row in rows if row[6] == lane_no)
-                self.tracing.call("receive", request.lanes[lane_no - 1].queue, cost, len(values), created)
+                self.tracing.call(
+                    "receive", request.lanes[lane_no - 1].queue, cost, len(values), created
+                )
         pairs: set[tuple[int, str]] = {(row[6], row[3]) for row in rows}
         for lane_no, kind in pairs:
             self._show(request.lanes[lane_no - 1].queue, kind)
@@ -122,7 +140,10 @@ class Telemetry:
             self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
         if logger.isEnabledFor(logging.DEBUG):
             for row in rows:
-                logger.debug("claimed", extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]})
+                logger.debug(
+                    "claimed",
+                    extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]},
+                )
 
     def settled(self, jobs: Iterable["Held"], cost: float) -> None:
         """Endings were written."""
@@ -130,7 +151,9 @@ class Telemetry:
             for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
 
-    def completed(self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None) -> None:
+    def completed(
+        self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None
+    ) -> None:
         """Attempts succeeded; with the seconds each took, and the trace of one of them."""
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
         for held, spent in finished:
@@ -142,10 +165,15 @@ class Telemetry:
         if example is not None:
             for held, spent in finished:
                 if held.id == example[0]:
-                    self.metrics.duration.exemplify((held.queue, held.row[3], "succeeded"), spent, example[1])
+                    self.metrics.duration.exemplify(
+                        (held.queue, held.row[3], "succeeded"), spent, example[1]
+                    )
         if logger.isEnabledFor(logging.DEBUG):
             for held, spent in finished:
-                logger.debug("completed", extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)})
+                logger.debug(
+                    "completed",
+                    extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)},
+                )
 
     def ended(self, held: "Held", verdict: "Verdict") -> None:
         """An attempt ended otherwise."""
@@ -153,7 +181,9 @@ class Telemetry:
         self.metrics.attempts.add((held.queue, held.kind, outcome))
         self.metrics.duration.observe((held.queue, held.kind, outcome), (verdict.seconds,))
         if verdict.trace is not None:
-            self.metrics.duration.exemplify((held.queue, held.kind, outcome), verdict.seconds, verdict.trace)
+            self.metrics.duration.exemplify(
+                (held.queue, held.kind, outcome), verdict.seconds, verdict.trace
+            )
         if outcome == "retried":
             self.metrics.retries.add((held.queue, held.kind, verdict.reason or "other"))
         if outcome == "released":
@@ -168,7 +198,13 @@ class Telemetry:
         }
         if outcome == "retried":
             fields["retry_in"] = round(verdict.delay, 1)
-        level = logging.WARNING if outcome == "dead" else logging.DEBUG if outcome == "released" else logging.INFO
+        level = (
+            logging.WARNING
+            if outcome == "dead"
+            else logging.DEBUG
+            if outcome == "released"
+            else logging.INFO
+        )
         logger.log(level, {"dead": "dead-lettered"}.get(outcome, outcome), extra=fields)
 
     def stale(self, jobs: Iterable["Held"]) -> None:
@@ -180,7 +216,9 @@ class Telemetry:
     def rescued(self, lost: int, rescued: int, buried: int) -> None:
         """This worker took jobs back from lost ones."""
         self.metrics.rescued.add((), rescued + buried)
-        logger.warning("rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": buried})
+        logger.warning(
+            "rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": buried}
+        )
 
     def declared_lost(self, held: int) -> None:
         """This worker was silent for too long and dropped its jobs."""
@@ -202,13 +240,19 @@ class Telemetry:
             self.metrics.claims.add(("error",))
         self.errors_in_a_row += 1
         if self.errors_in_a_row in {1, 10, 100} or self.errors_in_a_row % 1000 == 0:
-            extra = {"operation": operation, "error": type(error).__name__, "sqlstate": state,
-                     "in_a_row": self.errors_in_a_row}  # fmt: skip
+            extra = {
+                "operation": operation,
+                "error": type(error).__name__,
+                "sqlstate": state,
+                "in_a_row": self.errors_in_a_row,
+            }
             logger.warning("database error", extra=extra)
 
     def gauges(self, supervisor: "Supervisor") -> None:
         """What is so at this moment."""
-        inflight = Tally((held.queue, held.kind) for r in supervisor.fleet.runners for held in r.held.values())
+        inflight = Tally(
+            (held.queue, held.kind) for r in supervisor.fleet.runners for held in r.held.values()
+        )
         self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
         slots = supervisor.options.slots * supervisor.options.runners
         self.metrics.slots.set((), slots)

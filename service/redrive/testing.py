@@ -35,7 +35,8 @@ class Outcome:
         outcome: completed, retried, released, dead or cancelled.
         reason: why it died or was released; None otherwise.
         delay: seconds until it would run again.
-        category, error_class, message: of the failure, as they would be stored; empty when there was none.
+        category, error_class, message: of the failure, as they would be stored; empty when there
+        was none.
         side_effects: what the handler reported, in order.
     """
 
@@ -45,15 +46,21 @@ class Outcome:
     category: str = ""
     error_class: str = ""
     message: str = ""
-    side_effects: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    side_effects: list[tuple[str, dict[str, Any]]] = field(
+        default_factory=list[tuple[str, dict[str, Any]]]
+    )
 
 
-def run(handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any) -> Outcome:
-    """Run one attempt of a job's handler here and now, as a runner would: payload type, policy, signals, timeout.
+def run(
+    handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any
+) -> Outcome:
+    """Run one attempt of a job's handler here and now, as a runner would: payload type, policy,
+    signals, timeout.
 
     Args:
         handlers: the registry under test.
-        kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here too.
+        kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here
+        too.
         attempt: which attempt this is, from 1.
         options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
 
@@ -76,7 +83,9 @@ def run(handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1,
 
 
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
-    """The jobs that wait or run, oldest first; of one kind or all. Sees what the open transaction of `conn` did."""
+    """The jobs that wait or run, oldest first; of one kind or all. Sees what the open transaction
+    of `conn` did.
+    """
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
             "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,"
@@ -87,9 +96,13 @@ def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dic
 
 
 def assert_enqueued(
-    conn: psycopg.Connection[Any], kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
+    conn: psycopg.Connection[Any],
+    kind: str,
+    payload: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
-    """Return the one job of `kind` that has at least this in its payload, and these fields (queue, priority, ...).
+    """Return the one job of `kind` that has at least this in its payload, and these fields (queue,
+    priority, ...).
 
     Raises:
         AssertionError: there is none, or more than one; the text shows what there is.
@@ -103,7 +116,9 @@ def assert_enqueued(
         and all(job[name] == value for name, value in fields.items())
     ]
     if len(fitting) != 1:
-        shown = "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in there) or "  none"
+        shown = (
+            "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in there) or "  none"
+        )
         msg = f"{len(fitting)} jobs of kind {kind!r} with {wanted | fields}; enqueued are:\n{shown}"
         raise AssertionError(msg)
     return fitting[0]
@@ -113,9 +128,15 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     ours, theirs = socket.socketpair()
     board = Board(1)
     try:
-        verdict = await Runner(Channel(theirs), board, handlers, {}).once(batch, work, time.monotonic_ns())
+        verdict = await Runner(Channel(theirs), board, handlers, {}).once(
+            batch, work, time.monotonic_ns()
+        )
         await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
-        told = [message for frame in Channel(ours).receive() or () if isinstance(message := decode_up(frame), Told)]
+        told = [
+            message
+            for frame in Channel(ours).receive() or ()
+            if isinstance(message := decode_up(frame), Told)
+        ]
     finally:
         board.close()
         ours.close()
@@ -127,11 +148,17 @@ def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, An
     failure: dict[str, Any] = {}
     if verdict is not None and verdict.failure is not None:
         failure = msgspec.json.decode(verdict.failure)
-    # A handler that completed the job in its own transaction and returned: the verdict is for a rollback of it.
+    # A handler that completed the job in its own transaction and returned: the verdict is for a
+    # rollback of it.
     if verdict is None or (verdict.may_be_gone and failure.get("error_class") == "NotCommitted"):
         return Outcome("completed", side_effects=side_effects)
     reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
     return Outcome(
-        _OUTCOMES[verdict.outcome], reason, verdict.delay, verdict.category, failure.get("error_class", ""),
-        failure.get("message", ""), side_effects,
-    )  # fmt: skip
+        _OUTCOMES[verdict.outcome],
+        reason,
+        verdict.delay,
+        verdict.category,
+        failure.get("error_class", ""),
+        failure.get("message", ""),
+        side_effects,
+    )

@@ -1,11 +1,12 @@
 """Spans, by OpenTelemetry's messaging conventions (1.44): send, receive, process, settle.
 
-An attempt's span is linked to the one that enqueued the job and, after a redrive, to the attempt that died: links and
-not parents, for hours may lie between them. Telemetry can never hold a job up: spans are exported by a thread of their
-own from a bounded queue, and dropped when it is full.
+An attempt's span is linked to the one that enqueued the job and, after a redrive, to the attempt
+that died: links and not parents, for hours may lie between them. Telemetry can never hold a job up:
+spans are exported by a thread of their own from a bounded queue, and dropped when it is full.
 
-Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp extra), OTEL_SERVICE_NAME,
-OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds, never payloads or messages of failures.
+Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp extra),
+OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds, never payloads or
+messages of failures.
 """
 
 import logging
@@ -28,7 +29,11 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 SYSTEM = "redrive"
 MAX_LINKS = 32
 
-ROLES = {"traceparent": "creation", "attempt_traceparent": "attempt before", "dead_traceparent": "dead attempt"}
+ROLES = {
+    "traceparent": "creation",
+    "attempt_traceparent": "attempt before",
+    "dead_traceparent": "dead attempt",
+}
 """Header of a job -> what an attempt's link to it is called."""
 
 
@@ -54,14 +59,18 @@ def set_up() -> "Tracing":
     except ImportError as error:
         msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    # It says the same again and again, in lines of its own format; the queue of spans says it once a minute.
+    # It says the same again and again, in lines of its own format; the queue of spans says it once
+    # a minute.
     logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
     logging.getLogger("opentelemetry.exporter").propagate = False
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
-    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+    provider = TracerProvider(
+        resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+    )
     spans = SpanQueue(OTLPSpanExporter())
     provider.add_span_processor(spans)
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # the application has set none of its own
+    # the application has set none of its own
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
     return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
 
@@ -79,7 +88,9 @@ class Tracing:
         return self._spans is not None and self._spans.is_full
 
     @contextmanager
-    def process(self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]) -> Iterator["Span"]:
+    def process(
+        self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]
+    ) -> Iterator["Span"]:
         """One attempt, as the current span while its handler runs."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
@@ -90,13 +101,21 @@ class Tracing:
         }
         links = [link for name, role in ROLES.items() if (link := _link(headers.get(name), role))]
         with self._tracer.start_as_current_span(
-            f"process {queue}", kind=SpanKind.CONSUMER, attributes=attributes, links=links,
-            record_exception=False, set_status_on_exception=False,
-        ) as span:  # fmt: skip
+            f"process {queue}",
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
             yield span
 
-    def call(self, operation: str, queue: str, seconds: float, count: int, created: Iterable[object] = ()) -> None:
-        """A round trip that just ended: receive or settle, of `count` jobs, linked to what created some of them."""
+    def call(
+        self, operation: str, queue: str, seconds: float, count: int, created: Iterable[object] = ()
+    ) -> None:
+        """A round trip that just ended: receive or settle, of `count` jobs, linked to what created
+        some of them.
+        """
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
         if self.is_overrun:
@@ -104,9 +123,12 @@ class Tracing:
         ended = time.time_ns()
         attributes = _attributes(operation, queue) | {"messaging.batch.message_count": count}
         span = self._tracer.start_span(
-            f"{operation} {queue}", kind=SpanKind.CLIENT, attributes=attributes, start_time=ended - int(seconds * 1e9),
+            f"{operation} {queue}",
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=ended - int(seconds * 1e9),
             links=[link for header in created if (link := _link(header, "creation"))],
-        )  # fmt: skip
+        )
         span.end(ended)
 
     def shut_down(self) -> None:
@@ -146,7 +168,8 @@ def current_traceparent() -> str | None:
 
 @contextmanager
 def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The headers of a job that is being enqueued: with the context of a send span, where the producer traces at all.
+    """The headers of a job that is being enqueued: with the context of a send span, where the
+    producer traces at all.
 
     Costs nothing in a process that has not loaded OpenTelemetry.
     """
@@ -182,7 +205,10 @@ def _link(header: object, role: str) -> "Link | None":
     try:
         _, trace_id, span_id, flags = parts
         context = SpanContext(
-            int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))
+            int(trace_id, 16),
+            int(span_id, 16),
+            is_remote=True,
+            trace_flags=TraceFlags(int(flags, 16)),
         )
     except ValueError:
         return None

@@ -31,7 +31,9 @@ def tool() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def rules() -> list[dict[str, Any]]:
     """Every rule of the shipped file."""
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [
+        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
 
 
 @pytest.fixture(scope="session")

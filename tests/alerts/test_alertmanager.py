@@ -14,7 +14,9 @@ from .conftest import ALERTMANAGER
 
 def amtool(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run it."""
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def pagerduty() -> dict[str, Any]:
@@ -39,28 +41,51 @@ def test_the_configuration_is_valid(tool: Callable[[str], str]) -> None:
         ("service=web severity=critical", "default"),
     ],
 )
-def test_each_severity_reaches_its_receiver(tool: Callable[[str], str], labels: str, receiver: str) -> None:
+def test_each_severity_reaches_its_receiver(
+    tool: Callable[[str], str], labels: str, receiver: str
+) -> None:
     routes = ("config", "routes", "test", f"--config.file={ALERTMANAGER}")
     done = amtool(tool("amtool"), *routes, f"--verify.receivers={receiver}", *labels.split())
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_reaches_a_receiver_of_ours(tool: Callable[[str], str], alerts: dict[str, dict[str, Any]]) -> None:
-    wanted = {"critical": "redrive-pagerduty", "warning": "redrive-tickets", "info": "redrive-quiet"}
+def test_every_alert_reaches_a_receiver_of_ours(
+    tool: Callable[[str], str], alerts: dict[str, dict[str, Any]]
+) -> None:
+    wanted = {
+        "critical": "redrive-pagerduty",
+        "warning": "redrive-tickets",
+        "info": "redrive-quiet",
+    }
     for name, alert in alerts.items():
         labels = [f"{key}={value}" for key, value in alert["labels"].items()]
-        done = amtool(tool("amtool"), "config", "routes", "test", f"--config.file={ALERTMANAGER}", *labels)
+        done = amtool(
+            tool("amtool"), "config", "routes", "test", f"--config.file={ALERTMANAGER}", *labels
+        )
 
         assert done.stdout.strip() == wanted[alert["labels"]["severity"]], name
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [("critical", "critical"), ("warning", "warning"), ("info", "info"), ("page", "info"), ("", "info")],
+    [
+        ("critical", "critical"),
+        ("warning", "warning"),
+        ("info", "info"),
+        ("page", "info"),
+        ("", "info"),
+    ],
 )
-def test_severities_are_ones_pagerduty_knows(tool: Callable[[str], str], ours: str, theirs: str) -> None:
-    data: dict[str, object] = {"receiver": "r", "status": "firing", "alerts": [], "commonLabels": {"severity": ours}}
+def test_severities_are_ones_pagerduty_knows(
+    tool: Callable[[str], str], ours: str, theirs: str
+) -> None:
+    data: dict[str, object] = {
+        "receiver": "r",
+        "status": "firing",
+        "alerts": [],
+        "commonLabels": {"severity": ours},
+    }
     text = f"--template.text={pagerduty()['severity']}"
     done = subprocess.run(
         [tool("amtool"), "template", "render", "--template.glob=none/*.tmpl", text, "--template.data=/dev/stdin"],
@@ -77,14 +102,19 @@ def test_an_incident_is_an_alert_and_a_queue() -> None:
     assert all("group_by" not in inner for inner in route["routes"])
 
 
-def test_a_page_silences_only_the_ticket_about_the_same_trouble(alerts: dict[str, dict[str, Any]]) -> None:
+def test_a_page_silences_only_the_ticket_about_the_same_trouble(
+    alerts: dict[str, dict[str, Any]],
+) -> None:
     [rule] = yaml.safe_load(ALERTMANAGER.read_text())["inhibit_rules"]
 
     assert rule["source_matchers"] == ['service="redrive"', 'severity="critical"']
     assert rule["target_matchers"] == ['service="redrive"', 'severity="warning"']
     assert rule["equal"] == ["cluster", "namespace", "job", "queue", "alert_family"]
-    # Labels that are missing on both sides count as equal: what has no queue must not share a family with what has one.
-    with_queue = {a["labels"]["alert_family"] for a in alerts.values() if "console_url" in a["annotations"]}
+    # Labels that are missing on both sides count as equal: what has no queue must not share a
+    # family with what has one.
+    with_queue = {
+        a["labels"]["alert_family"] for a in alerts.values() if "console_url" in a["annotations"]
+    }
     critical = {
         a["labels"]["alert_family"] for a in alerts.values()
         if a["labels"]["severity"] == "critical" and "console_url" not in a["annotations"]

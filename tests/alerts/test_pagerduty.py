@@ -1,7 +1,8 @@
-"""From a counter to a page and back: a real Prometheus with the shipped rules, a real Alertmanager with the shipped
-routes, and a PagerDuty of our own at the end.
+"""From a counter to a page and back: a real Prometheus with the shipped rules, a real Alertmanager
+with the shipped routes, and a PagerDuty of our own at the end.
 
-Time runs 150 times faster than in the shipped file: windows, `for` and intervals are shortened, nothing else.
+Time runs 150 times faster than in the shipped file: windows, `for` and intervals are shortened,
+nothing else.
 """
 
 import re
@@ -44,7 +45,12 @@ class Exporter:
         for queue in ("mail", "billing"):
             depth.add_metric([queue, "ready"], 0)
             objective.add_metric([queue, "dlq_added_5m"], 50)
-        yield from (added, depth, objective, GaugeMetricFamily("redrive_stats_timestamp_seconds", "", time.time()))
+        yield from (
+            added,
+            depth,
+            objective,
+            GaugeMetricFamily("redrive_stats_timestamp_seconds", "", time.time()),
+        )
 
     @contextmanager
     def serve(self) -> Iterator[int]:
@@ -63,7 +69,10 @@ class Exporter:
 @contextmanager
 def running(log: Path, *command: str) -> Iterator[None]:
     """Run a program in the background, its words in a file."""
-    with log.open("w") as words, subprocess.Popen(command, stdout=words, stderr=subprocess.STDOUT) as process:
+    with (
+        log.open("w") as words,
+        subprocess.Popen(command, stdout=words, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             yield
         finally:
@@ -123,16 +132,24 @@ def test_growth_pages_once_per_queue_and_resolves(pager: Pager, exporter: Export
 
     exporter.growing |= {("mail", "reminder"), ("billing", "charge")}
 
-    assert pager.until(lambda: pager.sent("trigger", "billing"), 20), "another queue is another incident"
+    assert pager.until(lambda: pager.sent("trigger", "billing"), 20), (
+        "another queue is another incident"
+    )
     [other] = pager.sent("trigger", "billing")
     assert other["dedup_key"] != page["dedup_key"]
     seen = exporter.scrapes
     wait_for(lambda: exporter.scrapes >= seen + 2, 10)
-    assert pager.sent("trigger", "mail") == [page], "a second kind of the same queue is the same incident"
+    assert pager.sent("trigger", "mail") == [page], (
+        "a second kind of the same queue is the same incident"
+    )
 
     exporter.growing.clear()
 
-    assert pager.until(lambda: pager.sent("resolve", "mail") and pager.sent("resolve", "billing"), 30)
+    assert pager.until(
+        lambda: pager.sent("resolve", "mail") and pager.sent("resolve", "billing"), 30
+    )
     assert [event["dedup_key"] for event in pager.sent("resolve", "mail")] == [page["dedup_key"]]
-    assert [event["dedup_key"] for event in pager.sent("resolve", "billing")] == [other["dedup_key"]]
+    assert [event["dedup_key"] for event in pager.sent("resolve", "billing")] == [
+        other["dedup_key"]
+    ]
     assert not pager.tickets, "a page makes no ticket"

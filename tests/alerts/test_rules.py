@@ -38,7 +38,9 @@ def test_alerts_fire_and_stay_quiet(tool: Callable[[str], str], path: Path) -> N
     run(tool("promtool"), "test", "rules", path)
 
 
-def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(alerts: dict[str, dict[str, Any]]) -> None:
+def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(
+    alerts: dict[str, dict[str, Any]],
+) -> None:
     cases = [
         case
         for path in UNIT_TESTS
@@ -50,15 +52,26 @@ def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(alerts: dict[st
     assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == set(alerts)
 
 
-def test_every_alert_says_what_how_much_and_where_to_look(alerts: dict[str, dict[str, Any]]) -> None:
+def test_every_alert_says_what_how_much_and_where_to_look(
+    alerts: dict[str, dict[str, Any]],
+) -> None:
     for name, alert in alerts.items():
         notes = alert["annotations"]
 
-        assert set(notes) - {"console_url"} == {"summary", "description", "runbook_url", "dashboard_url"}, name
-        assert "{{" not in notes["summary"], f"{name}: a summary is the same for every alert of the name"
+        assert set(notes) - {"console_url"} == {
+            "summary",
+            "description",
+            "runbook_url",
+            "dashboard_url",
+        }, name
+        assert "{{" not in notes["summary"], (
+            f"{name}: a summary is the same for every alert of the name"
+        )
         assert re.search(r"\$value|\d", notes["description"]), f"{name}: a description has numbers"
         assert notes["runbook_url"].endswith(f"/runbook.md#{name.lower()}"), name
-        assert re.match(r"https://grafana\.example/d/redrive-[a-z-]+\?", notes["dashboard_url"]), name
+        assert re.match(r"https://grafana\.example/d/redrive-[a-z-]+\?", notes["dashboard_url"]), (
+            name
+        )
 
 
 def test_every_alert_can_be_routed(alerts: dict[str, dict[str, Any]]) -> None:
@@ -109,7 +122,9 @@ def typed() -> list[str]:
     """The commands of ours that the runbook types."""
     blocks = re.findall(r"```sh\n(.*?)```", RUNBOOK.read_text(), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [found[0] for line in lines for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)]
+    return [
+        found[0] for line in lines for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)
+    ]
 
 
 def test_the_runbook_types_only_what_is_promised() -> None:

@@ -14,7 +14,8 @@ from redrive.migrate import migrate
 from tests.postgres import GUARD
 
 SETTINGS = {
-    "fsync": "off",  # the machine stays up: what a crash of the server loses is what it had not written yet
+    # the machine stays up: what a crash of the server loses is what it had not written yet
+    "fsync": "off",
     "max_connections": "120",
     "shared_buffers": "64MB",
     "restart_after_crash": "on",

@@ -1,4 +1,6 @@
-"""What runs while everything around it breaks. Each start and end is written down before anything else can happen."""
+"""What runs while everything around it breaks. Each start and end is written down before anything
+else can happen.
+"""
 
 import asyncio
 import os
@@ -11,8 +13,8 @@ from redrive import Handlers, Job, Policy
 
 jobs = Handlers()
 SOON = {"backoff": 0.05, "backoff_cap": 0.5, "max_attempts": 1000}
-# Whoever is killed with a poisonous neighbour, by us, and with its worker has lost three processes without a fault of
-# its own; here that happens every few seconds.
+# Whoever is killed with a poisonous neighbour, by us, and with its worker has lost three processes
+# without a fault of its own; here that happens every few seconds.
 INNOCENT = SOON | {"max_losses": 50}
 _ledger: list[int] = []
 

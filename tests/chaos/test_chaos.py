@@ -1,4 +1,5 @@
-"""Kill, stop, crash, cut and restart everything, again and again, and count what became of every job.
+"""Kill, stop, crash, cut and restart everything, again and again, and count what became of every
+job.
 
 REDRIVE_CHAOS_SECONDS   how long faults are injected (45)
 REDRIVE_CHAOS_SEED      repeat a run's choices
@@ -65,7 +66,9 @@ WITNESS = """
 
 
 class Producer(threading.Thread):
-    """Enqueues with idempotency keys, repeats what it does not know the end of, and remembers what was committed."""
+    """Enqueues with idempotency keys, repeats what it does not know the end of, and remembers what
+    was committed.
+    """
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(name="producer", daemon=True)
@@ -100,7 +103,8 @@ class Producer(threading.Thread):
     def _job(self) -> tuple[str, dict[str, Any], dict[str, Any]]:
         dice = self._dice
         kind = dice.choices(
-            ["chaos.sync", "chaos.async", "chaos.fails", "chaos.effect", "chaos.poison"], [30, 45, 14, 10, 1]
+            ["chaos.sync", "chaos.async", "chaos.fails", "chaos.effect", "chaos.poison"],
+            [30, 45, 14, 10, 1],
         )[0]
         seconds = dice.choice([0.0, 0.0, 0.01, 0.05, 0.2, 0.2, 1.0, 2.5])
         payload = (
@@ -109,7 +113,9 @@ class Producer(threading.Thread):
             else {"seconds": min(seconds, 0.5) if kind == "chaos.effect" else seconds}
         )
         options = (
-            {"ordering_key": f"key-{dice.randint(1, 5)}"} if dice.random() < 0.1 and kind != "chaos.poison" else {}
+            {"ordering_key": f"key-{dice.randint(1, 5)}"}
+            if dice.random() < 0.1 and kind != "chaos.poison"
+            else {}
         )
         return kind, payload, options
 
@@ -165,7 +171,15 @@ class Monkey:
     def _break_something(self) -> None:
         n = self.dice.randrange(WORKERS)
         act = self.dice.choices(
-            [self.kill_runner, self.kill_supervisor, self.pause, self.crash, self.terminate, self.cut, self.term],
+            [
+                self.kill_runner,
+                self.kill_supervisor,
+                self.pause,
+                self.crash,
+                self.terminate,
+                self.cut,
+                self.term,
+            ],
             [8, 3, 2, 2, 3, 8, 2],
         )[0]
         if self.workers[n].process.poll() is None and self.workers[n].pid not in self._paused():
@@ -254,7 +268,9 @@ class Monkey:
                 return
             self.slowest_term = max(self.slowest_term, took)
             if worker.process.poll() is None:
-                self.bad_terms.append(f"still there after {took:.1f} s: {worker.log.read_text()[-500:]}")
+                self.bad_terms.append(
+                    f"still there after {took:.1f} s: {worker.log.read_text()[-500:]}"
+                )
                 worker.process.kill()
             self._restart(n)
 
@@ -300,7 +316,9 @@ def monkey(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Monkey]:
 
 @pytest.mark.chaos
 @pytest.mark.slow
-def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(monkey: Monkey, tmp_path: Path, capsys):
+def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(
+    monkey: Monkey, tmp_path: Path, capsys
+):
     producer = Producer(monkey.url, SEED)
     producer.start()
     monkey.run(SECONDS)
@@ -311,7 +329,11 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(monk
     calm_at = time.monotonic()
     session = Session(connect(monkey.url, name="judge"))
     with contextlib.suppress(AssertionError):
-        wait_for(lambda: session.value("select count(*) from redrive.jobs") == 0, SETTLE_SECONDS, every=0.2)
+        wait_for(
+            lambda: session.value("select count(*) from redrive.jobs") == 0,
+            SETTLE_SECONDS,
+            every=0.2,
+        )
     drained = time.monotonic() - calm_at
     verdict = judge(session, tmp_path, producer.acknowledged, monkey.faults, monkey.silences())
     left = session.rows(
@@ -340,8 +362,12 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(monk
     assert monkey.crashed() == []
     assert monkey.bad_terms == []
     assert monkey.slowest_term < GRACE + 2 or os.getloadavg()[0] > 4
-    assert verdict.counters["enqueued"] == verdict.counters["completed"] + verdict.counters.get("dead", 0)
-    assert verdict.jobs > SECONDS * JOBS_PER_SECOND / 8, "hardly anything ran: the test says nothing"
+    assert verdict.counters["enqueued"] == verdict.counters["completed"] + verdict.counters.get(
+        "dead", 0
+    )
+    assert verdict.jobs > SECONDS * JOBS_PER_SECOND / 8, (
+        "hardly anything ran: the test says nothing"
+    )
 
 
 def summary(monkey: Monkey, verdict: Verdict, drained: float) -> str:

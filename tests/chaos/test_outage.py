@@ -1,4 +1,6 @@
-"""A dependency that is down, at scale: what it costs its own jobs, and what it costs everybody else's."""
+"""A dependency that is down, at scale: what it costs its own jobs, and what it costs everybody
+else's.
+"""
 
 import statistics
 import time
@@ -44,7 +46,9 @@ def workers(database: Database, tmp_path: Path) -> Iterator[Workers]:
 
 
 def _work(database: Database) -> dict[int, float]:
-    """JOBS that mail, and twenty times fewer that do not, arrive evenly. Returns when each of the others came."""
+    """JOBS that mail, and twenty times fewer that do not, arrive evenly. Returns when each of the
+    others came.
+    """
     began, mails, came = time.monotonic(), 0, dict[int, float]()
     while mails < JOBS:
         share = min(1.0, (time.monotonic() - began) / SECONDS)
@@ -58,13 +62,19 @@ def _work(database: Database) -> dict[int, float]:
 
 
 def _waits(workers: Workers, came: dict[int, float]) -> Waits:
-    waits = [1000 * (e.at - came[e.job]) for e in workers.ledger() if e.phase == "start" and e.job in came]
+    waits = [
+        1000 * (e.at - came[e.job])
+        for e in workers.ledger()
+        if e.phase == "start" and e.job in came
+    ]
     assert len(waits) == len(came)
     return Waits(statistics.median(waits), statistics.quantiles(waits, n=20)[-1])
 
 
 @pytest.mark.chaos
-def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(database: Database, workers: Workers):
+def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(
+    database: Database, workers: Workers
+):
     down = workers.home / "mail-is-down"
     up_waits: list[Waits] = []
     down_waits: list[Waits] = []
@@ -93,6 +103,9 @@ def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(database: Data
     up = [entry for entry in workers.ledger() if entry.phase == "up"]
 
     assert look.reasons(database) == {}
-    assert Counter(e.attempt for e in up) == {1: 2 * ROUNDS * JOBS}, "an attempt burned, or a success repeated"
-    # The figures are printed; here only a fault shows: jobs that starve behind ten thousand others wait for seconds.
+    assert Counter(e.attempt for e in up) == {1: 2 * ROUNDS * JOBS}, (
+        "an attempt burned, or a success repeated"
+    )
+    # The figures are printed; here only a fault shows: jobs that starve behind ten thousand others
+    # wait for seconds.
     assert min(d.median / u.median for u, d in zip(up_waits, down_waits, strict=True)) < 3

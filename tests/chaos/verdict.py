@@ -65,7 +65,13 @@ def read_ledger(home: Path) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.at)
 
 
-def judge(session: Session, home: Path, acknowledged: list[int], faults: list[Fault], silences: list[Fault]) -> Verdict:
+def judge(
+    session: Session,
+    home: Path,
+    acknowledged: list[int],
+    faults: list[Fault],
+    silences: list[Fault],
+) -> Verdict:
     """Join them."""
     ledger = read_ledger(home)
     by_job: dict[int, list[Entry]] = defaultdict(list)
@@ -94,14 +100,18 @@ def judge(session: Session, home: Path, acknowledged: list[int], faults: list[Fa
             verdict.stale_accepted.append(job)
         if kinds.get(job) == "chaos.effect" and effects.get(job) != 1:
             verdict.effects_twice.append(job)
-    verdict.two_ends = sorted(set(dead) & (set(ends) - set(session.column("select id from redrive.dead_letters"))))
+    verdict.two_ends = sorted(
+        set(dead) & (set(ends) - set(session.column("select id from redrive.dead_letters")))
+    )
     verdict.overlapping_claims = _overlaps(session)
     claimed = {(job, delivery): at for job, delivery, at in session.rows(
         "select job, deliveries, extract(epoch from min(at))::float8 from moves where worker_after is not null"
         " group by job, deliveries")}  # fmt: skip
     _explain(verdict, by_job, claimed, faults, silences)
     verdict.recoveries = _recoveries(by_job, faults)
-    verdict.counters = dict(session.rows("select event, sum(n)::bigint from redrive.totals group by event"))
+    verdict.counters = dict(
+        session.rows("select event, sum(n)::bigint from redrive.totals group by event")
+    )
     return verdict
 
 
@@ -128,8 +138,11 @@ def _explain(
 ) -> None:
     died = {entry.pid for entries in by_job.values() for entry in entries if entry.phase == "die"}
     for entries in by_job.values():
-        # By delivery and not by time: a worker frozen between claim and start begins after those that took its job.
-        starts = sorted((entry for entry in entries if entry.phase == "start"), key=lambda e: (e.delivery, e.at))
+        # By delivery and not by time: a worker frozen between claim and start begins after those
+        # that took its job.
+        starts = sorted(
+            (entry for entry in entries if entry.phase == "start"), key=lambda e: (e.delivery, e.at)
+        )
         for first, second in itertools.pairwise(starts):
             verdict.duplicates += 1
             since = min(first.at, claimed.get((first.job, first.delivery), first.at))
@@ -143,8 +156,11 @@ def _explain(
             )
             if ended_badly or first.pid in died or by_fault:
                 verdict.explained += 1
-            elif any(s.pid == first.supervisor and since - 5 <= s.at <= until + 5 for s in silences):
-                verdict.starved += 1  # it noticed by itself that it was not heard: the machine had no time for it
+            elif any(
+                s.pid == first.supervisor and since - 5 <= s.at <= until + 5 for s in silences
+            ):
+                # it noticed by itself that it was not heard: the machine had no time for it
+                verdict.starved += 1
             else:
                 verdict.unexplained.append((first, second))
 

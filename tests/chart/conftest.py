@@ -41,10 +41,14 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="session")
 def render(helm: Helm) -> Render:
-    """Install into a cluster of its own, and say what was installed. The same values are rendered once."""
+    """Install into a cluster of its own, and say what was installed. The same values are rendered
+    once.
+    """
     rendered: dict[str, Release] = {}
 
-    def render(values: dict[str, Any], *, name: str = "rel", chart: Path = CHART, again: bool = False) -> Release:
+    def render(
+        values: dict[str, Any], *, name: str = "rel", chart: Path = CHART, again: bool = False
+    ) -> Release:
         key = json.dumps([name, str(chart), values])
         if again or key not in rendered:
             with fake_cluster() as cluster:
@@ -60,7 +64,9 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chart = tmp_path_factory.mktemp("chart") / "redrive"
     shutil.copytree(CHART, chart)
     (chart / "files" / "dashboards").mkdir(exist_ok=True)
-    (chart / "files" / "dashboards" / "sample.json").write_text('{"legend": "{{queue}} <b> \\u00e9 é", "n": 1}\n')
+    (chart / "files" / "dashboards" / "sample.json").write_text(
+        '{"legend": "{{queue}} <b> \\u00e9 é", "n": 1}\n'
+    )
     return chart
 
 

@@ -1,4 +1,5 @@
-"""A Kubernetes API that believes everything: enough for Helm to install, upgrade and uninstall against.
+"""A Kubernetes API that believes everything: enough for Helm to install, upgrade and uninstall
+against.
 
 It writes down in which order Helm does so. Jobs and Pods succeed at once.
 """
@@ -61,14 +62,19 @@ current-context: x
             meta.setdefault("uid", f"u{self.revision}")
             meta.setdefault("namespace", key[1])
             if key[2] == "jobs":
-                new["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+                new["status"] = {
+                    "succeeded": 1,
+                    "conditions": [{"type": "Complete", "status": "True"}],
+                }
             if key[2] == "pods":
                 new["status"] = {"phase": "Succeeded"}
             self.objects[key] = new
             self.changes.append((verb, new["kind"], key[3]))
             return new
 
-    def matching(self, version: str, namespace: str | None, resource: str, name: str = "") -> list[dict[str, Any]]:
+    def matching(
+        self, version: str, namespace: str | None, resource: str, name: str = ""
+    ) -> list[dict[str, Any]]:
         """The objects of a resource, or the one of that name."""
         with self.lock:
             return [
@@ -85,7 +91,9 @@ def fake_cluster() -> Iterator[FakeCluster]:
     server.daemon_threads = True
     server.block_on_close = False
     cluster.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         yield cluster
@@ -102,7 +110,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # headers and body in one packet: two of them would wait 40 ms for each other's acknowledgement
+    # headers and body in one packet: two of them would wait 40 ms for each other's acknowledgement
+    wbufsize = 1 << 16
     cluster: FakeCluster
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # its name in the base class
@@ -140,7 +149,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         version, namespace, resource, name, _ = self._parse()
-        self._answer(200, self.cluster.save("update", (version, namespace or "", resource, name), self._body()))
+        self._answer(
+            200,
+            self.cluster.save("update", (version, namespace or "", resource, name), self._body()),
+        )
 
     def do_PATCH(self) -> None:
         version, namespace, resource, name, _ = self._parse()
@@ -166,11 +178,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _parse(self) -> tuple[str, str | None, str, str, dict[str, list[str]]]:
         url = urlparse(self.path)
         parts = url.path.strip("/").split("/")
-        version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+        version, rest = (
+            ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+        )
         namespace = None
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
-        return version, namespace, rest[0] if rest else "", rest[1] if len(rest) > 1 else "", parse_qs(url.query)
+        return (
+            version,
+            namespace,
+            rest[0] if rest else "",
+            rest[1] if len(rest) > 1 else "",
+            parse_qs(url.query),
+        )
 
     def _body(self) -> dict[str, Any]:
         return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
@@ -184,10 +204,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _missing(self, name: str) -> None:
-        self._answer(404, _failure("NotFound", 404, f"{name} not found") | {"details": {"name": name}})
+        self._answer(
+            404, _failure("NotFound", 404, f"{name} not found") | {"details": {"name": name}}
+        )
 
     def _watch(
-        self, version: str, namespace: str | None, resource: str, name: str, query: dict[str, list[str]]
+        self,
+        version: str,
+        namespace: str | None,
+        resource: str,
+        name: str,
+        query: dict[str, list[str]],
     ) -> None:
         """Events as they happen, until nobody listens or ten seconds have passed."""
         self.send_response(200)
@@ -260,7 +287,11 @@ def _discovery(path: str) -> dict[str, Any] | None:
             {"name": g.split("/")[0], "versions": [{"groupVersion": g, "version": g.split("/")[1]}],
              "preferredVersion": {"groupVersion": g, "version": g.split("/")[1]}} for g in groups]}  # fmt: skip
     if path == "/openapi/v3":
-        return {"paths": {_root(v): {"serverRelativeURL": f"/openapi/v3/{_root(v)}?hash=1"} for v in RESOURCES}}
+        return {
+            "paths": {
+                _root(v): {"serverRelativeURL": f"/openapi/v3/{_root(v)}?hash=1"} for v in RESOURCES
+            }
+        }
     version = path.removeprefix("/openapi/v3").removeprefix("/apis/").removeprefix("/api/")
     if version not in RESOURCES:
         return None

@@ -1,7 +1,8 @@
 """Real Helm 4, in a process of its own.
 
-Its library reads HELM_DRIVER from the environment a process was started with, and its runtime stays out of pytest's.
-Run as a program, this is that process: one request per line of JSON, one answer each.
+Its library reads HELM_DRIVER from the environment a process was started with, and its runtime stays
+out of pytest's. Run as a program, this is that process: one request per line of JSON, one answer
+each.
 """
 
 import json
@@ -36,18 +37,27 @@ class Release:
     @property
     def text(self) -> str:
         """All of it, in a fixed order."""
-        return "\n".join([self.manifest, *sorted(hook["manifest"] for hook in self.hooks), self.notes])
+        return "\n".join(
+            [self.manifest, *sorted(hook["manifest"] for hook in self.hooks), self.notes]
+        )
 
     @cached_property
     def objects(self) -> list[dict[str, Any]]:
         """All objects, hooks too."""
         documents = [self.manifest, *(hook["manifest"] for hook in self.hooks)]
-        return [found for document in documents for found in yaml.load_all(document, yaml.CSafeLoader) if found]
+        return [
+            found
+            for document in documents
+            for found in yaml.load_all(document, yaml.CSafeLoader)
+            if found
+        ]
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """One of them."""
         found = [o for o in self.objects if (o["kind"], o["metadata"]["name"]) == (kind, name)]
-        assert len(found) == 1, f"{kind} {name} is there {len(found)} times; there are {sorted(self.names())}"
+        assert len(found) == 1, (
+            f"{kind} {name} is there {len(found)} times; there are {sorted(self.names())}"
+        )
         return found[0]
 
     def names(self, kind: str | None = None) -> set[str]:
@@ -93,10 +103,16 @@ class Helm:
             raise HelmRefusedError(answer["error"])
         return answer["result"]
 
-    def release(self, action: str, cluster: Any, values: dict[str, Any], *, name: str, chart: Path = CHART) -> Release:
+    def release(
+        self, action: str, cluster: Any, values: dict[str, Any], *, name: str, chart: Path = CHART
+    ) -> Release:
         """Install or upgrade."""
-        result = self.run(action, kubeconfig=cluster.kubeconfig, name=name, chart=str(chart), values=values)
-        return Release(result["manifest"], result.get("hooks") or [], result["info"].get("notes", ""))
+        result = self.run(
+            action, kubeconfig=cluster.kubeconfig, name=name, chart=str(chart), values=values
+        )
+        return Release(
+            result["manifest"], result.get("hooks") or [], result["info"].get("notes", "")
+        )
 
 
 def _serve() -> None:
@@ -110,13 +126,17 @@ def _serve() -> None:
         kubeconfig = request["kubeconfig"]
         if kubeconfig not in configurations:
             configurations.clear()
-            configurations[kubeconfig] = helm_sdkpy.Configuration(namespace="jobs", kubeconfig=kubeconfig)
+            configurations[kubeconfig] = helm_sdkpy.Configuration(
+                namespace="jobs", kubeconfig=kubeconfig
+            )
         configuration = configurations[kubeconfig]
         match request["action"]:
             case "lint":
                 return await helm_sdkpy.Lint(configuration).run(request["chart"])
             case "uninstall":
-                return await helm_sdkpy.Uninstall(configuration).run(request["name"], wait=False, timeout=20)
+                return await helm_sdkpy.Uninstall(configuration).run(
+                    request["name"], wait=False, timeout=20
+                )
             case "test":
                 return await helm_sdkpy.ReleaseTest(configuration).run(request["name"])
         verb = {"install": helm_sdkpy.Install, "upgrade": helm_sdkpy.Upgrade}[request["action"]]

@@ -18,7 +18,9 @@ VALUES = {path.stem: read_values(path) for path in [*EXAMPLES, EVERYTHING]} | {
 }
 VERSIONS = [v for v in dict.fromkeys(utils.all_versions()) if int(v.split(".")[1]) >= 30]
 OF_OTHERS = re.compile(r"^(monitoring\.coreos\.com|keda\.sh)/")
-"""Kinds that no Kubernetes brings; the tests on a real cluster check them against their own definitions."""
+"""Kinds that no Kubernetes brings; the tests on a real cluster check them against their own
+definitions.
+"""
 
 
 @pytest.fixture(params=VALUES)
@@ -48,7 +50,16 @@ def test_every_object_is_valid(objects: list[dict[str, Any]], version: str) -> N
 
 SAFE_SYSCTLS = {"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies",
                 "net.ipv4.ping_group_range", "net.ipv4.ip_unprivileged_port_start"}  # fmt: skip
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
 
 
 def violations(pod: dict[str, Any]) -> Iterator[str]:
@@ -62,21 +73,28 @@ def violations(pod: dict[str, Any]) -> Iterator[str]:
     for volume in pod.get("volumes", []):
         if set(volume) - {"name"} - VOLUMES:
             yield f"volume {volume['name']}"
-    for c in [*pod.get("initContainers", []), *pod["containers"], *pod.get("ephemeralContainers", [])]:
+    for c in [
+        *pod.get("initContainers", []),
+        *pod["containers"],
+        *pod.get("ephemeralContainers", []),
+    ]:
         security = c.get("securityContext", {})
         effective = own | security
         checks = {
             "privileged": not security.get("privileged"),
             "allowPrivilegeEscalation": security.get("allowPrivilegeEscalation") is False,
             "capabilities.drop": "ALL" in security.get("capabilities", {}).get("drop", []),
-            "capabilities.add": set(security.get("capabilities", {}).get("add", [])) <= {"NET_BIND_SERVICE"},
+            "capabilities.add": set(security.get("capabilities", {}).get("add", []))
+            <= {"NET_BIND_SERVICE"},
             "runAsNonRoot": effective.get("runAsNonRoot") is True,
             "runAsUser": effective.get("runAsUser") != 0,
-            "seccompProfile": effective.get("seccompProfile", {}).get("type") in {"RuntimeDefault", "Localhost"},
+            "seccompProfile": effective.get("seccompProfile", {}).get("type")
+            in {"RuntimeDefault", "Localhost"},
             "procMount": security.get("procMount", "Default") == "Default",
             "hostPort": not any(port.get("hostPort") for port in c.get("ports", [])),
             "seLinuxOptions": not effective.get("seLinuxOptions"),
-            "appArmor": effective.get("appArmorProfile", {}).get("type", "RuntimeDefault") != "Unconfined",
+            "appArmor": effective.get("appArmorProfile", {}).get("type", "RuntimeDefault")
+            != "Unconfined",
             # beyond the standard
             "readOnlyRootFilesystem": security.get("readOnlyRootFilesystem") is True,
             "memory limit": "memory" in c.get("resources", {}).get("limits", {}),
@@ -92,7 +110,11 @@ def test_every_pod_keeps_the_restricted_standard(objects: list[dict[str, Any]]) 
 
 
 def test_the_checker_of_the_standard_sees_what_breaks_it() -> None:
-    bad = {"hostPID": True, "volumes": [{"name": "host", "hostPath": {}}], "containers": [{"name": "c"}]}
+    bad = {
+        "hostPID": True,
+        "volumes": [{"name": "host", "hostPath": {}}],
+        "containers": [{"name": "c"}],
+    }
 
     assert set(violations(bad)) == {
         "hostPID", "volume host", "c: allowPrivilegeEscalation", "c: capabilities.drop", "c: runAsNonRoot",
@@ -112,13 +134,20 @@ def test_no_pod_gets_a_token_or_the_addresses_of_services(objects: list[dict[str
 def test_nothing_asks_for_rights_in_the_cluster(objects: list[dict[str, Any]]) -> None:
     kinds = {found["kind"] for found in objects}
 
-    assert [kind for kind in kinds if "Role" in kind or kind in {"Namespace", "CustomResourceDefinition"}] == []
+    assert [
+        kind
+        for kind in kinds
+        if "Role" in kind or kind in {"Namespace", "CustomResourceDefinition"}
+    ] == []
 
 
 def test_a_secret_stands_in_secrets_only(render: Render) -> None:
     secret = "s3cr3t-of-the-database"  # invented here
     values = {
-        "database": {login: {"url": f"postgresql://u:{secret}@h/d"} for login in ("owner", "worker", "operator")},
+        "database": {
+            login: {"url": f"postgresql://u:{secret}@h/d"}
+            for login in ("owner", "worker", "operator")
+        },
         "workers": {"mail": {"handlers": "a:b"}},
         "networkPolicy": {"enabled": True},
     }
@@ -151,7 +180,9 @@ def test_images_are_named_in_full_and_can_be_pinned(render: Render) -> None:
 
 
 def test_every_object_is_in_the_namespace_and_carries_the_common_labels(render: Render) -> None:
-    for found in render({**VALUES["everything"], "extraObjects": [], "commonLabels": {"team": "payments"}}).objects:
+    for found in render(
+        {**VALUES["everything"], "extraObjects": [], "commonLabels": {"team": "payments"}}
+    ).objects:
         meta = found["metadata"]
         assert meta["namespace"] == "jobs", meta["name"]
         assert meta["labels"]["app.kubernetes.io/instance"] == "rel"

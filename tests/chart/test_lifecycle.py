@@ -10,7 +10,9 @@ URLS = {login: {"url": f"postgresql://{login}@h/d"} for login in ("owner", "work
 VALUES: dict[str, Any] = {"database": URLS, "workers": {"mail": {"handlers": "a:b"}}}
 
 
-def test_the_migration_is_through_before_anything_else_begins(helm: Helm, cluster: FakeCluster) -> None:
+def test_the_migration_is_through_before_anything_else_begins(
+    helm: Helm, cluster: FakeCluster
+) -> None:
     helm.release("install", cluster, VALUES, name="rel")
 
     assert cluster.changes[:4] == [
@@ -23,16 +25,28 @@ def test_the_migration_is_through_before_anything_else_begins(helm: Helm, cluste
     assert {verb for verb, _, _ in cluster.changes[4:]} == {"create"}
 
 
-def test_an_upgrade_migrates_first_and_touches_only_what_changed(helm: Helm, cluster: FakeCluster) -> None:
+def test_an_upgrade_migrates_first_and_touches_only_what_changed(
+    helm: Helm, cluster: FakeCluster
+) -> None:
     helm.release("install", cluster, VALUES, name="rel")
     cluster.changes.clear()
-    helm.release("upgrade", cluster, VALUES | {"workers": {"mail": {"handlers": "a:b", "slots": 99}}}, name="rel")
+    helm.release(
+        "upgrade",
+        cluster,
+        VALUES | {"workers": {"mail": {"handlers": "a:b", "slots": 99}}},
+        name="rel",
+    )
 
-    assert cluster.changes[:2] == [("create", "Secret", "rel-database-owner"), ("create", "Job", "rel-migrate")]
+    assert cluster.changes[:2] == [
+        ("create", "Secret", "rel-database-owner"),
+        ("create", "Job", "rel-migrate"),
+    ]
     rest = cluster.changes[4:]
     assert [change for change in rest if change[0] != "patch"] == []
     worker = cluster.matching("apps/v1", "jobs", "deployments", "rel-worker-mail")[0]
-    assert {"name": "REDRIVE_SLOTS", "value": "99"} in worker["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "REDRIVE_SLOTS", "value": "99"} in worker["spec"]["template"]["spec"][
+        "containers"
+    ][0]["env"]
 
 
 def test_an_upgrade_removes_the_pool_that_is_gone(helm: Helm, cluster: FakeCluster) -> None:
@@ -40,11 +54,15 @@ def test_an_upgrade_removes_the_pool_that_is_gone(helm: Helm, cluster: FakeClust
     helm.release("install", cluster, VALUES | {"workers": {"a": pool, "b": pool}}, name="rel")
     helm.release("upgrade", cluster, VALUES | {"workers": {"a": pool}}, name="rel")
 
-    deployments = {o["metadata"]["name"] for o in cluster.matching("apps/v1", "jobs", "deployments")}
+    deployments = {
+        o["metadata"]["name"] for o in cluster.matching("apps/v1", "jobs", "deployments")
+    }
     assert deployments == {"rel-worker-a", "rel-exporter"}
 
 
-def test_a_migration_beside_the_release_is_another_job_at_each_revision(helm: Helm, cluster: FakeCluster) -> None:
+def test_a_migration_beside_the_release_is_another_job_at_each_revision(
+    helm: Helm, cluster: FakeCluster
+) -> None:
     values = VALUES | {"migrations": {"mode": "job"}}
     helm.release("install", cluster, values, name="rel")
     helm.release("upgrade", cluster, values, name="rel")

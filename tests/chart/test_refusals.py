@@ -1,4 +1,6 @@
-"""Values that cannot work are refused before anything is installed, by a message that names the field."""
+"""Values that cannot work are refused before anything is installed, by a message that names the
+field.
+"""
 
 from typing import Any
 

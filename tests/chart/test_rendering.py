@@ -52,7 +52,9 @@ def test_each_example_is_shown_in_the_documentation() -> None:
 
 
 def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
-    pool = with_pool(queues=["mail", "bulk"], slots=32, runners=2, drainTimeoutSeconds=90, heartbeatTtlSeconds=45)
+    pool = with_pool(
+        queues=["mail", "bulk"], slots=32, runners=2, drainTimeoutSeconds=90, heartbeatTtlSeconds=45
+    )
     release = render(pool)
 
     found = environment(release, "Deployment", "rel-worker-mail")
@@ -73,7 +75,9 @@ def test_all_queues_are_served_when_none_is_named(render: Render) -> None:
     ({"drainTimeoutSeconds": 0}, 10),
     ({"drainTimeoutSeconds": 30, "terminationGracePeriodSeconds": 300}, 300),
 ])  # fmt: skip
-def test_a_pod_is_killed_only_after_its_drain(render: Render, pool: dict[str, Any], grace: int) -> None:
+def test_a_pod_is_killed_only_after_its_drain(
+    render: Render, pool: dict[str, Any], grace: int
+) -> None:
     pod = render(with_pool(**pool)).get("Deployment", "rel-worker-mail")["spec"]["template"]["spec"]
 
     assert pod["terminationGracePeriodSeconds"] == grace
@@ -97,17 +101,28 @@ def test_handlers_from_a_configmap_are_mounted_and_importable(render: Render) ->
     release = render(with_pool(handlersConfigMap="my-handlers"))
 
     worker = container(release, "Deployment", "rel-worker-mail")
-    assert {"name": "handlers", "mountPath": "/handlers", "readOnly": True} in worker["volumeMounts"]
-    assert environment(release, "Deployment", "rel-worker-mail")["PYTHONPATH"].split(":")[0] == "/handlers"
+    assert {"name": "handlers", "mountPath": "/handlers", "readOnly": True} in worker[
+        "volumeMounts"
+    ]
+    assert (
+        environment(release, "Deployment", "rel-worker-mail")["PYTHONPATH"].split(":")[0]
+        == "/handlers"
+    )
 
 
 def test_an_autoscaler_owns_the_number_of_pods(everything: Release) -> None:
-    deployments = {o["metadata"]["name"]: o["spec"] for o in everything.objects if o["kind"] == "Deployment"}
+    deployments = {
+        o["metadata"]["name"]: o["spec"] for o in everything.objects if o["kind"] == "Deployment"
+    }
 
     assert {name for name, spec in deployments.items() if "replicas" not in spec} == {
         f"everything-worker-{pool}" for pool in ("cpu", "jobs", "waits", "asks")
     }
-    scaled = {o["spec"]["scaleTargetRef"]["name"] for o in everything.objects if "scaleTargetRef" in o.get("spec", {})}
+    scaled = {
+        o["spec"]["scaleTargetRef"]["name"]
+        for o in everything.objects
+        if "scaleTargetRef" in o.get("spec", {})
+    }
     assert scaled == {name for name, spec in deployments.items() if "replicas" not in spec}
 
 
@@ -136,7 +151,9 @@ def test_keda_counts_what_is_ready_and_running_of_the_pools_own_queues(everythin
     ({"autoscaling": {"type": "hpa"}}, True),
     ({"autoscaling": {"type": "hpa", "maxReplicas": 1}}, False),
 ])  # fmt: skip
-def test_a_disruption_budget_needs_a_second_pod(render: Render, pool: dict[str, Any], is_protected: bool) -> None:
+def test_a_disruption_budget_needs_a_second_pod(
+    render: Render, pool: dict[str, Any], is_protected: bool
+) -> None:
     assert bool(render(with_pool(**pool)).names("PodDisruptionBudget")) == is_protected
 
 
@@ -170,7 +187,9 @@ def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(everything: Rel
 
 
 def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
-    release = render(with_pool() | {"redrive": {"automatic": {"enabled": True, "filter": {"queue": ["mail"]}}}})
+    release = render(
+        with_pool() | {"redrive": {"automatic": {"enabled": True, "filter": {"queue": ["mail"]}}}}
+    )
 
     logins = {
         f"{o['kind']}/{o['metadata']['name']}": {
@@ -206,7 +225,9 @@ def test_tls_is_files_and_their_names(everything: Release) -> None:
     assert client["defaultMode"] == 0o440
 
 
-def test_the_keyring_is_a_file_of_those_who_read_payloads(everything: Release, render: Render) -> None:
+def test_the_keyring_is_a_file_of_those_who_read_payloads(
+    everything: Release, render: Render
+) -> None:
     mounting = {
         found["metadata"]["name"]: volume["secret"]
         for found in everything.objects for pod in pods_of(found) for volume in pod["volumes"]
@@ -216,7 +237,10 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(everything: Release, r
     assert set(mounting) == everything.names("Deployment")
     for name, secret in mounting.items():
         (item,) = secret["items"]
-        mounts = {m["name"]: m["mountPath"] for m in container(everything, "Deployment", name)["volumeMounts"]}
+        mounts = {
+            m["name"]: m["mountPath"]
+            for m in container(everything, "Deployment", name)["volumeMounts"]
+        }
         assert (secret["secretName"], item["key"]) == ("keyring", "ring.txt")
         assert environment(everything, "Deployment", name)["REDRIVE_ENCRYPTION_KEYS_FILE"] == (
             f"{mounts['encryption']}/{item['path']}"
@@ -255,18 +279,27 @@ def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> 
     }  # fmt: skip
 
 
-def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_told(everything: Release) -> None:
+def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_told(
+    everything: Release,
+) -> None:
     template = everything.get("CronJob", "everything-redrive-template")["spec"]
     found = environment(everything, "CronJob", "everything-redrive-template")
 
     assert template["suspend"] is True
     assert [name for name in found if name.startswith("REDRIVE_REDRIVE_")] == []
-    assert container(everything, "CronJob", "everything-redrive-template")["args"] == ["dlq", "redrive"]
+    assert container(everything, "CronJob", "everything-redrive-template")["args"] == [
+        "dlq",
+        "redrive",
+    ]
 
 
-@pytest.mark.parametrize("name", ["everything-redrive", "everything-redrive-template", "everything-purge"])
+@pytest.mark.parametrize(
+    "name", ["everything-redrive", "everything-redrive-template", "everything-purge"]
+)
 def test_a_cron_job_acts_in_the_name_of_its_job(everything: Release, name: str) -> None:
-    actor = next(e for e in container(everything, "CronJob", name)["env"] if e["name"] == "REDRIVE_ACTOR")
+    actor = next(
+        e for e in container(everything, "CronJob", name)["env"] if e["name"] == "REDRIVE_ACTOR"
+    )
 
     assert actor["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['job-name']"
 
@@ -288,9 +321,15 @@ def test_selectors_find_the_pods_of_their_own_component_only(everything: Release
 def test_labels_of_values_never_replace_those_of_a_selector(render: Render) -> None:
     values = with_pool(podLabels={"app.kubernetes.io/name": "mine", "team": "a"})
     values["pods"] = {"labels": {"redrive/pool": "x"}}
-    template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]["metadata"]["labels"]
+    template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]["metadata"][
+        "labels"
+    ]
 
-    assert (template["app.kubernetes.io/name"], template["redrive/pool"], template["team"]) == ("redrive", "mail", "a")
+    assert (template["app.kubernetes.io/name"], template["redrive/pool"], template["team"]) == (
+        "redrive",
+        "mail",
+        "a",
+    )
 
 
 def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
@@ -324,24 +363,46 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
             "grafanaUrl": "https://graphs.example/", "consoleUrl": "https://shop.example/dead"}  # fmt: skip
     release = render({"database": LOGINS, "monitoring": {"prometheusRule": rule}})
 
-    groups = [group for o in release.objects if o["kind"] == "PrometheusRule" for group in o["spec"]["groups"]]
-    alerts = {rule["alert"]: rule["annotations"] for group in groups for rule in group["rules"] if "alert" in rule}
+    groups = [
+        group
+        for o in release.objects
+        if o["kind"] == "PrometheusRule"
+        for group in o["spec"]["groups"]
+    ]
+    alerts = {
+        rule["alert"]: rule["annotations"]
+        for group in groups
+        for rule in group["rules"]
+        if "alert" in rule
+    }
     assert "RedriveDeadLettersGrowingFast" in alerts
     assert "RedriveMetricsAbsent" not in alerts
     page = alerts["RedriveDeadLettersGrowingFast"]
     assert page["runbook_url"].startswith("https://wiki.example/redrive#")
     assert page["dashboard_url"].startswith("https://graphs.example/d/")
     assert page["console_url"].startswith("https://shop.example/dead/?queue=")
-    links = {link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")}
-    assert [link for link in links if not link.startswith(("https://wiki.", "https://graphs.", "https://shop."))] == []
+    links = {
+        link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")
+    }
+    assert [
+        link
+        for link in links
+        if not link.startswith(("https://wiki.", "https://graphs.", "https://shop."))
+    ] == []
 
 
 def test_dashboards_lead_to_ones_own_runbook(render: Render) -> None:
-    monitoring = {"dashboards": {"enabled": True}, "prometheusRule": {"runbookUrl": "https://wiki.example/redrive"}}
+    monitoring = {
+        "dashboards": {"enabled": True},
+        "prometheusRule": {"runbookUrl": "https://wiki.example/redrive"},
+    }
     release = render({"database": LOGINS, "monitoring": monitoring})
 
     text = "".join(
-        o["data"][name] for o in release.objects if "dashboard-" in o["metadata"]["name"] for name in o["data"]
+        o["data"][name]
+        for o in release.objects
+        if "dashboard-" in o["metadata"]["name"]
+        for name in o["data"]
     )
     assert "https://wiki.example/redrive" in text
     assert "runbooks.example" not in text
@@ -354,7 +415,10 @@ def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Pa
         name: text for o in release.objects if o["kind"] == "ConfigMap" and "-dashboard-" in o["metadata"]["name"]
         for name, text in o["data"].items()
     }  # fmt: skip
-    assert shipped == {path.name: path.read_text() for path in (with_dashboard / "files" / "dashboards").glob("*.json")}
+    assert shipped == {
+        path.name: path.read_text()
+        for path in (with_dashboard / "files" / "dashboards").glob("*.json")
+    }
 
 
 def test_the_trial_database_says_that_it_is_thrown_away(render: Render) -> None:
@@ -377,8 +441,13 @@ def test_the_notes_name_three_commands_that_fit_the_release(render: Render) -> N
 def test_numbers_stay_numbers_when_they_are_large(render: Render) -> None:
     automatic = {"enabled": True, "filter": {"queue": ["a"]}, "limit": 1000000}
     redrive = {"activeDeadlineSeconds": 2000000, "automatic": automatic}
-    release = render({"database": LOGINS, "cronJobs": {"ttlSecondsAfterFinished": 1209600}, "redrive": redrive})
+    release = render(
+        {"database": LOGINS, "cronJobs": {"ttlSecondsAfterFinished": 1209600}, "redrive": redrive}
+    )
 
     job = release.get("CronJob", "rel-redrive")["spec"]["jobTemplate"]["spec"]
-    assert json.dumps([job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]]) == "[1209600, 2000000]"
+    assert (
+        json.dumps([job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]])
+        == "[1209600, 2000000]"
+    )
     assert environment(release, "CronJob", "rel-redrive")["REDRIVE_REDRIVE_LIMIT"] == "1000000"

@@ -19,7 +19,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 FOR_PARENT_CHARTS = {("global",), ("enabled",)}
-"""Helm hands them to every chart that is a part of another; there is nothing to do with them here."""
+"""Helm hands them to every chart that is a part of another; there is nothing to do with them here.
+"""
 
 Path = tuple[str, ...]
 """Of a value: its keys."""
@@ -71,7 +72,11 @@ WITHOUT_POOLS = ALL | {"workers": {"plain": {}}}
 CONTEXTS = [
     # what those two exclude
     {"postgres": {"trial": {"enabled": True}}, "networkPolicy": {"enabled": True}},
-    {"database": LOGINS, "workerDefaults": {"handlers": "a:b"}, "workers": {"one": {}, "two": {"handlers": "c:d"}}},
+    {
+        "database": LOGINS,
+        "workerDefaults": {"handlers": "a:b"},
+        "workers": {"one": {}, "two": {"handlers": "c:d"}},
+    },
     {"database": LOGINS | {"tls": {"caConfigMap": {"name": "ca"}}}},
     {"database": {}, "migrations": {"mode": "none"}},
     {"serviceAccount": {"create": False}, "database": LOGINS},
@@ -92,21 +97,33 @@ CANDIDATES = [
 def candidates(path: Path) -> Iterator[Any]:
     schema = schema_at(path)
     default = at(DEFAULTS, path)
-    whole = [default + 1] if isinstance(default, (int, float)) and not isinstance(default, bool) else [50]
+    whole = (
+        [default + 1]
+        if isinstance(default, (int, float)) and not isinstance(default, bool)
+        else [50]
+    )
     validator = jsonschema.Draft7Validator({**schema, "definitions": SCHEMA["definitions"]})
-    for value in [*schema.get("enum", []), *schema.get("items", {}).get("enum", []), *CANDIDATES, *whole]:
+    for value in [
+        *schema.get("enum", []),
+        *schema.get("items", {}).get("enum", []),
+        *CANDIDATES,
+        *whole,
+    ]:
         for shaped in (value, [value]):
             if validator.is_valid(shaped):
                 yield shaped
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=".".join)
-def test_every_value_changes_something(render: Render, with_dashboard: PathOnDisk, path: Path) -> None:
+def test_every_value_changes_something(
+    render: Render, with_dashboard: PathOnDisk, path: Path
+) -> None:
     def text(values: dict[str, Any]) -> str:
         try:
             return render(values, chart=with_dashboard).text
         except HelmRefusedError as refused:
-            # A rule over several values that names this one has read it; other refusals say nothing.
+            # A rule over several values that names this one has read it; other refusals say
+            # nothing.
             return str(refused) if ".".join(path) in str(refused) else ""
 
     for value in candidates(path):
@@ -125,7 +142,9 @@ def test_every_default_is_in_the_schema_and_every_value_of_the_schema_has_a_defa
             yield path
             return
         for name, value in values.items():
-            assert name in resolved(schema)["properties"], f"{'.'.join((*path, name))} is not in values.schema.json"
+            assert name in resolved(schema)["properties"], (
+                f"{'.'.join((*path, name))} is not in values.schema.json"
+            )
             yield from paths(value, resolved(schema)["properties"][name], (*path, name))
 
     assert set(paths(DEFAULTS, SCHEMA)) == set(LEAVES)
@@ -139,7 +158,11 @@ def test_the_defaults_are_valid() -> None:
 def test_every_object_of_the_schema_is_closed() -> None:
     def unclosed(schema: Any, path: str) -> Iterator[str]:
         if isinstance(schema, dict):
-            if "properties" in schema and "type" in schema and schema.get("additionalProperties") is not False:
+            if (
+                "properties" in schema
+                and "type" in schema
+                and schema.get("additionalProperties") is not False
+            ):
                 yield path
             for name, inner in schema.items():
                 yield from unclosed(inner, f"{path}/{name}")
@@ -147,9 +170,13 @@ def test_every_object_of_the_schema_is_closed() -> None:
     assert list(unclosed(SCHEMA, "")) == []
 
 
-@pytest.mark.parametrize("path", [(), *{p[:n] for p in LEAVES for n in range(1, len(p))}], ids=".".join)
+@pytest.mark.parametrize(
+    "path", [(), *{p[:n] for p in LEAVES for n in range(1, len(p))}], ids=".".join
+)
 def test_a_misspelt_value_is_refused_wherever_it_stands(path: Path) -> None:
-    errors = list(jsonschema.Draft7Validator(SCHEMA).iter_errors(changed({}, (*path, "noSuchValue"), 1)))
+    errors = list(
+        jsonschema.Draft7Validator(SCHEMA).iter_errors(changed({}, (*path, "noSuchValue"), 1))
+    )
 
     assert len(errors) == 1
     assert "noSuchValue" in errors[0].message
@@ -157,13 +184,17 @@ def test_a_misspelt_value_is_refused_wherever_it_stands(path: Path) -> None:
 
 def test_the_table_of_values_is_up_to_date() -> None:
     script = ROOT / "helm" / "values_table.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(("directory", "pattern"), [("alerts", "*.yaml"), ("dashboards", "*.json")])
-def test_alerts_and_dashboards_in_the_chart_are_those_at_the_top(directory: str, pattern: str) -> None:
+def test_alerts_and_dashboards_in_the_chart_are_those_at_the_top(
+    directory: str, pattern: str
+) -> None:
     original = {path.name: path.read_bytes() for path in (ROOT / directory).glob(pattern)}
     copied = {path.name: path.read_bytes() for path in (CHART / "files" / directory).glob("*")}
 

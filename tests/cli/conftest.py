@@ -40,10 +40,14 @@ def redrive(database: Database) -> Redrive:
     """Run `redrive` with these arguments against the test's database."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> Ran:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+        }
         done = subprocess.run(
             [sys.executable, "-m", "redrive", *arguments],
-            env=inherited | {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"} | environment,
+            env=inherited
+            | {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"}
+            | environment,
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,

@@ -15,11 +15,20 @@ LISTED = {
 }  # fmt: skip
 
 
-def bury(database: Database, kind: str = "mail", reason: str = "attempts_exhausted", **fields: Any) -> int:
+def bury(
+    database: Database, kind: str = "mail", reason: str = "attempts_exhausted", **fields: Any
+) -> int:
     """A job that has died."""
     job = make_job(database.conn, kind, **fields)
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason=reason, failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "dead",
+        reason=reason,
+        failure=failure(),
+    )
     return job
 
 
@@ -55,8 +64,14 @@ def test_a_job_that_cannot_be_held_is_refused_in_one_line(
 def test_lines_are_enqueued_and_a_bad_one_is_named_with_its_chunk_left_out(
     redrive: Redrive, database: Database
 ) -> None:
-    good = redrive("enqueue", "-", stdin='{"kind": "mail", "payload": {"n": 1}}\n\n{"kind": "mail", "queue": "slow"}\n')
-    bad = redrive("enqueue", "-", stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n')
+    good = redrive(
+        "enqueue",
+        "-",
+        stdin='{"kind": "mail", "payload": {"n": 1}}\n\n{"kind": "mail", "queue": "slow"}\n',
+    )
+    bad = redrive(
+        "enqueue", "-", stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n'
+    )
     unknown = redrive("enqueue", "-", stdin='{"kind": "mail", "urgency": 1}\n')
 
     assert (good.code, good.out.strip()) == (0, "2 enqueued")
@@ -75,7 +90,11 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
     assert found["default"].keys() == {
         "queue", "ready", "scheduled", "retrying", "running", "dead", "paused", "oldest_ready_seconds",
     }  # fmt: skip
-    assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (1, 1, False)
+    assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
+        1,
+        1,
+        False,
+    )
 
 
 def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:
@@ -98,8 +117,12 @@ def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: D
         ("--tenant", "t"),
     ]  # fmt: skip
     for flag, value in filters:
-        assert [line["id"] for line in redrive("dlq", "ls", "--json", flag, value).lines] == [job], flag
-    assert redrive("dlq", "ls", "--json", "--since", "1h", "--limit", "1").lines[0]["kind"] == "charge"
+        assert [line["id"] for line in redrive("dlq", "ls", "--json", flag, value).lines] == [
+            job
+        ], flag
+    assert (
+        redrive("dlq", "ls", "--json", "--since", "1h", "--limit", "1").lines[0]["kind"] == "charge"
+    )
     assert redrive("dlq", "ls", "--json", "--until", "1h").lines == []
     assert redrive("dlq", "ls", "--json", "--state", "dismissed").lines == []
     group = everything[0]["group"]
@@ -118,7 +141,9 @@ def test_dlq_show_has_the_history_and_hides_secrets(redrive: Redrive, database: 
     assert redrive("dlq", "show", "999").code == 2
 
 
-def test_a_redrive_shows_only_until_it_is_told_yes_and_why(redrive: Redrive, database: Database) -> None:
+def test_a_redrive_shows_only_until_it_is_told_yes_and_why(
+    redrive: Redrive, database: Database
+) -> None:
     job = bury(database)
 
     shown = redrive("dlq", "redrive", "--kind", "mail")
@@ -134,20 +159,35 @@ def test_a_redrive_shows_only_until_it_is_told_yes_and_why(redrive: Redrive, dat
     assert database.row("select actor, why, n from redrive.audit") == ("tester", "mended", 1)
 
 
-def test_a_redrive_takes_its_options_from_the_environment_too(redrive: Redrive, database: Database) -> None:
+def test_a_redrive_takes_its_options_from_the_environment_too(
+    redrive: Redrive, database: Database
+) -> None:
     bury(database, "mail")
     bury(database, "charge")
-    environment = {"REDRIVE_REDRIVE_KIND": "mail", "REDRIVE_REDRIVE_WHY": "back", "REDRIVE_REDRIVE_RATE": "5"}
+    environment = {
+        "REDRIVE_REDRIVE_KIND": "mail",
+        "REDRIVE_REDRIVE_WHY": "back",
+        "REDRIVE_REDRIVE_RATE": "5",
+    }
 
     plan = redrive("dlq", "redrive", **environment)
-    done = redrive("dlq", "redrive", "--json", **environment, REDRIVE_REDRIVE_YES="true", REDRIVE_ACTOR="redrive-1")
+    done = redrive(
+        "dlq",
+        "redrive",
+        "--json",
+        **environment,
+        REDRIVE_REDRIVE_YES="true",
+        REDRIVE_ACTOR="redrive-1",
+    )
 
     assert (plan.code, "nothing was changed" in plan.out) == (0, True)
     assert done.json["redriven"] == 1
     assert database.row("select actor, filter, rate from redrive.campaigns")[0] == "redrive-1"
 
 
-def test_what_would_repeat_a_success_stays_and_is_counted(redrive: Redrive, database: Database) -> None:
+def test_what_would_repeat_a_success_stays_and_is_counted(
+    redrive: Redrive, database: Database
+) -> None:
     job = bury(database, idempotency_key="k")
     database.rows("insert into redrive.completions (kind, key, job) values ('mail', 'k', 99)")
 
@@ -176,7 +216,9 @@ def test_a_redrive_of_everything_must_be_asked_for(redrive: Redrive, database: D
     ],
     ids=" ".join,
 )
-def test_nothing_matched_where_something_had_to_is_2(redrive: Redrive, arguments: tuple[str, ...]) -> None:
+def test_nothing_matched_where_something_had_to_is_2(
+    redrive: Redrive, arguments: tuple[str, ...]
+) -> None:
     assert redrive(*arguments).code == 2
 
 
@@ -192,7 +234,9 @@ def test_a_dismissed_and_a_noted_dead_letter_say_so(redrive: Redrive, database: 
     assert redrive("dlq", "ls", "--json").lines == []
 
 
-def test_purge_counts_first_and_leaves_open_ones_alone(redrive: Redrive, database: Database) -> None:
+def test_purge_counts_first_and_leaves_open_ones_alone(
+    redrive: Redrive, database: Database
+) -> None:
     gone, _ = bury(database), bury(database)
     redrive("dlq", "dismiss", str(gone), "--why", "x")
 
@@ -229,11 +273,20 @@ def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Databa
     first = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
     second = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
 
-    assert first.out.splitlines() == ["payments page_on_first_dead_letter is 1", "payments dead_ratio is 0.001"]
+    assert first.out.splitlines() == [
+        "payments page_on_first_dead_letter is 1",
+        "payments dead_ratio is 0.001",
+    ]
     assert (second.code, second.out) == (0, "nothing to do\n")
-    held = {(row["queue"], row["objective"]): row["value"] for row in redrive("objective", "ls", "--json").lines}
+    held = {
+        (row["queue"], row["objective"]): row["value"]
+        for row in redrive("objective", "ls", "--json").lines
+    }
     assert held["payments", "dead_ratio"] == 0.001
-    assert database.rows("select actor, why from redrive.audit") == [("tester", "as in values.yaml")] * 2
+    assert (
+        database.rows("select actor, why from redrive.audit")
+        == [("tester", "as in values.yaml")] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,7 +298,9 @@ def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Databa
         ('{"Pay": {"dlq_added_5m": 1}}', "queue: must match"),
     ],
 )
-def test_objectives_that_cannot_be_are_refused_whole(redrive: Redrive, text: str, said: str) -> None:
+def test_objectives_that_cannot_be_are_refused_whole(
+    redrive: Redrive, text: str, said: str
+) -> None:
     done = redrive("objective", "apply", text, "--why", "x")
 
     assert done.code == 64
@@ -282,7 +337,14 @@ def test_a_bad_setting_is_64_and_names_itself(redrive: Redrive, name: str, value
 def test_check_says_what_it_looked_at(redrive: Redrive) -> None:
     done = redrive("check", "--json")
 
-    assert {line["check"] for line in done.lines} >= {"settings", "database", "schema", "roles", "clock", "bloat"}
+    assert {line["check"] for line in done.lines} >= {
+        "settings",
+        "database",
+        "schema",
+        "roles",
+        "clock",
+        "bloat",
+    }
     assert json.dumps(done.lines).count('"ok": false') == (1 if done.code else 0)
 
 

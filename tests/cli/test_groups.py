@@ -5,7 +5,12 @@ from tests.factories import bury, claim_one, failure, make_job, make_worker
 from tests.postgres import Database
 
 
-def _die(database: Database, fingerprint: str = "f1f1f1f1f1f1f1f1", version: str = "1.0", **overrides: object) -> int:
+def _die(
+    database: Database,
+    fingerprint: str = "f1f1f1f1f1f1f1f1",
+    version: str = "1.0",
+    **overrides: object,
+) -> int:
     job = make_job(database.conn, "invoice.charge", {"invoice": 17, "password": "Zx9-canary"})
     worker = make_worker(database.conn)
     record = failure(fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides)
@@ -25,8 +30,12 @@ def test_groups_are_listed_with_the_largest_first(database: Database, redrive: R
         ("bbbbbbbbbbbbbbbb", 2, 2),
         ("aaaaaaaaaaaaaaaa", 1, 1),
     ]
-    assert [g["group"] for g in redrive("dlq", "groups", "--category", "transient", "--json").lines] == ["b" * 16]
-    assert [g["group"] for g in redrive("dlq", "groups", "--new-since", "1.1", "--json").lines] == ["b" * 16]
+    assert [
+        g["group"] for g in redrive("dlq", "groups", "--category", "transient", "--json").lines
+    ] == ["b" * 16]
+    assert [g["group"] for g in redrive("dlq", "groups", "--new-since", "1.1", "--json").lines] == [
+        "b" * 16
+    ]
     assert redrive("dlq", "groups", "--kind", "nothing", "--json").lines == []
     assert len(redrive("dlq", "groups", "--limit", "1", "--json").lines) == 1
 
@@ -63,8 +72,13 @@ def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redr
 
     assert redrive("dlq", "mute", "f1f1").code == 64  # why?
     assert redrive("dlq", "mute", "nothing", "--why", "known").code == 2
-    assert redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known, fix is under way").code == 0
-    assert "(muted)" in redrive("dlq", "groups").out or redrive("dlq", "groups", "--json").json["muted_until"]
+    assert (
+        redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known, fix is under way").code == 0
+    )
+    assert (
+        "(muted)" in redrive("dlq", "groups").out
+        or redrive("dlq", "groups", "--json").json["muted_until"]
+    )
     kept = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json
     assert redrive("dlq", "mute", "f1f1", "--off", "--why", "fixed").code == 0
     gone = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json

@@ -1,4 +1,6 @@
-"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, telling exit codes."""
+"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, telling exit
+codes.
+"""
 
 import json
 import subprocess
@@ -12,14 +14,20 @@ from tests.factories import make_dead_letter
 from tests.postgres import Database, Server
 
 
-def test_a_purge_takes_its_options_from_the_environment(redrive: Redrive, database: Database) -> None:
+def test_a_purge_takes_its_options_from_the_environment(
+    redrive: Redrive, database: Database
+) -> None:
     first, second = make_dead_letter(database.conn), make_dead_letter(database.conn, "mail.send")
     redrive("dlq", "dismiss", str(first), str(second), "--why", "x")
     environment = {"REDRIVE_PURGE_OLDER_THAN": "0d", "REDRIVE_PURGE_KIND": "mail.send"}
 
     counted = redrive("purge", "--json", **environment)
-    dry = redrive("purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_PURGE_DRY_RUN="true")
-    done = redrive("purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_ACTOR="purge-29")
+    dry = redrive(
+        "purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_PURGE_DRY_RUN="true"
+    )
+    done = redrive(
+        "purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_ACTOR="purge-29"
+    )
 
     assert [r.json for r in (counted, dry, done)] == [
         {"matched": 1, "purged": 0}, {"matched": 1, "purged": 0}, {"matched": 1, "purged": 1},
@@ -40,21 +48,46 @@ def test_open_dead_letters_are_purged_only_when_told(redrive: Redrive, database:
 
 def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database: Database) -> None:
     make_dead_letter(database.conn)
-    for name, value in (("RATE", "0"), ("RATE", "fast"), ("LIMIT", "-1"), ("SINCE", "yesterday"), ("ID", "x")):
-        done = redrive("dlq", "redrive", **{f"REDRIVE_REDRIVE_{name}": value, "REDRIVE_REDRIVE_KIND": "invoice.charge"})
+    for name, value in (
+        ("RATE", "0"),
+        ("RATE", "fast"),
+        ("LIMIT", "-1"),
+        ("SINCE", "yesterday"),
+        ("ID", "x"),
+    ):
+        done = redrive(
+            "dlq",
+            "redrive",
+            **{f"REDRIVE_REDRIVE_{name}": value, "REDRIVE_REDRIVE_KIND": "invoice.charge"},
+        )
 
         assert (done.code, done.out) == (64, ""), (name, value)
         assert value in done.err
-    no_why = redrive("dlq", "redrive", REDRIVE_REDRIVE_KIND="invoice.charge", REDRIVE_REDRIVE_YES="true")
+    no_why = redrive(
+        "dlq", "redrive", REDRIVE_REDRIVE_KIND="invoice.charge", REDRIVE_REDRIVE_YES="true"
+    )
 
     assert (no_why.code, "--why" in no_why.err) == (64, True)
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
-def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(redrive: Redrive, database: Database) -> None:
+def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(
+    redrive: Redrive, database: Database
+) -> None:
     letters = [make_dead_letter(database.conn) for _ in range(5)]
     done = redrive(
-        "dlq", "redrive", "--kind", "invoice.charge", "--limit", "4", "--rate", "2", "--why", "x", "--yes", "--json"
+        "dlq",
+        "redrive",
+        "--kind",
+        "invoice.charge",
+        "--limit",
+        "4",
+        "--rate",
+        "2",
+        "--why",
+        "x",
+        "--yes",
+        "--json",
     )
     spread = database.column(
         "select extract(epoch from run_at - min(run_at) over ())::float8 from redrive.jobs order by run_at"
@@ -67,13 +100,17 @@ def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(redrive: Redrive, dat
 
 def test_by_ids_and_by_filter_at_once_means_both(redrive: Redrive, database: Database) -> None:
     ids = [make_dead_letter(database.conn, kind) for kind in ("a", "a", "b")]
-    done = redrive("dlq", "redrive", str(ids[0]), str(ids[2]), "--kind", "a", "--why", "x", "--yes", "--json")
+    done = redrive(
+        "dlq", "redrive", str(ids[0]), str(ids[2]), "--kind", "a", "--why", "x", "--yes", "--json"
+    )
 
     assert done.json["redriven"] == 1
     assert database.column("select id from redrive.jobs") == [ids[0]]
 
 
-def test_enqueueing_from_a_pipe_is_all_or_nothing_per_chunk_and_counts(redrive: Redrive, database: Database) -> None:
+def test_enqueueing_from_a_pipe_is_all_or_nothing_per_chunk_and_counts(
+    redrive: Redrive, database: Database
+) -> None:
     lines = [json.dumps({"kind": "mail", "payload": {"n": n}}) for n in range(5_002)]
     lines[5_001] = json.dumps({"kind": "mail", "run_at": "soon"})
     done = redrive("enqueue", "-", "--json", stdin="\n".join(lines))
@@ -83,13 +120,16 @@ def test_enqueueing_from_a_pipe_is_all_or_nothing_per_chunk_and_counts(redrive: 
     assert "5000 enqueued before this chunk" in done.err
     assert database.value("select count(*) from redrive.jobs") == 5_000
 
-    keyed = "\n".join(json.dumps({"kind": "mail", "idempotency_key": f"k{n % 3}"}) for n in range(9))
+    keyed = "\n".join(
+        json.dumps({"kind": "mail", "idempotency_key": f"k{n % 3}"}) for n in range(9)
+    )
     assert redrive("enqueue", "-", "--json", stdin=keyed).json == {"read": 9, "created": 3}
     assert redrive("enqueue", "-", "--json", stdin="").json == {"read": 0, "created": 0}
 
 
 @pytest.mark.parametrize(
-    "line", ["[1]", "{", "null", "{}", '{"kind": 1}', '{"kind": "mail", "payload": 7}', "\x00", "\ufeff{}"]
+    "line",
+    ["[1]", "{", "null", "{}", '{"kind": 1}', '{"kind": "mail", "payload": 7}', "\x00", "\ufeff{}"],
 )
 def test_a_line_that_is_no_job_is_named(redrive: Redrive, database: Database, line: str) -> None:
     done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n' + line + "\n")

@@ -20,7 +20,9 @@ class Terminal:
 
     def __init__(self, url: str, *arguments: str) -> None:
         self._fd, theirs = pty.openpty()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "redrive", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
             env=environment | {"REDRIVE_DATABASE_URL": url, "REDRIVE_ACTOR": "ada", "COLUMNS": "120", "TERM": "xterm"},
@@ -68,7 +70,9 @@ def letters(database: Database) -> list[int]:
     return [make_dead_letter(database.conn) for _ in range(3)]
 
 
-def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(database: Database, letters: list[int]):
+def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
+    database: Database, letters: list[int]
+):
     terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge")
     terminal.wait_for(r"3 open dead letters in 1 group")
     terminal.wait_for(r"Type '3' to go on")
@@ -124,7 +128,9 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
 
     job = make_job(database.conn, payload={"a": "\x1b[31mred\x07"})
     worker = make_worker(database.conn)
-    evil = failure(message="\x1b]0;owned\x07\x1b[2J\r\n\u009b31m", error_class="E\x1b[0m", detail={})
+    evil = failure(
+        message="\x1b]0;owned\x07\x1b[2J\r\n\u009b31m", error_class="E\x1b[0m", detail={}
+    )
     bury(database.conn, worker, claim_one(database.conn, worker), failure=evil)
     database.value("select redrive.note_v1(%s, 'ada', %s)", job, "\x1b[31mnote")
     plain = re.compile(r"\x1b\[[0-9;]*m|[\t\r\n]")  # what the command itself colours with

@@ -1,4 +1,6 @@
-"""Settings come from tests/cluster/run. Without it nothing here is collected: `make test` needs no cluster."""
+"""Settings come from tests/cluster/run. Without it nothing here is collected: `make test` needs no
+cluster.
+"""
 
 import os
 import shlex
@@ -24,9 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def images() -> tuple[str, str]:
     """Our image and one derived from it with handlers, tagged by content; the cluster knows both."""
     ours = os.environ.get("CLUSTER_IMAGE") or _build(REPOSITORY, ROOT)
-    derived = _build(f"{REPOSITORY}-shop", HERE, f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n")
+    derived = _build(
+        f"{REPOSITORY}-shop", HERE, f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n"
+    )
     # A Postgres that is named may be one that no registry has.
-    postgres = [os.environ["CLUSTER_POSTGRES_IMAGE"]] if "CLUSTER_POSTGRES_IMAGE" in os.environ else []
+    postgres = (
+        [os.environ["CLUSTER_POSTGRES_IMAGE"]] if "CLUSTER_POSTGRES_IMAGE" in os.environ else []
+    )
     for image in (ours, derived, *postgres):
         run(*shlex.split(os.environ["CLUSTER_LOAD_IMAGE"]), image, seconds=300)
     return ours, derived
@@ -39,7 +45,9 @@ def _build(repository: str, context: Path, dockerfile: str | None = None) -> str
         arguments += ["--build-arg", f"PYTHON_IMAGE={base}"]
     if dockerfile is not None:
         arguments += ["--file", "-"]
-    identity = run("docker", "build", "--quiet", *arguments, str(context), stdin=dockerfile, seconds=900).strip()
+    identity = run(
+        "docker", "build", "--quiet", *arguments, str(context), stdin=dockerfile, seconds=900
+    ).strip()
     image = f"{repository}:{identity.removeprefix('sha256:')[:12]}"
     run("docker", "tag", identity, image)
     return image

@@ -1,4 +1,6 @@
-"""Handlers of the cluster tests. Each start and each end is a row in a ledger, whatever the queue says."""
+"""Handlers of the cluster tests. Each start and each end is a row in a ledger, whatever the queue
+says.
+"""
 
 import os
 import threading

@@ -17,10 +17,18 @@ HERE = Path(__file__).parent
 HELMS = shlex.split(os.environ.get("HELM", "helm"))
 
 
-def run(*command: str, stdin: str | None = None, seconds: float = 120, stderr: int = subprocess.PIPE) -> str:
+def run(
+    *command: str, stdin: str | None = None, seconds: float = 120, stderr: int = subprocess.PIPE
+) -> str:
     """Run a command to its end; what it printed. A failure shows all of it."""
     done = subprocess.run(
-        command, input=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=seconds, check=False
+        command,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     assert done.returncode == 0, (
         f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout[-4000:]}\n{(done.stderr or '')[-4000:]}"
@@ -28,7 +36,9 @@ def run(*command: str, stdin: str | None = None, seconds: float = 120, stderr: i
     return done.stdout
 
 
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 60, every: float = 1) -> Any:
+def eventually(
+    what: str, condition: Callable[[], Any], seconds: float = 60, every: float = 1
+) -> Any:
     """Wait until `condition` returns something true, and return it."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -53,17 +63,31 @@ class Release:
         return run(self.helm, *arguments, "--namespace", self.namespace, seconds=seconds)
 
     def install(self, *settings: str) -> str:
-        return self.run_helm("install", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m")
+        return self.run_helm(
+            "install", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m"
+        )
 
     def upgrade(self, *settings: str) -> str:
-        return self.run_helm("upgrade", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m")
+        return self.run_helm(
+            "upgrade", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m"
+        )
 
     def test(self) -> str:
         """Run helm test; what it and its pods printed. Helm hands logs on to stderr."""
-        return run(self.helm, "test", self.name, "--namespace", self.namespace, seconds=420, stderr=subprocess.STDOUT)
+        return run(
+            self.helm,
+            "test",
+            self.name,
+            "--namespace",
+            self.namespace,
+            seconds=420,
+            stderr=subprocess.STDOUT,
+        )
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
-        return run("kubectl", "--namespace", self.namespace, *arguments, stdin=stdin, seconds=seconds)
+        return run(
+            "kubectl", "--namespace", self.namespace, *arguments, stdin=stdin, seconds=seconds
+        )
 
     def get(self, what: str, *arguments: str) -> list[dict[str, Any]]:
         return json.loads(self.kubectl("get", what, *arguments, "--output", "json"))["items"]
@@ -79,7 +103,10 @@ class Release:
             for pod in self.pods("worker")
             if pod["metadata"]["labels"]["redrive/pool"] == pool
             and "deletionTimestamp" not in pod["metadata"]
-            and all(status["ready"] for status in pod["status"].get("containerStatuses", [{"ready": False}]))
+            and all(
+                status["ready"]
+                for status in pod["status"].get("containerStatuses", [{"ready": False}])
+            )
         ]
 
     # ------------------------------------------------------------------ redrive inside
@@ -89,12 +116,12 @@ class Release:
         return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "redrive", *arguments)
 
     def dead_letters(self, *filters: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.redrive("dlq", "ls", "--json", *filters).splitlines()]
+        return [
+            json.loads(line) for line in self.redrive("dlq", "ls", "--json", *filters).splitlines()
+        ]
 
     def metrics(self) -> str:
-        code = (
-            "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
-        )
+        code = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
         return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code)
 
     def job_log(self, job: str, seconds: float = 120) -> str:
@@ -105,8 +132,14 @@ class Release:
         return text
 
     def _ended(self, job: str) -> str | None:
-        conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))["status"].get("conditions", [])
-        ends = [c["type"] for c in conditions if c["status"] == "True" and c["type"] in {"Complete", "Failed"}]
+        conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))["status"].get(
+            "conditions", []
+        )
+        ends = [
+            c["type"]
+            for c in conditions
+            if c["status"] == "True" and c["type"] in {"Complete", "Failed"}
+        ]
         return ends[0] if ends else None
 
     # ------------------------------------------------------------------ the database beside
@@ -115,11 +148,20 @@ class Release:
         """Run SQL as the owner of the trial database; rows as text."""
         url = "postgresql://redrive_trial_owner:throw-away@127.0.0.1:5432/redrive"
         command = ("exec", "--stdin", f"deploy/{self.name}-postgres", "--")
-        options = ("--quiet", "--no-psqlrc", "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1")
+        options = (
+            "--quiet",
+            "--no-psqlrc",
+            "--no-align",
+            "--tuples-only",
+            "--set",
+            "ON_ERROR_STOP=1",
+        )
         text = self.kubectl(*command, "psql", url, *options, stdin=statements)
         return [line.split("|") for line in text.splitlines()]
 
-    def enqueue(self, kind: str, count: int = 1, payload: str = "{}", queue: str = "default") -> list[int]:
+    def enqueue(
+        self, kind: str, count: int = 1, payload: str = "{}", queue: str = "default"
+    ) -> list[int]:
         """Enqueue as a producer in SQL does."""
         rows = self.sql(
             f"select redrive.enqueue('{kind}', '{payload}', queue => '{queue}') from generate_series(1, {count})"
@@ -155,7 +197,11 @@ def new_namespace(name: str) -> None:
         for mode in ("enforce", "warn")
         for suffix, value in (("", "restricted"), ("-version", "latest"))
     }
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels},
+    }
     run("kubectl", "create", "--filename", "-", stdin=json.dumps(namespace))
 
 
@@ -178,7 +224,9 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
     """A release with handlers, their ledger and everything ready; its namespace goes with it."""
     release = Release(helm, namespace, settings)
     with in_namespace(release):
-        release.kubectl("create", "configmap", "shop", f"--from-file=shop.py={HERE / 'handlers.py'}")
+        release.kubectl(
+            "create", "configmap", "shop", f"--from-file=shop.py={HERE / 'handlers.py'}"
+        )
         release.install()
         release.sql("""
             create table ledger (

@@ -20,7 +20,15 @@ def test_a_drained_node_loses_nothing_and_burns_no_attempt(fleet: Release) -> No
     jobs = long + fleet.enqueue("shop.work", 300, '{"seconds": 0.4}')
 
     selector = f"app.kubernetes.io/instance={fleet.name},redrive/pool=main"
-    command = ("kubectl", "drain", node, "--pod-selector", selector, "--delete-emptydir-data", "--ignore-daemonsets")
+    command = (
+        "kubectl",
+        "drain",
+        node,
+        "--pod-selector",
+        selector,
+        "--delete-emptydir-data",
+        "--ignore-daemonsets",
+    )
     with subprocess.Popen(
         (*command, "--timeout", "180s"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as drain:
@@ -34,7 +42,9 @@ def test_a_drained_node_loses_nothing_and_burns_no_attempt(fleet: Release) -> No
     ends = fleet.wait_for_ends(jobs)
     eventually("new workers", lambda: len(fleet.workers()) == 2)
     assert old.isdisjoint(fleet.workers()), said
-    assert [row for row in ends if row[0] in long and row[2] > 1], "nothing was given back: nothing was tried here"
+    assert [row for row in ends if row[0] in long and row[2] > 1], (
+        "nothing was given back: nothing was tried here"
+    )
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert fleet.dead_letters("--kind", "shop.work") == []
@@ -57,7 +67,8 @@ def test_a_pod_killed_by_force_gives_its_jobs_up_within_the_ttl(fleet: Release) 
 
     ends = fleet.wait_for_ends(jobs)
     assert {row[0] for row in ends} == set(jobs)
-    # An attempt that starts again has to find a slot: two workers have eight, of which four are busy.
+    # An attempt that starts again has to find a slot: two workers have eight, of which four are
+    # busy.
     [[waited]] = fleet.sql(
         "select max(extract(epoch from at - timestamptz '" + killed_at + "')) from ledger "
         f"where phase = 'start' and deliveries > 1 and job in ({', '.join(map(str, held))})"
@@ -72,7 +83,10 @@ def test_a_job_that_eats_the_memory_dies_alone(fleet: Release) -> None:
     [glutton] = fleet.enqueue("shop.glutton", queue="hungry")
 
     [dead] = eventually(
-        "the glutton is dead", lambda: fleet.dead_letters("--kind", "shop.glutton"), seconds=240, every=2
+        "the glutton is dead",
+        lambda: fleet.dead_letters("--kind", "shop.glutton"),
+        seconds=240,
+        every=2,
     )
 
     assert (dead["id"], dead["reason"], dead["category"]) == (glutton, "killed_worker", "lost")

@@ -23,8 +23,22 @@ REDRIVE_NOW = (
 
 def redrive_now(release: Release, job: str, kind: str, more: str = "") -> str:
     """Make an ad-hoc Job of the template by kubectl; what it printed."""
-    told = {"JOB": job, "NAMESPACE": release.namespace, "RELEASE": release.name, "KIND": kind, "MORE": more}
-    run("env", *(f"{name}={value}" for name, value in told.items()), "bash", "-o", "pipefail", "-ec", REDRIVE_NOW)
+    told = {
+        "JOB": job,
+        "NAMESPACE": release.namespace,
+        "RELEASE": release.name,
+        "KIND": kind,
+        "MORE": more,
+    }
+    run(
+        "env",
+        *(f"{name}={value}" for name, value in told.items()),
+        "bash",
+        "-o",
+        "pipefail",
+        "-ec",
+        REDRIVE_NOW,
+    )
     return release.job_log(job)
 
 
@@ -35,7 +49,9 @@ def added(text: str, kind: str) -> float:
 
 
 def objective(text: str, name: str) -> float:
-    found = re.search(rf'^redrive_queue_objective\{{[^}}]*objective="{name}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+    found = re.search(
+        rf'^redrive_queue_objective\{{[^}}]*objective="{name}"[^}}]*\}} (\S+)$', text, re.MULTILINE
+    )
     assert found, f"no objective {name} in\n{text}"
     return float(found[1])
 
@@ -70,7 +86,9 @@ def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
     lines = [json.loads(line) for line in release.redrive("objective", "ls", "--json").splitlines()]
 
     assert {"queue": "*", "objective": "ready_age_seconds", "value": 120.0} in lines
-    assert release.sql("select actor, why from redrive.audit") == [["shop-objectives", "values of the chart"]]
+    assert release.sql("select actor, why from redrive.audit") == [
+        ["shop-objectives", "values of the chart"]
+    ]
 
 
 def test_helm_test_succeeds_and_leaves_nothing(release: Release) -> None:
@@ -102,13 +120,17 @@ def test_the_exporter_s_pod_is_a_place_to_look_from(release: Release) -> None:
 def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_path: Path) -> None:
     release.enqueue("shop.work", count=1)
     known = re.compile(r'^redrive_dlq_added_total\{.*queue="default"', re.MULTILINE)
-    before = eventually("the exporter knows the queue", lambda: known.search(text := release.metrics()) and text)
+    before = eventually(
+        "the exporter knows the queue", lambda: known.search(text := release.metrics()) and text
+    )
     release.enqueue("shop.poison", count=30)
     dead = eventually(
-        "30 dead letters", lambda: len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found
+        "30 dead letters",
+        lambda: len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found,
     )
     after = eventually(
-        "the exporter counts them", lambda: added(text := release.metrics(), "shop.poison") >= 30 and text
+        "the exporter counts them",
+        lambda: added(text := release.metrics(), "shop.poison") >= 30 and text,
     )
 
     assert {letter["error_class"].rpartition(".")[2] for letter in dead} == {"TypeError"}
@@ -121,7 +143,9 @@ def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_p
 
 def fire_with_promtool(before: str, after: str, where: Path) -> None:
     """Give the shipped rules what the exporter said before and after, and see the alert fire."""
-    sample = re.compile(r"^(redrive_(?:dlq_added_total|queue_objective|queue_depth)\{.*\}) (\S+)$", re.MULTILINE)
+    sample = re.compile(
+        r"^(redrive_(?:dlq_added_total|queue_objective|queue_depth)\{.*\}) (\S+)$", re.MULTILINE
+    )
     earlier = dict(sample.findall(before))
     series = [
         {"series": name.replace("{", '{namespace="n",job="redrive",', 1),
@@ -139,7 +163,9 @@ def fire_with_promtool(before: str, after: str, where: Path) -> None:
     }
     rules = CHART / "files" / "alerts" / "redrive.rules.yaml"
     file = where / "alert.test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": [case]}))
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": [case]})
+    )
     run("promtool", "test", "rules", str(file))
 
 
@@ -151,7 +177,9 @@ def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release
     assert len(release.dead_letters("--kind", "shop.poison")) == 30
 
 
-def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(release: Release, images: tuple[str, str]) -> None:
+def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
+    release: Release, images: tuple[str, str]
+) -> None:
     [command] = re.findall(r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     for written, here in {
         "kubectl ": f"kubectl --namespace {release.namespace} ", "redrive:0.1.0": images[0],
@@ -182,7 +210,9 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
     ends = release.wait_for_ends(dead)
     assert len(ends) == 30
     assert release.dead_letters("--kind", "shop.poison") == []
-    audit = release.sql("select actor, why from redrive.audit where action like '%redr%' order by 1 desc limit 1")
+    audit = release.sql(
+        "select actor, why from redrive.audit where action like '%redr%' order by 1 desc limit 1"
+    )
     assert audit == [["redrive-now", "fixed"]]
 
 
@@ -190,11 +220,17 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
 def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None:
     doomed = release.enqueue("shop.automatic", count=3)
     eventually("3 dead letters", lambda: len(release.dead_letters("--kind", "shop.automatic")) == 3)
-    release.redrive("dlq", "dismiss", str(doomed[0]), "--why", "nobody wants it", "--actor", "tests")
+    release.redrive(
+        "dlq", "dismiss", str(doomed[0]), "--why", "nobody wants it", "--actor", "tests"
+    )
     release.sql("insert into fixed values ('shop.automatic')")
 
     release.wait_for_ends(doomed[1:], seconds=180)
-    eventually("what was dismissed is purged", lambda: release.dead_letters("--state", "dismissed") == [], seconds=180)
+    eventually(
+        "what was dismissed is purged",
+        lambda: release.dead_letters("--state", "dismissed") == [],
+        seconds=180,
+    )
 
 
 @pytest.mark.slow
@@ -210,7 +246,9 @@ def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Relea
 
     ends = release.wait_for_ends(jobs)
     assert old.isdisjoint(release.workers())
-    assert [row for row in ends if row[0] in long and row[2] > 1], "nothing was given back: nothing was tried here"
+    assert [row for row in ends if row[0] in long and row[2] > 1], (
+        "nothing was given back: nothing was tried here"
+    )
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert release.dead_letters("--kind", "shop.work") == []
@@ -220,21 +258,34 @@ def test_network_policies_are_accepted(release: Release) -> None:
     """Whether they are enforced is up to the cluster's network; all the tests here run with them."""
     names = {policy["metadata"]["name"] for policy in release.get("networkpolicies")}
 
-    assert names == {release.name, f"{release.name}-metrics", f"{release.name}-test", f"{release.name}-postgres"}
+    assert names == {
+        release.name,
+        f"{release.name}-metrics",
+        f"{release.name}-test",
+        f"{release.name}-postgres",
+    }
 
 
 def test_uninstall_leaves_nothing(release: Release) -> None:
     release.run_helm("uninstall", release.name, "--wait", "--timeout", "3m")
 
-    eventually("everything of the release is gone", lambda: left(release) == [], seconds=120, every=3)
+    eventually(
+        "everything of the release is gone", lambda: left(release) == [], seconds=120, every=3
+    )
 
 
 def left(release: Release) -> list[str]:
     """Everything in the namespace but what was there before and what the cluster puts there."""
-    kinds = run("kubectl", "api-resources", "--namespaced", "--verbs", "list", "--output", "name").split()
+    kinds = run(
+        "kubectl", "api-resources", "--namespaced", "--verbs", "list", "--output", "name"
+    ).split()
     of_the_cluster = {"events", "events.events.k8s.io", "pods.metrics.k8s.io"}
     text = release.kubectl(
-        "get", ",".join(kind for kind in kinds if kind not in of_the_cluster), "--output", "name", "--ignore-not-found"
+        "get",
+        ",".join(kind for kind in kinds if kind not in of_the_cluster),
+        "--output",
+        "name",
+        "--ignore-not-found",
     )
     theirs = {"configmap/kube-root-ca.crt", "serviceaccount/default", "configmap/shop"}
     return [name for name in text.split() if name not in theirs]

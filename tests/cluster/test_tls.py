@@ -1,4 +1,6 @@
-"""A Postgres that speaks TLS, a migration before the release, and an authority that is the right one or not."""
+"""A Postgres that speaks TLS, a migration before the release, and an authority that is the right
+one or not.
+"""
 
 import os
 from collections.abc import Iterator
@@ -55,11 +57,20 @@ def release(images: tuple[str, str], tmp_path: Path) -> Iterator[Release]:
     values += [f"database.{login}.url={URL}" for login in ("owner", "worker", "operator")]
     authorities = {name: certificate(tmp_path, name) for name in ("ours", "theirs")}
     server = certificate(tmp_path, "db", names="DNS:db", signer=authorities["ours"])
-    release = Release(HELMS[0], unique("tls"), [part for value in values for part in ("--set", value)])
+    release = Release(
+        HELMS[0], unique("tls"), [part for value in values for part in ("--set", value)]
+    )
     with in_namespace(release):
         for name, file in authorities.items():
             release.kubectl("create", "configmap", name, f"--from-file=ca.crt={file}")
-        release.kubectl("create", "secret", "tls", "db-tls", f"--cert={server}", f"--key={server.with_suffix('.key')}")
+        release.kubectl(
+            "create",
+            "secret",
+            "tls",
+            "db-tls",
+            f"--cert={server}",
+            f"--key={server.with_suffix('.key')}",
+        )
         release.kubectl("apply", "--filename", "-", stdin=POSTGRES.replace("IMAGE", IMAGE))
         release.kubectl("rollout", "status", "deploy/db", "--timeout", "120s")
         yield release
@@ -82,7 +93,9 @@ def test_a_database_is_trusted_by_its_authority_only(release: Release) -> None:
     with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):
         release.upgrade(*trusting("theirs"))
 
-    assert "SSL error: certificate verify failed" in release.kubectl("logs", f"job/{release.name}-migrate")
+    assert "SSL error: certificate verify failed" in release.kubectl(
+        "logs", f"job/{release.name}-migrate"
+    )
     release.redrive("queue", "ls")  # what was there goes on
     with pytest.raises(AssertionError, match="SSL error: certificate verify failed"):
         release.test()

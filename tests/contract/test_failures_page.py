@@ -41,4 +41,6 @@ def test_the_example_of_a_receiver_verifies_what_is_sent():
     assert not space["is_genuine"](b"k", signature(b"k", now, b"{}"), b"{ }")
     assert not space["is_genuine"](b"other", signature(b"k", now, b"{}"), b"{}")
     assert not space["is_genuine"](b"k", signature(b"k", now - 3600, b"{}"), b"{}")
-    assert hmac.new(b"k", f"{now}.".encode() + b"{}", hashlib.sha256).hexdigest() in signature(b"k", now, b"{}")
+    assert hmac.new(b"k", f"{now}.".encode() + b"{}", hashlib.sha256).hexdigest() in signature(
+        b"k", now, b"{}"
+    )

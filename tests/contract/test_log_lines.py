@@ -20,7 +20,12 @@ SHOWN = [
     for line in page.read_text().splitlines()
     if line.startswith('{"time":')
 ]
-OUTCOMES = {"retried": "retry", "dead-lettered": "dead", "released": "release", "cancelled": "cancel"}
+OUTCOMES = {
+    "retried": "retry",
+    "dead-lettered": "dead",
+    "released": "release",
+    "cancelled": "cancel",
+}
 
 
 def test_some_are_shown():
@@ -31,7 +36,9 @@ def test_some_are_shown():
 def test_a_line_in_the_documentation_is_one_that_is_written(
     page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
-    held = Held((line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"]))
+    held = Held(
+        (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"])
+    )
     verdict = Verdict(
         line["job"], line["delivery"], OUTCOMES[line["event"]], line.get("retry_in", 0.0), reason=line["reason"],
         category=line["category"], trace=line.get("trace_id"),

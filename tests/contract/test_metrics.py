@@ -1,4 +1,6 @@
-"""Metrics, alerts, dashboards and docs say the same: what is used exists, what exists is used or explained."""
+"""Metrics, alerts, dashboards and docs say the same: what is used exists, what exists is used or
+explained.
+"""
 
 import re
 from pathlib import Path
@@ -7,7 +9,16 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from dashboards.metrics import NOT_SHOWN, PAGE, of_a_worker, of_the_database, page, recorded, series, used
+from dashboards.metrics import (
+    NOT_SHOWN,
+    PAGE,
+    of_a_worker,
+    of_the_database,
+    page,
+    recorded,
+    series,
+    used,
+)
 from tests.postgres import Database
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +50,9 @@ def test_every_metric_that_is_used_is_exported(exported: dict[str, Metric]) -> N
 
 def test_every_recorded_series_that_is_used_is_recorded() -> None:
     rules = yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())
-    names = {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
+    names = {
+        rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule
+    }
     boards = " ".join(path.read_text() for path in (ROOT / "dashboards").glob("*.json"))
 
     assert recorded(boards) <= names

@@ -78,8 +78,13 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     (source,) = (text for text in blocks("python") if text.startswith("# app/jobs.py"))
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "jobs.py").write_text(source)
-    environment = os.environ | {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_LOG_FORMAT": "console"}
-    first, second = (shlex.split(c) for c in blocks("sh")[0].splitlines() if "--key" in c or "--in" in c)
+    environment = os.environ | {
+        "REDRIVE_DATABASE_URL": database.url,
+        "REDRIVE_LOG_FORMAT": "console",
+    }
+    first, second = (
+        shlex.split(c) for c in blocks("sh")[0].splitlines() if "--key" in c or "--in" in c
+    )
 
     def run(*arguments: str) -> str:
         return subprocess.run(
@@ -92,11 +97,15 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     assert run(*second[1:]).strip() > job
     (statement,) = blocks("sql")
     assert database.value(statement) == int(job)
-    database.conn.execute("delete from redrive.jobs where run_at > clock_timestamp() + interval '1 minute'")
+    database.conn.execute(
+        "delete from redrive.jobs where run_at > clock_timestamp() + interval '1 minute'"
+    )
     said = run("worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty")
 
     assert "charging 49.90 for invoice 17, key invoice-17, attempt 1" in said
 
 
 if __name__ == "__main__":
-    (ROOT / "README.md").write_text(SETTINGS.sub(lambda found: found[1] + settings_table() + found[3], README))
+    (ROOT / "README.md").write_text(
+        SETTINGS.sub(lambda found: found[1] + settings_table() + found[3], README)
+    )

@@ -12,7 +12,9 @@ import pytest
 from tests.programs import missing
 
 ROOT = Path(__file__).parents[2]
-BOARDS = {path.name: json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))}
+BOARDS = {
+    path.name: json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))
+}
 
 SELECTOR = re.compile(
     r"(?P<call>\w*)\(?(?P<metric>\b(?:redrive[_:][\w:]+|ALERTS))\{(?P<matchers>[^}]*)\}(?:\[(?P<range>[^\]]+)\])?"
@@ -55,7 +57,9 @@ def other_queries() -> Iterator[Query]:
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
-    """Find a program of Prometheus. Missing, it skips the test with what to install; in CI it fails it."""
+    """Find a program of Prometheus. Missing, it skips the test with what to install; in CI it fails
+    it.
+    """
 
     def find(name: str) -> str:
         return shutil.which(name) or missing(name, "Debian: apt-get install prometheus")

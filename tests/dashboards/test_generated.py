@@ -1,4 +1,6 @@
-"""The committed dashboards are what the programs make, are what Grafana's own types say, and hang together."""
+"""The committed dashboards are what the programs make, are what Grafana's own types say, and hang
+together.
+"""
 
 import json
 import re
@@ -29,7 +31,9 @@ def test_there_are_three() -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_making_them_again_gives_the_same_bytes(name: str) -> None:
-    assert texts()[name] == (ROOT / "dashboards" / name).read_text(), "run: python -m dashboards.generate && make sync"
+    assert texts()[name] == (ROOT / "dashboards" / name).read_text(), (
+        "run: python -m dashboards.generate && make sync"
+    )
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -45,7 +49,10 @@ def test_grafanas_types_know_every_field(name: str) -> None:
 
 def test_the_cluster_can_be_shown() -> None:
     hidden = {name: _cluster(json.loads(text)).get("hide", 0) for name, text in texts().items()}
-    shown = {name: _cluster(json.loads(text)).get("hide", 0) for name, text in texts(show_cluster=True).items()}
+    shown = {
+        name: _cluster(json.loads(text)).get("hide", 0)
+        for name, text in texts(show_cluster=True).items()
+    }
 
     assert set(hidden.values()) == {2}
     assert set(shown.values()) == {0}
@@ -78,7 +85,9 @@ def test_titles_are_told_apart(name: str) -> None:
 
 
 def test_what_alerts_link_to_exists_and_takes_what_they_pass() -> None:
-    boards = {board["uid"]: {v["name"] for v in board["templating"]["list"]} for board in BOARDS.values()}
+    boards = {
+        board["uid"]: {v["name"] for v in board["templating"]["list"]} for board in BOARDS.values()
+    }
     for alert, notes in ALERTS.items():
         found = re.match(r"https://grafana\.example/d/([\w-]+)\?(.*)", notes["dashboard_url"])
 
@@ -100,7 +109,10 @@ def test_from_the_page_to_a_panel_to_the_runbook() -> None:
 
         assert (uid, f"${{runbook}}#{alert.lower()}") in linked, f"{alert} on {uid}"
 
-    sections = {f"${{runbook}}#{title.lower()}" for title in re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)}
+    sections = {
+        f"${{runbook}}#{title.lower()}"
+        for title in re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)
+    }
     assert {url for _, url in linked} <= sections
 
 
@@ -111,7 +123,9 @@ def test_the_runbook_names_panels_that_exist() -> None:
         if line.startswith("**Look at:**") and "Dashboard" in line:
             for name in re.findall(r"\*([A-Z][^*]+)\*", line.removeprefix("**Look at:**")):
                 if name != "Status > Targets":
-                    assert name.lower() in boards or any(t.startswith(name.lower()) for t in titles), name
+                    assert name.lower() in boards or any(
+                        t.startswith(name.lower()) for t in titles
+                    ), name
 
 
 def test_links_between_dashboards_lead_somewhere() -> None:
@@ -128,10 +142,22 @@ def test_thresholds_are_data_drawn_dashed() -> None:
             for target in panel.get("targets", ()):
                 if target["refId"] == "objective":
                     drawn |= set(re.findall(r'objective="(\w+)"', target["expr"]))
-                    dashed = [o for o in panel["fieldConfig"]["overrides"] if o["matcher"]["options"] == "objective"]
-                    assert any(p["id"] == "custom.lineStyle" for o in dashed for p in o["properties"]), panel["title"]
+                    dashed = [
+                        o
+                        for o in panel["fieldConfig"]["overrides"]
+                        if o["matcher"]["options"] == "objective"
+                    ]
+                    assert any(
+                        p["id"] == "custom.lineStyle" for o in dashed for p in o["properties"]
+                    ), panel["title"]
 
-    assert drawn == {"dlq_added_5m", "dlq_added_1h", "dlq_oldest_age_seconds", "dead_ratio", "ready_age_seconds"}
+    assert drawn == {
+        "dlq_added_5m",
+        "dlq_added_1h",
+        "dlq_oldest_age_seconds",
+        "dead_ratio",
+        "ready_age_seconds",
+    }
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -1,4 +1,6 @@
-"""The rules of Grafana's dashboard-linter 0.2.0, for dashboards that are shipped to people we do not know."""
+"""The rules of Grafana's dashboard-linter 0.2.0, for dashboards that are shipped to people we do
+not know.
+"""
 
 import re
 from typing import Any
@@ -9,8 +11,8 @@ from .conftest import BOARDS, SELECTOR, Query, other_queries, panels, queries
 
 UNITS = {"short", "none", "percent", "percentunit", "s", "ops", "cpm", "bytes", "bool_yes_no"}
 NEEDS_TARGETS = {"stat", "timeseries", "table", "heatmap"}
-# instance is on the dashboard that shows workers one by one: the others add up over them, and a figure of the database
-# has no instance of its own.
+# instance is on the dashboard that shows workers one by one: the others add up over them, and a
+# figure of the database has no instance of its own.
 WITH_INSTANCE = {"worker.json"}
 # A metric that is asked for without a queue has none.
 COUNTED = ("rate", "irate", "increase")
@@ -33,14 +35,20 @@ def matchers(found: re.Match[str]) -> set[str]:
 def test_template_datasource_rule(name: str) -> None:
     datasource = variables(name)["datasource"]
 
-    assert (datasource["type"], datasource["query"], datasource["label"]) == ("datasource", "prometheus", "Data source")
+    assert (datasource["type"], datasource["query"], datasource["label"]) == (
+        "datasource",
+        "prometheus",
+        "Data source",
+    )
 
 
 @every_board
 @pytest.mark.parametrize(("variable", "all_value"), [("job", ".+"), ("instance", ".+"), ("queue", ".+"),
                                                      ("namespace", ".*"), ("cluster", ".*")])  # fmt: skip
 def test_template_job_and_instance_rules(name: str, variable: str, all_value: str) -> None:
-    """Namespace and cluster may be missing from the series, outside Kubernetes or with one Prometheus per cluster."""
+    """Namespace and cluster may be missing from the series, outside Kubernetes or with one
+    Prometheus per cluster.
+    """
     if variable == "instance" and name not in WITH_INSTANCE:
         assert variable not in variables(name)
         return
@@ -76,7 +84,9 @@ def test_panel_rules(name: str) -> None:
         if panel["type"] in NEEDS_TARGETS:
             assert panel["datasource"]["uid"] == "${datasource}", panel["title"]
             assert panel["targets"], panel["title"]
-            assert {t["datasource"]["uid"] for t in panel["targets"]} == {"${datasource}"}, panel["title"]
+            assert {t["datasource"]["uid"] for t in panel["targets"]} == {"${datasource}"}, panel[
+                "title"
+            ]
             assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
 
 
@@ -104,7 +114,9 @@ def test_target_job_and_instance_rules(query: Query) -> None:
 
 @every_query
 def test_target_rate_interval_rule(query: Query) -> None:
-    """Only the window of an objective or the range that is shown may stand for it, and only in increase()."""
+    """Only the window of an objective or the range that is shown may stand for it, and only in
+    increase().
+    """
     for found in SELECTOR.finditer(query.expression):
         if found["range"]:
             call = found["call"]
@@ -119,11 +131,15 @@ def test_target_rate_interval_rule(query: Query) -> None:
 def test_target_counter_agg_rule(query: Query) -> None:
     for found in SELECTOR.finditer(query.expression):
         is_counted = bool(found["range"]) and found["call"] in COUNTED
-        assert is_counted == found["metric"].endswith(("_total", "_bucket", "_sum", "_count")), found[0]
+        assert is_counted == found["metric"].endswith(("_total", "_bucket", "_sum", "_count")), (
+            found[0]
+        )
 
 
 @every_query
-def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export_them(query: Query) -> None:
+def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export_them(
+    query: Query,
+) -> None:
     of_workers = (
         "redrive_job_", "redrive_jobs_inflight", "redrive_jobs_released", "redrive_jobs_lost", "redrive_jobs_rescued",
         "redrive_claims", "redrive_exchange", "redrive_stale", "redrive_runner_deaths", "redrive_db_errors",
@@ -132,7 +148,9 @@ def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export
     for found in SELECTOR.finditer(query.expression):
         if not found["metric"].startswith(of_workers):
             before = query.expression[: found.start("metric")]
-            assert re.search(r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before), query.expression
+            assert re.search(r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before), (
+                query.expression
+            )
 
 
 @every_board
@@ -142,6 +160,10 @@ def test_uneditable_rule(name: str) -> None:
 
 @every_board
 def test_nothing_names_a_host_but_the_placeholder_of_the_runbook(name: str) -> None:
-    urls = {url for v in variables(name).values() for url in re.findall(r"https?://[^\"/]+", str(v.get("query")))}
+    urls = {
+        url
+        for v in variables(name).values()
+        for url in re.findall(r"https?://[^\"/]+", str(v.get("query")))
+    }
 
     assert urls == {"https://runbooks.example"}

@@ -14,11 +14,18 @@ from .conftest import other_queries, queries
 def test_every_query_parses(tool: Callable[[str], str], tmp_path: Path) -> None:
     """As rules, so that promtool reads them without a server."""
     found = [*queries(), *other_queries()]
-    rules = [{"record": f"query:{number}", "expr": concrete(q.expression)} for number, q in enumerate(found)]
+    rules = [
+        {"record": f"query:{number}", "expr": concrete(q.expression)}
+        for number, q in enumerate(found)
+    ]
     path = tmp_path / "queries.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
     done = subprocess.run(
-        [tool("promtool"), "check", "rules", path], capture_output=True, text=True, timeout=60, check=False
+        [tool("promtool"), "check", "rules", path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

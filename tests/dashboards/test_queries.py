@@ -1,4 +1,6 @@
-"""Every query of the dashboards, asked of a real Prometheus that watches a real installation with real trouble."""
+"""Every query of the dashboards, asked of a real Prometheus that watches a real installation with
+real trouble.
+"""
 
 import os
 import signal
@@ -18,7 +20,8 @@ from .conftest import Query, other_queries, queries
 pytestmark = pytest.mark.slow
 
 MAY_BE_EMPTY = {
-    # A settlement is refused when a worker was silent past its ttl and came back; the series begins with the first one.
+    # A settlement is refused when a worker was silent past its ttl and came back; the series begins
+    # with the first one.
     ("worker.json", "Settlements refused"),
 }
 
@@ -36,11 +39,17 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def scene(server: Server, tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Jobs that succeed, fail, die, are redriven and die again; a breaker, a crash, a cut connection, a purge."""
+def scene(
+    server: Server, tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """Jobs that succeed, fail, die, are redriven and die again; a breaker, a crash, a cut
+    connection, a purge.
+    """
     program, home = tool("prometheus"), tmp_path_factory.mktemp("rehearsal")
     with server.database() as database, rehearsal(database.url, home) as stage:
-        database.rows("select redrive.set_objective_v1('billing', 'page_on_first_dead_letter', 1, 'test', 'money')")
+        database.rows(
+            "select redrive.set_objective_v1('billing', 'page_on_first_dead_letter', 1, 'test', 'money')"
+        )
         stage.redrive("exporter", "exporter")
         stage.redrive("worker-1", "worker", "--slots", "4")
         stage.redrive("worker-2", "worker", "--slots", "4", "--queue", "mail", "--queue", "billing")
@@ -61,7 +70,9 @@ def incident(stage: Rehearsal, database: Database) -> None:
         enqueue(database.conn, "report.build", {}, queue="reports")
 
     def command(*arguments: str) -> None:
-        assert stage.redrive("command", *arguments).wait(60) == 0, (stage.home / "command.log").read_text()
+        assert stage.redrive("command", *arguments).wait(60) == 0, (
+            stage.home / "command.log"
+        ).read_text()
         del stage.ports["command"]
 
     def open_dead_letters() -> int:
@@ -80,7 +91,17 @@ def incident(stage: Rehearsal, database: Database) -> None:
     work(3, poisoned=True)
     wait_for(lambda: open_dead_letters() >= 15)
     command(
-        "dlq", "redrive", "--queue", "billing", "--limit", "13", "--why", "the fix is out", "--actor", "ada", "--yes"
+        "dlq",
+        "redrive",
+        "--queue",
+        "billing",
+        "--limit",
+        "13",
+        "--why",
+        "the fix is out",
+        "--actor",
+        "ada",
+        "--yes",
     )
     command("purge", "--every", "1h", "--yes")
     os.kill(children(stage.processes["worker-1"].pid)[0], signal.SIGKILL)
@@ -108,10 +129,14 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
     try:
         wait_for(ask, 20)
     except TimeoutError:
-        pytest.fail("no data: " + "; ".join(f"{q.board}, {q.panel}: {q.expression}" for q in sorted(silent)))
+        pytest.fail(
+            "no data: " + "; ".join(f"{q.board}, {q.panel}: {q.expression}" for q in sorted(silent))
+        )
 
 
-def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_them(scene: Scene) -> None:
+def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_them(
+    scene: Scene,
+) -> None:
     stage, database = scene
 
     def ask(board: str, panel: str) -> float:
@@ -131,7 +156,9 @@ def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_th
 
 def test_the_alert_of_a_critical_queue_is_marked(scene: Scene) -> None:
     (mark,) = (
-        query for query in other_queries() if (query.board, query.panel) == ("overview.json", "annotation Alerts")
+        query
+        for query in other_queries()
+        if (query.board, query.panel) == ("overview.json", "annotation Alerts")
     )
 
     def firing() -> set[str]:
@@ -143,5 +170,7 @@ def test_the_alert_of_a_critical_queue_is_marked(scene: Scene) -> None:
 
 def test_a_choice_of_one_queue_leaves_the_others_out(scene: Scene) -> None:
     for query in queries("dead-letters.json"):
-        for series in scene.stage.prometheus.now(concrete(query.expression, rate_interval="20s", queue="billing")):
+        for series in scene.stage.prometheus.now(
+            concrete(query.expression, rate_interval="20s", queue="billing")
+        ):
             assert series["metric"].get("queue", "billing") == "billing", query

@@ -26,7 +26,9 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+        }
         self.environment |= {"TMPDIR": str(path), "COLUMNS": "100"}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -46,14 +48,19 @@ class Place:
         found: list[str] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("TMPDIR") == str(self.path) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get("TMPDIR") == str(self.path)
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(" ".join(process.cmdline()))
         return found
 
     def what_is_left(self, seconds: float = 20) -> list[str]:
         """Processes and files, once they have had a moment to go."""
         deadline = time.monotonic() + seconds
-        while (left := self.processes() + list(map(str, self.path.iterdir()))) and time.monotonic() < deadline:
+        while (
+            left := self.processes() + list(map(str, self.path.iterdir()))
+        ) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left
 

@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
     ],
     ids=["Ctrl-C at once", "SIGTERM", "closed terminal", "kill -9"],
 )
-def test_nothing_is_left_of_a_demo_that_is_stopped_in_the_middle(place: Place, how: signal.Signals, after: str):
+def test_nothing_is_left_of_a_demo_that_is_stopped_in_the_middle(
+    place: Place, how: signal.Signals, after: str
+):
     process = place.start()
     read_until(process, after)
 
@@ -46,7 +48,11 @@ def test_a_second_demo_gets_a_directory_of_its_own(tmp_path: Path, monkeypatch: 
 def test_two_demos_cannot_keep_the_same_directory(tmp_path: Path):
     chosen = tmp_path / "kept"
 
-    with open_home(chosen) as home, pytest.raises(Busy, match="another demo runs in"), open_home(chosen):
+    with (
+        open_home(chosen) as home,
+        pytest.raises(Busy, match="another demo runs in"),
+        open_home(chosen),
+    ):
         pass
 
     assert home == chosen
@@ -67,7 +73,9 @@ def test_what_a_demo_left_that_was_killed_with_its_guard_is_cleared_away(
         assert [file.name for file in home.iterdir()] == ["lock"]
 
 
-def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_directory_of_somebody_else_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,4 +1,6 @@
-"""The demo with Prometheus and Alertmanager, as somebody sees it who wants to know what a page looks like."""
+"""The demo with Prometheus and Alertmanager, as somebody sees it who wants to know what a page
+looks like.
+"""
 
 import re
 import shutil
@@ -34,17 +36,37 @@ def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
     assert process.returncode == 0, said
     assert "PagerDuty rings\n" in said
     page, rest = said.split("PagerDuty rings\n")[1].split("\n\n", 1)
-    shown = dict(line.strip().split(maxsplit=1) for line in page.replace("dedup key", "dedup_key").splitlines())
-    assert list(shown) == ["summary", "severity", "details", "runbook", "dashboard", "console", "dedup_key"]
-    assert shown["summary"].startswith("RedriveDeadLettersGrowingFast on queue payments (shop/redrive): ")
+    shown = dict(
+        line.strip().split(maxsplit=1)
+        for line in page.replace("dedup key", "dedup_key").splitlines()
+    )
+    assert list(shown) == [
+        "summary",
+        "severity",
+        "details",
+        "runbook",
+        "dashboard",
+        "console",
+        "dedup_key",
+    ]
+    assert shown["summary"].startswith(
+        "RedriveDeadLettersGrowingFast on queue payments (shop/redrive): "
+    )
     assert shown["severity"] == "critical"
-    grown = re.match(r"(\d+) jobs of queue payments were dead-lettered .* objective is at most 3\.", shown["details"])
+    grown = re.match(
+        r"(\d+) jobs of queue payments were dead-lettered .* objective is at most 3\.",
+        shown["details"],
+    )
     assert grown
     assert 3 < int(grown[1]) <= 10
     assert rest.split("PagerDuty: resolved\n")[1].count(shown["dedup_key"]) == 1
-    assert said.count("PagerDuty rings") == 1, "old trouble, a restart and an open breaker page nobody"
+    assert said.count("PagerDuty rings") == 1, (
+        "old trouble, a restart and an open breaker page nobody"
+    )
     docs = (ROOT / "docs" / "alerting.md").read_text().split("```console\n")[1].split("```")[0]
-    assert [line for line in without_what_differs(docs) if line not in without_what_differs(said)] == []
+    assert [
+        line for line in without_what_differs(docs) if line not in without_what_differs(said)
+    ] == []
     assert "All is well" in said
     assert "\x1b" not in said
     assert place.what_is_left() == []
@@ -85,10 +107,17 @@ def test_without_the_programs_it_says_what_to_install_and_goes_on(
 
 
 def test_a_wheel_and_what_it_is_built_from_have_the_rules_and_the_routes(tmp_path: Path):
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", tmp_path], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path], cwd=ROOT, check=True
+    )
     [wheel], [sdist] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
 
     with zipfile.ZipFile(wheel) as built, tarfile.open(sdist) as source:
         for name in ("redrive.rules.yaml", "alertmanager.example.yml"):
-            assert built.read(f"redrive/demo/alerts/{name}") == (ROOT / "alerts" / name).read_bytes()
-            assert f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/demo/alerts/{name}" in source.getnames()
+            assert (
+                built.read(f"redrive/demo/alerts/{name}") == (ROOT / "alerts" / name).read_bytes()
+            )
+            assert (
+                f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/demo/alerts/{name}"
+                in source.getnames()
+            )

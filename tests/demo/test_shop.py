@@ -15,7 +15,9 @@ def test_an_amount_is_read_however_it_is_written(text: str):
     assert Decimal("1249.50") == handlers.read_amount(text)
 
 
-@pytest.mark.parametrize("text", ["", "12", "1,249", "1.249.50.1", "-3.00", "12.5", "a lot", "1249.50 "])
+@pytest.mark.parametrize(
+    "text", ["", "12", "1,249", "1.249.50.1", "-3.00", "12.5", "a lot", "1249.50 "]
+)
 def test_an_amount_that_is_not_understood_is_not_guessed(text: str):
     with pytest.raises(GiveUp):
         handlers.read_amount(text)

@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 
 def without_what_differs(text: str) -> list[str]:
-    """Lines without the numbers, groups and widths that differ from one run to the next, or the moment of a probe."""
+    """Lines without the numbers, groups and widths that differ from one run to the next, or the
+    moment of a probe.
+    """
     text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
     text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
     return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
@@ -70,7 +72,12 @@ class Running(NamedTuple):
         """Type a command in another terminal."""
         script = f"{self.source} && {command}"
         return subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False, cwd="/"
+            ["bash", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            cwd="/",
         )
 
 
@@ -105,7 +112,9 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
 
     # Everything it printed, in its order.
     done = [running.type(command) for command in running.commands]
-    assert [0] * len(done) == [ended.returncode for ended in done], "\n".join(ended.stderr for ended in done)
+    assert [0] * len(done) == [ended.returncode for ended in done], "\n".join(
+        ended.stderr for ended in done
+    )
     assert len(done) >= 11
 
     # It sees by itself that all is well.

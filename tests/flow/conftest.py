@@ -19,7 +19,10 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-KEYS = {name: f"{name} {base64.b64encode(bytes([n]) * 32).decode()}" for n, name in enumerate(("old", "new"))}
+KEYS = {
+    name: f"{name} {base64.b64encode(bytes([n]) * 32).decode()}"
+    for n, name in enumerate(("old", "new"))
+}
 
 
 @pytest.fixture

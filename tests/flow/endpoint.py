@@ -91,7 +91,9 @@ class Endpoint:
             case "after":
                 more["Retry-After"] = rest
             case "after-date":
-                more["Retry-After"] = format_datetime(datetime.now(UTC) + timedelta(seconds=int(rest)), usegmt=True)
+                more["Retry-After"] = format_datetime(
+                    datetime.now(UTC) + timedelta(seconds=int(rest)), usegmt=True
+                )
             case "redirect":
                 more["Location"] = self.url("200")
         status = {"secrets": 500, "after": 429, "after-date": 503, "redirect": 302}.get(

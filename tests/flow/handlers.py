@@ -376,7 +376,8 @@ def exit_poison(payload: dict[str, Any], job: Job) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-# ---------------------------------------------------------------------- completing in a transaction of one's own
+# ---------------------------------------------------------------------- completing in a transaction
+# of one's own
 
 WRITE = "insert into effects (job, delivery) values (%s, %s)"
 
@@ -417,7 +418,9 @@ async def effect_async(payload: dict[str, Any], job: Job) -> None:
 
     note("start", job)
     how = payload["how"]
-    conn = await psycopg.AsyncConnection.connect(os.environ["REDRIVE_TEST_URL"], autocommit=how == "autocommit")
+    conn = await psycopg.AsyncConnection.connect(
+        os.environ["REDRIVE_TEST_URL"], autocommit=how == "autocommit"
+    )
     await conn.execute(WRITE, (job.id, job.deliveries))
     await job.complete(conn)
     if how == "open":

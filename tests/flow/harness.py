@@ -1,4 +1,6 @@
-"""Real workers in processes of their own, a ledger outside the database, and ways to wait for what can be observed."""
+"""Real workers in processes of their own, a ledger outside the database, and ways to wait for what
+can be observed.
+"""
 
 import contextlib
 import json
@@ -30,7 +32,9 @@ class Entry(NamedTuple):
     at: float
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60, *, every: float = 0.02, what: str = "") -> Any:
+def wait_for(
+    condition: Callable[[], Any], seconds: float = 60, *, every: float = 0.02, what: str = ""
+) -> Any:
     """Poll until `condition` is truthy. Returns what it returned."""
     deadline = time.monotonic() + seconds
     while True:
@@ -38,7 +42,9 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60, *, every: float 
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(what or f"{condition} never came true in {seconds} s; last: {found!r}")
+            raise AssertionError(
+                what or f"{condition} never came true in {seconds} s; last: {found!r}"
+            )
         time.sleep(every)
 
 
@@ -74,16 +80,26 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker` and what is known of it. `under`: a command that runs the command after it."""
+    """One `redrive worker` and what is known of it. `under`: a command that runs the command after
+    it.
+    """
 
     def __init__(
-        self, url: str, home: Path, *arguments: str, handlers: str = HANDLERS, under: Sequence[str] = (), **env: object
+        self,
+        url: str,
+        home: Path,
+        *arguments: str,
+        handlers: str = HANDLERS,
+        under: Sequence[str] = (),
+        **env: object,
     ) -> None:
         self.home = home
         self.port = free_port()
         self.log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=home)[1])
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")},
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+            },
             "REDRIVE_DATABASE_URL": url,
             "REDRIVE_HANDLERS": handlers,
             "REDRIVE_HTTP_PORT": str(self.port),
@@ -124,7 +140,9 @@ class Worker:
     def get(self, path: str) -> tuple[int, str]:
         """GET from its HTTP port: status and body; 0 while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}{path}", timeout=10
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -136,7 +154,9 @@ class Worker:
         """The sum of a metric's samples that carry these labels."""
         total = 0.0
         for line in self.get("/metrics")[1].splitlines():
-            if line.startswith((name + "{", name + " ")) and all(f'{k}="{v}"' in line for k, v in labels.items()):
+            if line.startswith((name + "{", name + " ")) and all(
+                f'{k}="{v}"' in line for k, v in labels.items()
+            ):
                 total += float(line.rpartition(" ")[2])
         return total
 
@@ -159,7 +179,9 @@ class Worker:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the worker did not end in {seconds} s:\n{self.log.read_text()[-4000:]}") from None
+            raise AssertionError(
+                f"the worker did not end in {seconds} s:\n{self.log.read_text()[-4000:]}"
+            ) from None
 
     def stop(self, seconds: float = 40) -> tuple[int, float]:
         """SIGTERM. Returns the exit status and how long it took."""
@@ -221,7 +243,9 @@ def read_ledger(home: Path) -> list[Entry]:
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
                 phase, job, delivery, attempt, pid, at = line.split()
-                entries.append(Entry(phase, int(job), int(delivery), int(attempt), int(pid), float(at)))
+                entries.append(
+                    Entry(phase, int(job), int(delivery), int(attempt), int(pid), float(at))
+                )
     return sorted(entries, key=lambda entry: entry.at)
 
 

@@ -1,4 +1,6 @@
-"""Handlers of the tests about failures: they lean on a dependency, leak secrets, and report what they did."""
+"""Handlers of the tests about failures: they lean on a dependency, leak secrets, and report what
+they did.
+"""
 
 import os
 import time
@@ -95,7 +97,9 @@ def leak(payload: Card) -> None:
 @jobs.handle("leak.declared", secret=["patient"], policy=Policy(max_attempts=1))
 def leak_declared(payload: dict[str, Any], job: Job) -> None:
     job.side_effect("told the provider", patient=payload["patient"], password=payload["password"])
-    raise ExceptionGroup("two", [ValueError(payload["patient"]), OSError(f"login with {payload['password']} failed")])
+    raise ExceptionGroup(
+        "two", [ValueError(payload["patient"]), OSError(f"login with {payload['password']} failed")]
+    )
 
 
 # ---------------------------------------------------------------------- evidence
@@ -115,7 +119,9 @@ def _upgrade_2(old: dict[str, Any]) -> dict[str, Any]:
     return {"cents": old["amount"] * 100}
 
 
-@jobs.handle("versioned", version=3, upgrade={1: _upgrade_1, 2: _upgrade_2}, policy=Policy(max_attempts=1))
+@jobs.handle(
+    "versioned", version=3, upgrade={1: _upgrade_1, 2: _upgrade_2}, policy=Policy(max_attempts=1)
+)
 def versioned(payload: dict[str, Any], job: Job) -> None:
     (HOME / f"cents-{job.id}").write_text(str(payload["cents"]))
 
@@ -125,7 +131,9 @@ def expired(payload: dict[str, Any], job: Job) -> None:
     raise KeyboardInterrupt
 
 
-@jobs.handle("die.late", on_expired=expired, policy=Policy(max_attempts=9, backoff=60, backoff_cap=60))
+@jobs.handle(
+    "die.late", on_expired=expired, policy=Policy(max_attempts=9, backoff=60, backoff_cap=60)
+)
 def late(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
 
@@ -143,7 +151,9 @@ def once(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     with psycopg.connect(os.environ["REDRIVE_TEST_URL"]) as conn:
         if idempotent(conn, f"effect-{payload['n']}"):
-            conn.execute("insert into effects (job, delivery) values (%s, %s)", (job.id, job.deliveries))
+            conn.execute(
+                "insert into effects (job, delivery) values (%s, %s)", (job.id, job.deliveries)
+            )
             if job.attempt == 1 and payload["n"] % 2:
                 raise ConnectionError("before the commit")
     if job.attempt == 1:

@@ -41,7 +41,8 @@ def letters(session: Session) -> dict[int, tuple[str, str, str]]:
 def failures(session: Session, job: int) -> list[tuple[Any, ...]]:
     """(attempt, deliveries, error_class, message) of each failure, oldest first."""
     return session.rows(
-        "select attempt, deliveries, error_class, message from redrive.failures where job = %s order by deliveries", job
+        "select attempt, deliveries, error_class, message from redrive.failures where job = %s order by deliveries",
+        job,
     )
 
 
@@ -52,7 +53,9 @@ def live(session: Session) -> int:
 
 def row(session: Session, job: int) -> dict[str, Any]:
     """A live job's row, or {}."""
-    return session.value("select coalesce((select to_jsonb(j) from redrive.jobs j where j.id = %s), '{}')", job)
+    return session.value(
+        "select coalesce((select to_jsonb(j) from redrive.jobs j where j.id = %s), '{}')", job
+    )
 
 
 def counted(session: Session) -> dict[str, int]:

@@ -18,7 +18,8 @@ class Proxy:
 
     swallow: accept and read, pass nothing on, close nothing: a black hole.
     refuse: close every connection, also new ones.
-    cut_after: pass the next request that contains one of these words on, and close its connection before the answer.
+    cut_after: pass the next request that contains one of these words on, and close its connection
+        before the answer.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,11 +1,14 @@
-"""Rows that no client of ours would have written: each ends as a dead letter, and none takes its batch with it."""
+"""Rows that no client of ours would have written: each ends as a dead letter, and none takes its
+batch with it.
+"""
 
 from redrive import enqueue
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
-# What Postgres stores in jsonb and Python cannot read, or not as it stands; the trigger would refuse most of it.
+# What Postgres stores in jsonb and Python cannot read, or not as it stands; the trigger would
+# refuse most of it.
 PAYLOADS = {
     "5000 digits": '{"n": ' + "1" * 5_000 + "}",
     "far past it": '{"n": -1e100000}',
@@ -30,7 +33,8 @@ def insert(database: Database, payload: str) -> int:
     with database.conn.transaction():
         database.conn.execute("alter table redrive.jobs disable trigger jobs_admitted")
         job = database.value(
-            "insert into redrive.jobs (kind, payload) values ('work.sync', %s::text::jsonb) returning id", payload
+            "insert into redrive.jobs (kind, payload) values ('work.sync', %s::text::jsonb) returning id",
+            payload,
         )
         database.conn.execute(
             "insert into redrive.deltas (queue, kind, event, n) values ('default', 'work.sync', 'enqueued', 1)"
@@ -52,9 +56,13 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
 
     assert died == dict.fromkeys(bad, ("invalid_payload", "invalid"))
     assert set(look.reasons(database)) == set(bad.values())
-    assert [len(workers.starts(job)) for job in (*good, *odd.values())] == [1] * (len(good) + len(odd))
+    assert [len(workers.starts(job)) for job in (*good, *odd.values())] == [1] * (
+        len(good) + len(odd)
+    )
     assert worker.metric("redrive_runner_deaths_total") == 0
-    assert look.counted(database)["claimed"] == len(bad) + len(good) + len(odd), "nothing was stranded or tried again"
+    assert look.counted(database)["claimed"] == len(bad) + len(good) + len(odd), (
+        "nothing was stranded or tried again"
+    )
     assert "1" * 100 not in str(database.rows("select message, detail from redrive.failures"))
 
 
@@ -66,9 +74,13 @@ HEADERS = {
 }
 
 
-def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(database: Database, workers: Workers):
+def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
+    database: Database, workers: Workers
+):
     odd = {
-        name: database.value("select redrive.enqueue('work.sync', headers => %s::text::jsonb)", headers)
+        name: database.value(
+            "select redrive.enqueue('work.sync', headers => %s::text::jsonb)", headers
+        )
         for name, headers in HEADERS.items()
     }
     unknown = database.value(
@@ -77,7 +89,12 @@ def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(database: D
     good = [enqueue(database.conn, "work.sync") for _ in range(5)]
     worker = workers()
     wait_for(lambda: look.live(database) == 1, 30, what="a job with odd headers is stuck")
-    wait_for(lambda: database.row("select worker, deliveries from redrive.jobs where id = %s", unknown) == (None, 1))
+    wait_for(
+        lambda: (
+            database.row("select worker, deliveries from redrive.jobs where id = %s", unknown)
+            == (None, 1)
+        )
+    )
 
     assert worker.process.poll() is None
     assert worker.metric("redrive_runner_deaths_total") == 0

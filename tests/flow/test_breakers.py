@@ -32,7 +32,9 @@ def _start(workers: Workers, count: int, **options: Any) -> None:
         worker.wait_ready()
 
 
-def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(database: Database, workers: Workers):
+def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
+    database: Database, workers: Workers
+):
     (workers.home / "mail-is-down").touch()
     _start(workers, 2)
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
@@ -40,13 +42,21 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(datab
     opened_at = time.monotonic()
     others = [enqueue(database.conn, "other.work") for _ in range(50)]
     wait_for(lambda: len(_phases(workers, "start")) >= len(others), 30)
-    wait_for(lambda: (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 2, 30)
+    wait_for(
+        lambda: (
+            (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 2
+        ),
+        30,
+    )
 
-    burned = database.value("select count(*) from redrive.jobs where kind = 'mail.send' and attempt > 1")
+    burned = database.value(
+        "select count(*) from redrive.jobs where kind = 'mail.send' and attempt > 1"
+    )
     held = database.value("select count(*) from redrive.jobs where kind = 'mail.send'")
     opened = database.value("select opened from redrive.breakers where name = 'mail'")
     down = _phases(workers, "down")
-    calls = [entry for entry in down if entry.at > opened_at + 0.5]  # those in flight have ended by then
+    # those in flight have ended by then
+    calls = [entry for entry in down if entry.at > opened_at + 0.5]
     (workers.home / "mail-is-down").unlink()
     wait_for(lambda: look.live(database) == 0, 30, what="not all completed after the recovery")
     attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
@@ -58,7 +68,9 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(datab
     assert set(attempts) == {1}
 
 
-def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is_open(database, workers):
+def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is_open(
+    database, workers
+):
     (workers.home / "sms-is-down").touch()
     _start(workers, 1)
     for _ in range(20):
@@ -76,7 +88,9 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
 def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database, workers: Workers):
     _start(workers, 1)
     wait_for(lambda: _state(database) == "closed", 30)
-    main(["breaker", "force", "mail", "open", "--why", "maintenance", "--database-url", database.url])
+    main(
+        ["breaker", "force", "mail", "open", "--why", "maintenance", "--database-url", database.url]
+    )
     time.sleep(1.5)
 
     late = enqueue(database.conn, "mail.send", expires_in=0.2)
@@ -100,7 +114,9 @@ def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, 
     assert look.reasons(database) == {}
 
 
-def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(database: Database, workers: Workers):
+def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(
+    database: Database, workers: Workers
+):
     down, hangs = workers.home / "mail-is-down", workers.home / "mail-hangs"
     down.touch()
     _start(workers, 1)
@@ -111,7 +127,18 @@ def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(databas
     wait_for(lambda: _phases(workers, "up"), 30, what="nobody probed")
 
     for action in ("open", "closed", "open"):
-        main(["breaker", "force", "sms", action, "--why", "maintenance", "--database-url", database.url])
+        main(
+            [
+                "breaker",
+                "force",
+                "sms",
+                action,
+                "--why",
+                "maintenance",
+                "--database-url",
+                database.url,
+            ]
+        )
         time.sleep(1.2)  # the worker has heard of it, and told its runner
     probes = len(_phases(workers, "up"))
     hangs.unlink()
@@ -121,7 +148,9 @@ def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(databas
     assert _state(database) == "closed"
 
 
-def test_an_operator_holds_a_breaker_open_and_lets_it_go(database: Database, workers: Workers, capsys):
+def test_an_operator_holds_a_breaker_open_and_lets_it_go(
+    database: Database, workers: Workers, capsys
+):
     def run(*arguments: str) -> tuple[int, str]:
         status = main([*arguments, "--database-url", database.url])
         return status, capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""A timeout is hard: whatever a handler does with its time, its slot comes back and the heart goes on beating."""
+"""A timeout is hard: whatever a handler does with its time, its slot comes back and the heart goes
+on beating.
+"""
 
 import pytest
 
@@ -7,10 +9,19 @@ from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
-HANGING = ["hang.async", "hang.async-deaf", "hang.async-blocking", "hang.sync", "hang.sync-deaf", "hang.c"]
+HANGING = [
+    "hang.async",
+    "hang.async-deaf",
+    "hang.async-blocking",
+    "hang.sync",
+    "hang.sync-deaf",
+    "hang.c",
+]
 
 
-def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(database: Database, workers: Workers):
+def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(
+    database: Database, workers: Workers
+):
     hanging = {kind: enqueue(database.conn, kind) for kind in HANGING}
     worker = workers("--slots", "8")
     wait_for(lambda: len(look.reasons(database)) == len(HANGING), 40)
@@ -26,7 +37,9 @@ def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(database
 
 
 def test_neighbours_of_a_hanging_job_are_not_charged_for_it(database: Database, workers: Workers):
-    innocent = [enqueue(database.conn, "work.sync", {"seconds": 2}, max_attempts=2) for _ in range(3)]
+    innocent = [
+        enqueue(database.conn, "work.sync", {"seconds": 2}, max_attempts=2) for _ in range(3)
+    ]
     guilty = enqueue(database.conn, "hang.sync")
     workers("--slots", "4")
 
@@ -38,7 +51,9 @@ def test_neighbours_of_a_hanging_job_are_not_charged_for_it(database: Database, 
 
 
 @pytest.mark.slow
-def test_a_handler_that_holds_the_interpreter_does_not_silence_the_heart(database: Database, workers: Workers):
+def test_a_handler_that_holds_the_interpreter_does_not_silence_the_heart(
+    database: Database, workers: Workers
+):
     job = enqueue(database.conn, "hang.gil", {"seconds": 6})
     for _ in range(2):
         workers(redrive_heartbeat_ttl=2)

@@ -37,7 +37,9 @@ def checked(capsys: Any, database: Database) -> str:
 
 def stored(database: Database) -> str:
     """All that could hold something of a job."""
-    return "".join(str(database.rows(f"select to_jsonb(t) from redrive.{table} t")) for table in TABLES)  # type: ignore[arg-type]
+    return "".join(
+        str(database.rows(f"select to_jsonb(t) from redrive.{table} t")) for table in TABLES
+    )  # type: ignore[arg-type]
 
 
 def left(capsys: Any, database: Database, *options: str) -> dict[str | None, int]:
@@ -46,7 +48,9 @@ def left(capsys: Any, database: Database, *options: str) -> dict[str | None, int
     return {row.pop("key"): sum(row.values()) for row in found}
 
 
-def test_handlers_read_what_the_database_cannot(database: Database, workers: Workers, keys: Keys, capsys: Any):
+def test_handlers_read_what_the_database_cannot(
+    database: Database, workers: Workers, keys: Keys, capsys: Any
+):
     path = keys("new")
     payload = {"said": CANARY, "amount": 0.1, "n": 2**60, "empty": {}, "text": "é\U0001f600\\"}
     sealed = [
@@ -54,14 +58,18 @@ def test_handlers_read_what_the_database_cannot(database: Database, workers: Wor
         int(run(capsys, database, "enqueue", "work.report", json.dumps(payload), "--key", "k")),
     ]
     enqueue_many(database.conn, [{"kind": "work.report", "payload": payload}] * 2)
-    enqueue_many(database.conn, [{"kind": "work.report", "payload": payload, "priority": 3, "tenant": "t"}])
+    enqueue_many(
+        database.conn, [{"kind": "work.report", "payload": payload, "priority": 3, "tenant": "t"}]
+    )
     sealed = sorted({*sealed, *database.column("select id from redrive.jobs")})
     assert CANARY not in stored(database)
     plain = database.value("select redrive.enqueue('work.report', %s)", json.dumps(payload))
 
     worker = workers.run(redrive_encryption_keys_file=path)
 
-    reports = {job: json.loads((workers.home / f"report-{job}").read_text()) for job in (*sealed, plain)}
+    reports = {
+        job: json.loads((workers.home / f"report-{job}").read_text()) for job in (*sealed, plain)
+    }
     assert len(reports) == 6
     assert [report["payload"] for report in reports.values()] == [payload] * 6
     assert reports[sealed[0]]["headers"] == {"mine": 1}, "the random value is ours"
@@ -83,10 +91,15 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
     database: Database, workers: Workers, keys: Keys, capsys: Any, known: list[str]
 ):
     keys("old")
-    whole, cut, flipped, moved, other = (enqueue(database.conn, "work.sync", {"said": CANARY}) for _ in range(5))
+    whole, cut, flipped, moved, other = (
+        enqueue(database.conn, "work.sync", {"said": CANARY}) for _ in range(5)
+    )
     broken = [cut, flipped, moved]
     has_key = "old" in known
-    database.rows("update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', '\"AAAA\"') where id = %s", cut)
+    database.rows(
+        "update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', '\"AAAA\"') where id = %s",
+        cut,
+    )
     database.rows(
         "update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', to_jsonb("
         "  overlay(payload #>> '{$redrive,c}' placing case left(payload #>> '{$redrive,c}', 1) when 'A' then 'B'"
@@ -94,7 +107,9 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
         flipped,
     )
     database.rows(
-        "update redrive.jobs set payload = (select payload from redrive.jobs where id = %s) where id = %s", other, moved
+        "update redrive.jobs set payload = (select payload from redrive.jobs where id = %s) where id = %s",
+        other,
+        moved,
     )
     environment = {"redrive_encryption_keys_file": keys(*known)} if known else {}
 
@@ -112,11 +127,24 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
         return
     keys("new", "old")
     assert CANARY in run(capsys, database, "dlq", "show", str(whole))
-    run(capsys, database, "dlq", "redrive", str(whole), str(moved), "--yes", "--why", "the key is back")
+    run(
+        capsys,
+        database,
+        "dlq",
+        "redrive",
+        str(whole),
+        str(moved),
+        "--yes",
+        "--why",
+        "the key is back",
+    )
     workers.run(redrive_encryption_keys_file=workers.home / "keys")
     assert workers.starts(whole)
     states = "select array_agg(state order by redrives) from redrive.dead_letters where id = %s"
-    assert (database.value(states, whole), database.value(states, moved)) == (["resolved"], ["redriven", "open"])
+    assert (database.value(states, whole), database.value(states, moved)) == (
+        ["resolved"],
+        ["redriven", "open"],
+    )
 
 
 def test_a_keyring_that_is_no_good_stops_everybody_before_anything_is_stored(
@@ -137,21 +165,32 @@ def test_a_keyring_that_is_no_good_stops_everybody_before_anything_is_stored(
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
-def test_what_was_in_the_clear_is_encrypted_afterwards(database: Database, workers: Workers, keys: Keys, capsys: Any):
-    job = enqueue(database.conn, "leak.declared", {"patient": "A. L.", "password": "x", "note": CANARY})
+def test_what_was_in_the_clear_is_encrypted_afterwards(
+    database: Database, workers: Workers, keys: Keys, capsys: Any
+):
+    job = enqueue(
+        database.conn, "leak.declared", {"patient": "A. L.", "password": "x", "note": CANARY}
+    )
     waiting = enqueue(database.conn, "work.report", {"note": CANARY})
     database.rows("select redrive.pause_v1('default', 'me', 'why')")
     database.rows("update redrive.jobs set queue = 'other' where id = %s", waiting)
     database.rows("select redrive.resume_v1('default', 'me', 'why')")
     workers.run("--queue", "default", handlers="tests.flow.judged:jobs")
-    assert all(word in stored(database) for word in (CANARY, "A. L.", "told the provider", "sub-exceptions"))
+    assert all(
+        word in stored(database)
+        for word in (CANARY, "A. L.", "told the provider", "sub-exceptions")
+    )
 
     path = keys("new")
     before = stored(database)
     assert left(capsys, database, "--dry-run") == {"new": 0, None: 4}
     assert stored(database) == before
     assert left(capsys, database) == {"new": 4}
-    assert [word for word in (CANARY, "A. L.", "told the provider", "sub-exceptions") if word in stored(database)] == []
+    assert [
+        word
+        for word in (CANARY, "A. L.", "told the provider", "sub-exceptions")
+        if word in stored(database)
+    ] == []
     assert database.rows("select action, n, why from redrive.audit where action = 'reencrypt'") == [
         ("reencrypt", 4, "rotation")
     ]
@@ -161,7 +200,9 @@ def test_what_was_in_the_clear_is_encrypted_afterwards(database: Database, worke
     assert listed.count("sub-exceptions") == 2
     assert json.loads(run(capsys, database, "reencrypt", "--json"))["rewritten"] == 0
     workers.run("--queue", "other", redrive_encryption_keys_file=path)
-    assert json.loads((workers.home / f"report-{waiting}").read_text())["payload"] == {"note": CANARY}
+    assert json.loads((workers.home / f"report-{waiting}").read_text())["payload"] == {
+        "note": CANARY
+    }
 
 
 def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
@@ -169,18 +210,36 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
 ):
     path = keys("old")
     for _ in range(3):
-        enqueue_many(database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)])
-        enqueue_many(database.conn, [{"kind": "fail.until", "payload": {"attempt": 3}} for n in range(50)])
+        enqueue_many(
+            database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)]
+        )
+        enqueue_many(
+            database.conn, [{"kind": "fail.until", "payload": {"attempt": 3}} for n in range(50)]
+        )
         enqueue_many(database.conn, [{"kind": "fail.bug", "payload": {"n": 1}} for n in range(50)])
     path = keys("new", "old")
     running = [workers(redrive_encryption_keys_file=path).wait_ready() for _ in range(2)]
-    enqueue_many(database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)])
+    enqueue_many(
+        database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)]
+    )
 
-    rotating = (sys.executable, "-m", "redrive", "reencrypt", "--json", "--database-url", database.url)
+    rotating = (
+        sys.executable,
+        "-m",
+        "redrive",
+        "reencrypt",
+        "--json",
+        "--database-url",
+        database.url,
+    )
     rounds: list[dict[str, Any]] = []
     live = database.value("select count(*) from redrive.jobs")
-    while not rounds or sum(n for row in rounds[-1]["left"] if row["key"] == "old" for n in list(row.values())[1:]):
-        rounds.append(json.loads(subprocess.run(rotating, check=True, capture_output=True, text=True).stdout))
+    while not rounds or sum(
+        n for row in rounds[-1]["left"] if row["key"] == "old" for n in list(row.values())[1:]
+    ):
+        rounds.append(
+            json.loads(subprocess.run(rotating, check=True, capture_output=True, text=True).stdout)
+        )
         assert len(rounds) < 20
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     for worker in running:
@@ -192,8 +251,12 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
     assert sum(r["rewritten"] for r in rounds) > 100
     assert live > 0, "it was under load"
     keys("new")
-    assert "attempt" in run(capsys, database, "dlq", "show", str(next(iter(look.reasons(database)))))
-    assert "not at hand" not in run(capsys, database, "dlq", "ls") + run(capsys, database, "dlq", "groups")
+    assert "attempt" in run(
+        capsys, database, "dlq", "show", str(next(iter(look.reasons(database))))
+    )
+    assert "not at hand" not in run(capsys, database, "dlq", "ls") + run(
+        capsys, database, "dlq", "groups"
+    )
     run(capsys, database, "dlq", "redrive", "--kind", "fail.bug", "--yes", "--why", "again")
     workers.run(redrive_encryption_keys_file=workers.home / "keys")
     assert set(look.reasons(database).values()) == {"not_retryable"}

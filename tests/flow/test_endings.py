@@ -39,10 +39,16 @@ def test_a_handler_is_told_everything_about_its_job(database: Database, workers:
         "id": keyed, "kind": "work.report", "queue": "mail", "attempt": 1, "deliveries": 1, "key": "k-1", "redrives": 0,
         "tenant": "acme", "headers": {"traceparent": "00-1"}, "payload": {"ü": [1, None]},
     }  # fmt: skip
-    assert (told[plain]["key"], told[plain]["queue"], told[plain]["tenant"]) == (str(plain), "default", None)
+    assert (told[plain]["key"], told[plain]["queue"], told[plain]["tenant"]) == (
+        str(plain),
+        "default",
+        None,
+    )
 
 
-def test_a_failing_job_is_tried_again_until_it_succeeds_and_its_failures_go_with_it(database, workers):
+def test_a_failing_job_is_tried_again_until_it_succeeds_and_its_failures_go_with_it(
+    database, workers
+):
     job = enqueue(database.conn, "fail.until", {"attempt": 4})
 
     workers.run()
@@ -54,7 +60,9 @@ def test_a_failing_job_is_tried_again_until_it_succeeds_and_its_failures_go_with
 
 
 def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(database, workers):
-    job = enqueue(database.conn, "fail.always", {"n": 7}, tenant="acme", headers={"traceparent": "00-2"})
+    job = enqueue(
+        database.conn, "fail.always", {"n": 7}, tenant="acme", headers={"traceparent": "00-2"}
+    )
 
     workers.run(redrive_version="1.4.2")
     stack, causes, version = database.row(
@@ -66,7 +74,9 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     assert look.dead(database, job) == look.Dead(
         "attempts_exhausted", "transient", "ConnectionError", "attempt 3 of {'n': 7}", 3, 3, 0
     )
-    assert [f[:3] for f in look.failures(database, job)] == [(n, n, "ConnectionError") for n in (1, 2, 3)]
+    assert [f[:3] for f in look.failures(database, job)] == [
+        (n, n, "ConnectionError") for n in (1, 2, 3)
+    ]
     assert [frame["function"] for frame in stack] == ["fail_always"]
     assert [cause["error_class"] for cause in causes] == ["KeyError"]
     assert version == "1.4.2"
@@ -76,7 +86,9 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     assert look.live(database) == 0
 
 
-def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(database: Database, workers: Workers):
+def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(
+    database: Database, workers: Workers
+):
     enqueue_many(database.conn, [{"kind": "fail.always", "max_attempts": 1} for _ in range(2_000)])
 
     worker = workers()  # of 4 slots: one look at a time would be 500 claims
@@ -104,7 +116,14 @@ def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(databas
 
 def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: Workers):
     ids = {name: enqueue(database.conn, "signal", {"signal": name}) for name in SIGNALS}
-    far = {"retry-huge", "retry-longest", "retry-infinite", "snooze-huge", "snooze-last", "snooze-past-last"}
+    far = {
+        "retry-huge",
+        "retry-longest",
+        "retry-infinite",
+        "snooze-huge",
+        "snooze-last",
+        "snooze-past-last",
+    }
     worker = workers()
 
     def all_settled() -> bool:
@@ -113,35 +132,55 @@ def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: W
 
     wait_for(all_settled, what="some signal was never settled: " + repr(
         database.rows("select payload ->> 'signal', deliveries from redrive.jobs")))  # fmt: skip
-    runs = {name: [(e.delivery, e.attempt) for e in workers.starts(job)] for name, job in ids.items()}
+    runs = {
+        name: [(e.delivery, e.attempt) for e in workers.starts(job)] for name, job in ids.items()
+    }
     waiting = {look.row(database, ids[name])["run_at"][:4] >= "2027" for name in far}
 
     assert worker.process.poll() is None
-    assert {name: runs[name] for name in SIGNALS if name.startswith("retry") and name not in far} == {
+    assert {
+        name: runs[name] for name in SIGNALS if name.startswith("retry") and name not in far
+    } == {
         name: [(1, 1), (2, 2)] for name in SIGNALS if name.startswith("retry") and name not in far
     }
     for name in ("snooze", "snooze-instant", "snooze-past", "snooze-nan"):
         assert runs[name] == [(1, 1), (2, 1)], name
     assert waiting == {True}
     assert runs["snooze-naive"] == [(1, 1), (2, 2)]
-    assert look.dead(database, ids["give-up"])[:5] == ("gave_up", "other", "GiveUp", "the customer is gone", 1)
+    assert look.dead(database, ids["give-up"])[:5] == (
+        "gave_up",
+        "other",
+        "GiveUp",
+        "the customer is gone",
+        1,
+    )
     assert look.reasons(database) == {ids["give-up"]: "gave_up"}
     assert look.counted(database)["cancelled"] == 1
     assert look.failures(database, ids["cancel"]) == []
 
 
-def test_a_handler_that_only_asks_to_retry_dies_of_its_attempts_and_not_of_its_snoozes(database, workers):
+def test_a_handler_that_only_asks_to_retry_dies_of_its_attempts_and_not_of_its_snoozes(
+    database, workers
+):
     retries = enqueue(database.conn, "signal", {"signal": "retry-zero", "always": True})
     snoozes = enqueue(database.conn, "signal", {"signal": "snooze", "always": True})
 
     workers()
     wait_for(lambda: look.dead(database, retries) and len(workers.starts(snoozes)) > 5)
 
-    assert look.dead(database, retries)[:5] == ("attempts_exhausted", "other", "Retry", "asked for by the handler", 3)
+    assert look.dead(database, retries)[:5] == (
+        "attempts_exhausted",
+        "other",
+        "Retry",
+        "asked for by the handler",
+        3,
+    )
     assert {e.attempt for e in workers.starts(snoozes)} == {1}
 
 
-def test_a_payload_that_does_not_fit_is_dead_lettered_at_once_and_its_values_are_not_recorded(database, workers):
+def test_a_payload_that_does_not_fit_is_dead_lettered_at_once_and_its_values_are_not_recorded(
+    database, workers
+):
     wrong = enqueue(database.conn, "work.typed", {"number": "SECRET-17", "card": 4111})
     right = enqueue(database.conn, "work.typed", {"number": 17, "card": "4111"})
 
@@ -170,7 +209,9 @@ def test_a_job_past_its_window_is_not_started(database: Database, workers: Worke
     assert look.dead(database, late).attempts == 0
 
 
-def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(database: Database, workers: Workers):
+def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(
+    database: Database, workers: Workers
+):
     unknown = enqueue(database.conn, "nobody.knows", max_attempts=1)
     known = enqueue(database.conn, "work.sync")
 
@@ -178,7 +219,9 @@ def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(database: Datab
     row = look.row(database, unknown)
 
     assert (row["attempt"], row["deliveries"], row["worker"]) == (0, 1, None)
-    assert database.value("select run_at > now() + interval '3 s' from redrive.jobs where id = %s", unknown)
+    assert database.value(
+        "select run_at > now() + interval '3 s' from redrive.jobs where id = %s", unknown
+    )
     assert len(workers.starts(known)) == 1
     assert look.reasons(database) == {}
 
@@ -192,7 +235,9 @@ def test_max_attempts_of_the_job_goes_before_the_policy(database: Database, work
     assert [look.dead(database, job).attempts for job in (fewer, more)] == [1, 5]
 
 
-def test_a_redriven_job_starts_again_at_its_first_attempt_and_resolves_its_dead_letter(database, workers):
+def test_a_redriven_job_starts_again_at_its_first_attempt_and_resolves_its_dead_letter(
+    database, workers
+):
     from tests.factories import redrive
 
     job = enqueue(database.conn, "fail.until", {"attempt": 2}, max_attempts=1)
@@ -202,4 +247,7 @@ def test_a_redriven_job_starts_again_at_its_first_attempt_and_resolves_its_dead_
     workers.run()
 
     assert [(e.delivery, e.attempt) for e in workers.starts(job)] == [(1, 1), (2, 1)]
-    assert database.row("select state, outcome from redrive.dead_letters") == ("resolved", "succeeded")
+    assert database.row("select state, outcome from redrive.dead_letters") == (
+        "resolved",
+        "succeeded",
+    )

@@ -20,7 +20,14 @@ from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
 CANARY = "Zx9-canary-77"
-SPOKEN = ("Ada L.", "the provider said", "inner ", "told the provider", "sub-exceptions", "leak_declared")
+SPOKEN = (
+    "Ada L.",
+    "the provider said",
+    "inner ",
+    "told the provider",
+    "sub-exceptions",
+    "leak_declared",
+)
 """No secrets, but of payloads, messages, causes, side effects and stacks."""
 
 
@@ -45,15 +52,25 @@ def test_no_secret_is_found_outside_the_payloads(
     """And with encryption, in them neither; nor is anything else that a job or its failure said."""
     keyring = {"redrive_encryption_keys_file": keys("new")} if encrypted else {}
     jobs = [
-        enqueue(database.conn, "leak.typed", {"holder": "Ada L.", "code": f"{CANARY}-a", "nickname": "bearer-of-99"}),
-        enqueue(database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}),
-        enqueue(database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}),
+        enqueue(
+            database.conn,
+            "leak.typed",
+            {"holder": "Ada L.", "code": f"{CANARY}-a", "nickname": "bearer-of-99"},
+        ),
+        enqueue(
+            database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}
+        ),
+        enqueue(
+            database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}
+        ),
         enqueue(database.conn, "to.secrets", {"token": f"{CANARY}-n"}),
     ]
     targets = tmp_path / "targets.yaml"
     with endpoint() as served, collecting() as collector:
         target = {"url": served.url("secrets"), "max_attempts": 1}
-        targets.write_text(json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}}))
+        targets.write_text(
+            json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}})
+        )
         worker = workers(
             "--until-empty", handlers=HANDLERS, redrive_targets=targets, redrive_log_level="debug",
             otel_exporter_otlp_endpoint=collector.url, **keyring,
@@ -66,7 +83,8 @@ def test_no_secret_is_found_outside_the_payloads(
     rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
     outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
     elsewhere = database.value(
-        "select count(*) from redrive.dead_letters d where strpos((to_jsonb(d) - 'payload')::text, %s) > 0", CANARY
+        "select count(*) from redrive.dead_letters d where strpos((to_jsonb(d) - 'payload')::text, %s) > 0",
+        CANARY,
     )
     main(["dlq", "ls", "--database-url", database.url])
     main(["dlq", "groups", "--database-url", database.url])
@@ -90,7 +108,9 @@ def test_no_secret_is_found_outside_the_payloads(
     assert CANARY.encode() not in collector.bodies
     assert CANARY not in shown
     assert not [
-        line for line in _dump(database, tmp_path).splitlines() if "bearer-of-99" in line and ".failures" in line
+        line
+        for line in _dump(database, tmp_path).splitlines()
+        if "bearer-of-99" in line and ".failures" in line
     ]
     assert "[redacted]" in shown
 
@@ -110,7 +130,8 @@ def test_a_side_effect_is_shown_before_its_job_is_redriven(database, workers, ca
 
 
 @pytest.mark.parametrize(
-    ("version", "payload"), [(None, {"price": 3}), (1, {"price": 3}), (2, {"amount": 3}), (3, {"cents": 300})]
+    ("version", "payload"),
+    [(None, {"price": 3}), (1, {"price": 3}), (2, {"amount": 3}), (3, {"cents": 300})],
 )
 def test_an_older_payload_is_upgraded_step_by_step(
     database: Database, workers: Workers, version: Any, payload: dict[str, int]
@@ -126,13 +147,19 @@ def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(database,
     job = enqueue(database.conn, "versioned", {"new": 1}, version=4)
     workers(handlers=HANDLERS)
 
-    row = wait_for(lambda: (r := look.row(database, job)) and r["deliveries"] == 1 and r["worker"] is None and r)
+    row = wait_for(
+        lambda: (
+            (r := look.row(database, job)) and r["deliveries"] == 1 and r["worker"] is None and r
+        )
+    )
 
     assert (row["attempt"], look.reasons(database)) == (0, {})
 
 
 @pytest.mark.parametrize("upgrade", [{"price": "x"}, {}])
-def test_a_payload_that_cannot_be_upgraded_is_invalid(database: Database, workers: Workers, upgrade: Any):
+def test_a_payload_that_cannot_be_upgraded_is_invalid(
+    database: Database, workers: Workers, upgrade: Any
+):
     job = enqueue(database.conn, "versioned", upgrade or {"wrong": 1}, version=1)
 
     workers.run(handlers=HANDLERS)
@@ -166,7 +193,20 @@ def test_policies_are_simulated_against_the_failures_on_record(database, workers
     workers.run(handlers=HANDLERS)
 
     def simulate(handlers: str, *options: str) -> list[str]:
-        assert main(["policy", "simulate", "--handlers", handlers, "--database-url", database.url, *options]) == 0
+        assert (
+            main(
+                [
+                    "policy",
+                    "simulate",
+                    "--handlers",
+                    handlers,
+                    "--database-url",
+                    database.url,
+                    *options,
+                ]
+            )
+            == 0
+        )
         return capsys.readouterr().out.splitlines()
 
     same = simulate(HANDLERS)

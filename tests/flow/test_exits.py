@@ -1,4 +1,6 @@
-"""Ways out of a handler: each is recorded as that job's own failure, and the worker survives all of them."""
+"""Ways out of a handler: each is recorded as that job's own failure, and the worker survives all of
+them.
+"""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ RAISING = sorted(EXITS.keys() - KILLERS - SURVIVED)
 
 
 @pytest.mark.parametrize("kind", ["exit.sync", "exit.async"])
-def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(database: Database, workers: Workers, kind: str):
+def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(
+    database: Database, workers: Workers, kind: str
+):
     ids = {way: enqueue(database.conn, kind, {"way": way}) for way in RAISING}
     innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
 
@@ -35,10 +39,13 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(database: Databa
 
 
 @pytest.mark.parametrize("kind", ["exit.sync", "exit.async"])
-def test_what_a_handler_does_to_its_process_harms_no_other_job(database: Database, workers: Workers, kind: str):
+def test_what_a_handler_does_to_its_process_harms_no_other_job(
+    database: Database, workers: Workers, kind: str
+):
     for way in sorted(SURVIVED):
         enqueue(database.conn, kind, {"way": way})
-    worker = workers("--slots", "1")  # one after another: what they do to the process would also meet each other
+    # one after another: what they do to the process would also meet each other
+    worker = workers("--slots", "1")
     wait_for(lambda: look.live(database) == 0)
     after = [enqueue(database.conn, "work.sync") for _ in range(4)]
     wait_for(lambda: look.live(database) == 0)
@@ -48,8 +55,13 @@ def test_what_a_handler_does_to_its_process_harms_no_other_job(database: Databas
     assert worker.process.poll() is None
 
 
-def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(database: Database, workers: Workers):
-    ids = {way: enqueue(database.conn, "exit.sync", {"way": way}, max_attempts=1) for way in sorted(KILLERS)}
+def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(
+    database: Database, workers: Workers
+):
+    ids = {
+        way: enqueue(database.conn, "exit.sync", {"way": way}, max_attempts=1)
+        for way in sorted(KILLERS)
+    }
     worker = workers("--slots", "1")
     wait_for(lambda: len(look.reasons(database)) == len(ids), 90)
 
@@ -61,7 +73,9 @@ def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(database:
     assert "signal SIGSEGV" in look.dead(database, ids["segfault"]).message
 
 
-def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_all_complete(database, workers):
+def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_all_complete(
+    database, workers
+):
     poison = [enqueue(database.conn, "exit.poison") for _ in range(3)]
     innocent = [enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(150)]
     workers("--slots", "8", "--runners", "2")
@@ -75,9 +89,13 @@ def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_a
     assert all(any(e.phase == "end" for e in workers.ledger() if e.job == job) for job in innocent)
 
 
-def test_a_handler_that_cancels_its_own_task_harms_no_other_job(database: Database, workers: Workers):
+def test_a_handler_that_cancels_its_own_task_harms_no_other_job(
+    database: Database, workers: Workers
+):
     odd = enqueue(database.conn, "exit.cancels-itself")
-    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.3}, max_attempts=1) for _ in range(3)]
+    innocent = [
+        enqueue(database.conn, "work.async", {"seconds": 0.3}, max_attempts=1) for _ in range(3)
+    ]
     worker = workers()
     wait_for(lambda: look.live(database) == 0)
 
@@ -86,7 +104,9 @@ def test_a_handler_that_cancels_its_own_task_harms_no_other_job(database: Databa
     assert worker.metric("redrive_runner_deaths_total") == 0
 
 
-def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(database: Database, workers: Workers):
+def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(
+    database: Database, workers: Workers
+):
     enqueue(database.conn, "exit.leaks-tasks")
     worker = workers()
     wait_for(lambda: look.live(database) == 0)
@@ -105,7 +125,11 @@ def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(
 
     os.kill(runner, signal.SIGKILL)
     after = enqueue(database.conn, "work.sync")
-    wait_for(lambda: workers.starts(after), 10, what="the job was handed to a dead runner and never came back")
+    wait_for(
+        lambda: workers.starts(after),
+        10,
+        what="the job was handed to a dead runner and never came back",
+    )
 
     assert look.letters(database) == {}
 
@@ -126,7 +150,9 @@ def small_cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(database: Database, tmp_path: Path, small_cgroup: Path):
+def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(
+    database: Database, tmp_path: Path, small_cgroup: Path
+):
     job = enqueue(database.conn, "exit.balloon")
     innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
     confined = ("sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$@"', "sh")
@@ -138,7 +164,9 @@ def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(database: Database
 
     assert look.dead(database, job)[:3] == ("killed_worker", "lost", "RunnerLost")
     assert "out of memory" in look.dead(database, job).message
-    record = database.rows("select detail from redrive.failures where job = %s order by at desc limit 1", job)[0][0]
+    record = database.rows(
+        "select detail from redrive.failures where job = %s order by at desc limit 1", job
+    )[0][0]
     assert record["exit"] == "signal SIGKILL"
     assert record["oom_kills"] == 1
     assert 150_000_000 < record["peak_memory_bytes"] < 400_000_000

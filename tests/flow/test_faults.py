@@ -1,4 +1,6 @@
-"""What the database and the network do to a worker: it comes back by itself, and no job is lost or run for nothing."""
+"""What the database and the network do to a worker: it comes back by itself, and no job is lost or
+run for nothing.
+"""
 
 import time
 
@@ -21,7 +23,9 @@ def terminate(database: Database) -> int:
     return database.value(f"select count(pg_terminate_backend(pid)) from ({OURS}) o")  # type: ignore[arg-type]
 
 
-def test_terminated_connections_are_opened_again_and_nothing_runs_twice(database: Database, workers: Workers):
+def test_terminated_connections_are_opened_again_and_nothing_runs_twice(
+    database: Database, workers: Workers
+):
     jobs = [enqueue(database.conn, "work.async", {"seconds": 0.05}) for _ in range(150)]
     worker = workers("--slots", "8").wait_ready()
     cuts = 0
@@ -73,7 +77,9 @@ def test_a_database_that_turns_read_only_is_waited_for(database: Database, worke
     assert time.monotonic() - back_at < 8
 
 
-def test_an_outage_longer_than_the_ttl_ends_what_runs_and_keeps_what_has_ended(database: Database, workers: Workers):
+def test_an_outage_longer_than_the_ttl_ends_what_runs_and_keeps_what_has_ended(
+    database: Database, workers: Workers
+):
     slow = enqueue(database.conn, "work.until-file", {"file": "go"})
     quick = enqueue(database.conn, "work.sync", {"seconds": 0.5})
     with proxy_for(database.url) as proxy:
@@ -90,11 +96,15 @@ def test_an_outage_longer_than_the_ttl_ends_what_runs_and_keeps_what_has_ended(d
 
     assert look.reasons(database) == {}
     assert len(workers.starts(slow)) == 2
-    assert not [e for e in worker.events() if e["event"] == "retried"], "charged for what we did to it"
+    assert not [e for e in worker.events() if e["event"] == "retried"], (
+        "charged for what we did to it"
+    )
     assert len(workers.starts(quick)) == 1, "it had ended: settling it was all that was left to do"
 
 
-def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(database: Database, workers: Workers):
+def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
+    database: Database, workers: Workers
+):
     worker = workers().wait_ready()
     deaf = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'redrive listen'"
     waits = []
@@ -111,9 +121,7 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(database
 
 def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
     workers().wait_ready()
-    listening = (
-        "select count(*) from pg_stat_activity where application_name = 'redrive listen' and query = 'listen redrive'"
-    )
+    listening = "select count(*) from pg_stat_activity where application_name = 'redrive listen' and query = 'listen redrive'"
     wait_for(lambda: database.value(listening))
     began = time.monotonic()
     wait_for(lambda: time.monotonic() - began > 6)  # by now it polls once a second
@@ -164,7 +172,9 @@ def test_a_server_that_accepts_and_says_nothing_more_does_not_hold_a_call(databa
     assert trouble(caught.value) is Trouble.LOST
 
 
-def test_the_watchdog_knows_a_connection_before_its_first_statement(database: Database, monkeypatch):
+def test_the_watchdog_knows_a_connection_before_its_first_statement(
+    database: Database, monkeypatch
+):
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
         Watchdog(link).start()

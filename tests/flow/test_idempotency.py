@@ -7,7 +7,9 @@ from tests.flow import look
 HANDLERS = "tests.flow.judged:jobs"
 
 
-def test_an_effect_is_written_once_whether_the_attempt_fails_before_or_after_the_commit(database, workers):
+def test_an_effect_is_written_once_whether_the_attempt_fails_before_or_after_the_commit(
+    database, workers
+):
     database.conn.execute("create table effects (job bigint, delivery int)")
     jobs = [enqueue(database.conn, "once", {"n": n % 10}) for n in range(20)]
 

@@ -1,6 +1,8 @@
-"""Random histories against a dict: every statement that moves a job, from several workers, on a real Postgres.
+"""Random histories against a dict: every statement that moves a job, from several workers, on a
+real Postgres.
 
-The model knows of each job where it must be; after every step the database is asked whether it agrees.
+The model knows of each job where it must be; after every step the database is asked whether it
+agrees.
 """
 
 import os
@@ -85,7 +87,9 @@ class Histories(RuleBasedStateMachine):
     def _worker(self, n: int) -> int:
         """One that is heard of until it is lost: the clock must not decide anything here."""
         worker = make_worker(self.conn, f"worker-{n}")
-        self.conn.execute("update redrive.workers set seen_at = now() + interval '1 day' where id = %s", (worker,))
+        self.conn.execute(
+            "update redrive.workers set seen_at = now() + interval '1 day' where id = %s", (worker,)
+        )
         return worker
 
     # ------------------------------------------------------------------ producers
@@ -93,11 +97,23 @@ class Histories(RuleBasedStateMachine):
     @rule(key=KEYS, order=ORDERS, max_attempts=st.sampled_from([None, 1, 3]))
     def enqueue(self, key: str | None, order: str | None, max_attempts: int | None) -> None:
         report = enqueue_reporting(
-            self.conn, "work", {"n": len(self.jobs)}, idempotency_key=key, ordering_key=order, max_attempts=max_attempts
+            self.conn,
+            "work",
+            {"n": len(self.jobs)},
+            idempotency_key=key,
+            ordering_key=order,
+            max_attempts=max_attempts,
         )
-        holder = next((j for j, k in self.jobs.items() if k.key == key and k.where in {"waiting", "held"}), None)
+        holder = next(
+            (j for j, k in self.jobs.items() if k.key == key and k.where in {"waiting", "held"}),
+            None,
+        )
         if key is not None and key in self.succeeded:
-            assert (report.created, report.outcome, report.id) == (False, "succeeded", self.succeeded[key])
+            assert (report.created, report.outcome, report.id) == (
+                False,
+                "succeeded",
+                self.succeeded[key],
+            )
         elif key is not None and holder is not None:
             assert (report.created, report.outcome, report.id) == (False, "live", holder)
         else:
@@ -128,7 +144,9 @@ class Histories(RuleBasedStateMachine):
         self.tally.add("claimed", len(rows))
 
     def _some_claim(self, data: Any) -> tuple[int, Claimed]:
-        """A recent claim; half of the time one that its own worker has superseded by another of the same job."""
+        """A recent claim; half of the time one that its own worker has superseded by another of the
+        same job.
+        """
         superseded = [
             (worker, row) for worker, row in self.claims
             if self.jobs[row.id].worker == worker and self.jobs[row.id].deliveries > row.deliveries
@@ -138,7 +156,9 @@ class Histories(RuleBasedStateMachine):
 
     def _is_current(self, worker: int, row: Claimed) -> bool:
         known = self.jobs[row.id]
-        return known.where == "held" and known.worker == worker and known.deliveries == row.deliveries
+        return (
+            known.where == "held" and known.worker == worker and known.deliveries == row.deliveries
+        )
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), own=st.booleans(), impostor=st.booleans())
@@ -152,7 +172,9 @@ class Histories(RuleBasedStateMachine):
                 found = self.conn.execute(COMPLETE, (worker, row.id, row.deliveries)).fetchone()
             settled = bool(found and found[0])
         else:
-            completed, _, _ = store.exchange(self.conn, [(row.id, row.deliveries, worker)], [], None)
+            completed, _, _ = store.exchange(
+                self.conn, [(row.id, row.deliveries, worker)], [], None
+            )
             settled = completed is None
         assert settled == is_current, "the fence"
         if is_current:
@@ -220,7 +242,9 @@ class Histories(RuleBasedStateMachine):
     def lose(self, n: int) -> None:
         """A worker falls silent for longer than its ttl, and somebody rescues."""
         worker = self.workers[n]
-        self.conn.execute("update redrive.workers set seen_at = now() - interval '1 day' where id = %s", (worker,))
+        self.conn.execute(
+            "update redrive.workers set seen_at = now() - interval '1 day' where id = %s", (worker,)
+        )
         lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
         mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
         spent = {j for j, k in mine.items() if k.losses + 1 >= MAX_LOSSES}
@@ -234,7 +258,9 @@ class Histories(RuleBasedStateMachine):
                 self.tally.add("outcome")
         self.tally.add("dead", buried)
         self.tally.add("rescued", rescued)
-        assert store.beat(self.conn, {worker: 0}) == set(), "it must learn that it was declared lost"
+        assert store.beat(self.conn, {worker: 0}) == set(), (
+            "it must learn that it was declared lost"
+        )
         self.workers[n] = self._worker(n)
 
     @rule()
@@ -264,7 +290,9 @@ class Histories(RuleBasedStateMachine):
         for job, blocked in sorted(rows):
             known = self.jobs[job]
             live_key = known.key is not None and any(
-                k.key == known.key and k.where in {"waiting", "held"} for j, k in self.jobs.items() if j != job
+                k.key == known.key and k.where in {"waiting", "held"}
+                for j, k in self.jobs.items()
+                if j != job
             )
             if known.where != "dead":
                 assert blocked == "not_open"
@@ -286,10 +314,14 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: any(k.where == "dead" for k in self.jobs.values()))
     @rule(data=st.data())
     def purge(self, data: Any) -> None:
-        job = data.draw(st.sampled_from(sorted(j for j, k in self.jobs.items() if k.where == "dead")))
+        job = data.draw(
+            st.sampled_from(sorted(j for j, k in self.jobs.items() if k.where == "dead"))
+        )
         known = self.jobs[job]
         purged = self.database.value(
-            "select redrive.purge_v1(array[%s]::bigint[], array[%s]::int[], array['open'])", job, known.redrives
+            "select redrive.purge_v1(array[%s]::bigint[], array[%s]::int[], array['open'])",
+            job,
+            known.redrives,
         )
         assert purged == 1
         self._gone(job)
@@ -307,7 +339,9 @@ class Histories(RuleBasedStateMachine):
             "select id, redrives, deliveries, reason from redrive.dead_letters where state = 'open'")}  # fmt: skip
 
         assert not live.keys() & dead.keys(), "in two places"
-        assert live.keys() == {j for j, k in self.jobs.items() if k.where in {"waiting", "held"}}, "lost or revived"
+        assert live.keys() == {j for j, k in self.jobs.items() if k.where in {"waiting", "held"}}, (
+            "lost or revived"
+        )
         assert dead.keys() == {j for j, k in self.jobs.items() if k.where == "dead"}
         for job, (worker, deliveries, attempt, losses, redrives) in live.items():
             known = self.jobs[job]
@@ -316,7 +350,11 @@ class Histories(RuleBasedStateMachine):
             )  # fmt: skip
         for job, (redrives, deliveries, reason) in dead.items():
             known = self.jobs[job]
-            assert (redrives, deliveries, reason) == (known.redrives, known.deliveries, known.settled_dead)
+            assert (redrives, deliveries, reason) == (
+                known.redrives,
+                known.deliveries,
+                known.settled_dead,
+            )
 
     @invariant()
     def a_dead_letter_has_all_its_failures(self) -> None:
@@ -327,14 +365,20 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def counters_conserve(self) -> None:
-        rows = self.database.rows("select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0")
+        rows = self.database.rows(
+            "select event, sum(n)::bigint from redrive.totals group by event having sum(n) <> 0"
+        )
         counted = dict(rows)
         assert counted == self.tally.events
         n = counted.get
         live = self.database.value("select count(*) from redrive.jobs")
         held = self.database.value("select count(*) from redrive.jobs where worker is not null")
-        open_dead = self.database.value("select count(*) from redrive.dead_letters where state = 'open'")
-        assert live == n("enqueued", 0) + n("redriven", 0) - n("completed", 0) - n("cancelled", 0) - n("dead", 0)
+        open_dead = self.database.value(
+            "select count(*) from redrive.dead_letters where state = 'open'"
+        )
+        assert live == n("enqueued", 0) + n("redriven", 0) - n("completed", 0) - n(
+            "cancelled", 0
+        ) - n("dead", 0)
         assert held == n("claimed", 0) - sum(
             n(e, 0) for e in ("completed", "cancelled", "retried", "released", "rescued", "dead")
         )

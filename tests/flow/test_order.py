@@ -10,12 +10,16 @@ from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
 
-def test_jobs_of_one_ordering_key_run_one_after_another_in_order(database: Database, workers: Workers):
+def test_jobs_of_one_ordering_key_run_one_after_another_in_order(
+    database: Database, workers: Workers
+):
     keys = ["a", "b", "c"]
     ids = {key: [] for key in keys}
     for n in range(8):
         for key in keys:
-            kind, payload = ("fail.until", {"attempt": 2}) if n % 3 == 1 else ("work.sync", {"seconds": 0.02})
+            kind, payload = (
+                ("fail.until", {"attempt": 2}) if n % 3 == 1 else ("work.sync", {"seconds": 0.02})
+            )
             ids[key].append(enqueue(database.conn, kind, payload, ordering_key=key))
     for _ in range(2):
         workers("--slots", "8", "--runners", "1")
@@ -35,8 +39,12 @@ def test_jobs_of_one_ordering_key_run_one_after_another_in_order(database: Datab
     assert look.reasons(database) == {}
 
 
-def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(database: Database, workers: Workers):
-    ids = [enqueue(database.conn, "work.sync", {"seconds": 0.15}, ordering_key="k") for _ in range(12)]
+def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(
+    database: Database, workers: Workers
+):
+    ids = [
+        enqueue(database.conn, "work.sync", {"seconds": 0.15}, ordering_key="k") for _ in range(12)
+    ]
     worker = workers("--slots", "4", "--runners", "2").wait_ready()
     for n in (1, 4, 7):
         wait_for(lambda n=n: len({e.job for e in workers.ledger()}) > n)
@@ -59,7 +67,10 @@ def test_a_key_whose_head_died_goes_on_with_the_next(database: Database, workers
 
 
 def test_what_is_urgent_runs_first(database: Database, workers: Workers):
-    by_priority = [(p, enqueue(database.conn, "work.sync", {"seconds": 0.02}, priority=p)) for p in (5, 0, -5) * 4]
+    by_priority = [
+        (p, enqueue(database.conn, "work.sync", {"seconds": 0.02}, priority=p))
+        for p in (5, 0, -5) * 4
+    ]
     workers.run("--slots", "1")
     order = [entry.job for entry in workers.ledger() if entry.phase == "start"]
     ranks = [{job: p for p, job in by_priority}[job] for job in order]

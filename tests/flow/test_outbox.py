@@ -20,12 +20,15 @@ from tests.flow import look
 from tests.flow.harness import ROOT, Workers, wait_for
 from tests.postgres import Database
 
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / "outbox.md").read_text(), re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(
+    r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / "outbox.md").read_text(), re.DOTALL | re.MULTILINE
+)
 
 ASKED, BOOKED, NOTING, COMPLETING, COMMITTING, COMMITTED = range(1, 7)
 """Orders, by where their handlers are when the worker is killed."""
 
-# Who comes by one of these points with an order's number waits there while the test holds the lock (point, number).
+# Who comes by one of these points with an order's number waits there while the test holds the lock
+# (point, number).
 POINTS = """
 create function wait_here() returns trigger language plpgsql as $$
 begin
@@ -124,11 +127,17 @@ def _let_go(shop: Database, point: int, number: int) -> None:
 
 def _waiting(shop: Database) -> set[tuple[int, int]]:
     """Who waits at which point."""
-    return set(shop.rows("select classid::int, objid::int from pg_locks where locktype = 'advisory' and not granted"))
+    return set(
+        shop.rows(
+            "select classid::int, objid::int from pg_locks where locktype = 'advisory' and not granted"
+        )
+    )
 
 
 def _on_record(shop: Database) -> set[int]:
-    """Whose charge is on record: whose call was answered, unless its handler's transaction had its job before."""
+    """Whose charge is on record: whose call was answered, unless its handler's transaction had its
+    job before.
+    """
     found = shop.column(
         "select substring(j.idempotency_key from '[0-9]+')::int from redrive.side_effects e"
         " join redrive.jobs j on j.id = e.job where e.what = 'card charged'"
@@ -139,10 +148,14 @@ def _on_record(shop: Database) -> set[int]:
 
 def _cut_off(shop: Database) -> None:
     """What waits at a point is rolled back, as it is when its client's end is noticed."""
-    shop.rows("select pg_terminate_backend(pid, 5000) from pg_locks where locktype = 'advisory' and not granted")
+    shop.rows(
+        "select pg_terminate_backend(pid, 5000) from pg_locks where locktype = 'advisory' and not granted"
+    )
 
 
-def test_a_job_exists_exactly_when_its_order_does(shop: Database, workers: Workers, provider: Provider):
+def test_a_job_exists_exactly_when_its_order_does(
+    shop: Database, workers: Workers, provider: Provider
+):
     before, after = 1, 2
     for number in (before, after):
         _hold(shop, PLACED, number)
@@ -151,7 +164,10 @@ def test_a_job_exists_exactly_when_its_order_does(shop: Database, workers: Worke
     for producer in producers.values():
         producer.send_signal(signal.SIGSTOP)
     _let_go(shop, PLACED, after)
-    wait_for(lambda: shop.column("select number from orders"), what="the frozen producer's commit is Postgres's")
+    wait_for(
+        lambda: shop.column("select number from orders"),
+        what="the frozen producer's commit is Postgres's",
+    )
     for producer in producers.values():
         producer.kill()
         producer.wait()
@@ -168,8 +184,15 @@ def test_a_job_exists_exactly_when_its_order_does(shop: Database, workers: Worke
     assert sorted(provider.calls) == [2, 3]
 
 
-def test_an_order_is_charged_once_wherever_its_handler_is_killed(shop: Database, workers: Workers, provider: Provider):
-    stops = {(AT_NOTE, NOTING), (AT_COMPLETE, COMPLETING), (AT_COMMIT, COMMITTING), (AT_COMMIT, COMMITTED)}
+def test_an_order_is_charged_once_wherever_its_handler_is_killed(
+    shop: Database, workers: Workers, provider: Provider
+):
+    stops = {
+        (AT_NOTE, NOTING),
+        (AT_COMPLETE, COMPLETING),
+        (AT_COMMIT, COMMITTING),
+        (AT_COMMIT, COMMITTED),
+    }
     for point, number in stops:
         _hold(shop, point, number)
     orders = range(ASKED, COMMITTED + 1)
@@ -177,7 +200,10 @@ def test_an_order_is_charged_once_wherever_its_handler_is_killed(shop: Database,
     for number in orders:
         place(shop.conn, number, 4990)
     worker = _run(workers, provider)
-    wait_for(lambda: _waiting(shop) == stops and {ASKED, BOOKED} <= {*provider.calls}, what="somebody is elsewhere")
+    wait_for(
+        lambda: _waiting(shop) == stops and {ASKED, BOOKED} <= {*provider.calls},
+        what="somebody is elsewhere",
+    )
     wait_for(lambda: NOTING in _on_record(shop))
 
     for runner in worker.runners:
@@ -195,5 +221,7 @@ def test_an_order_is_charged_once_wherever_its_handler_is_killed(shop: Database,
 
     assert Counter(provider.calls) == dict.fromkeys(orders, 2) | {COMMITTED: 1}
     assert provider.charged == {f"order-{number}": number for number in orders}
-    assert dict(shop.rows("select order_number, charge from charges")) == {n: f"ch_order-{n}" for n in orders}
+    assert dict(shop.rows("select order_number, charge from charges")) == {
+        n: f"ch_order-{n}" for n in orders
+    }
     assert (look.live(shop), look.reasons(shop)) == (0, {})

@@ -1,4 +1,6 @@
-"""A worker behind PgBouncer in transaction mode, where no session is one's own; and TLS, which the pool speaks."""
+"""A worker behind PgBouncer in transaction mode, where no session is one's own; and TLS, which the
+pool speaks.
+"""
 
 import os
 import pwd
@@ -25,8 +27,12 @@ PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbi
 
 
 @contextmanager
-def pool(database: Database, log: Path, *settings: str, files: Sequence[Path] = ()) -> Iterator[str]:
-    """A pool of three server connections; where it answers. Its settings find copies of `files` in {home}."""
+def pool(
+    database: Database, log: Path, *settings: str, files: Sequence[Path] = ()
+) -> Iterator[str]:
+    """A pool of three server connections; where it answers. Its settings find copies of `files` in
+    {home}.
+    """
     if PROGRAM is None:
         missing("pgbouncer", "Debian: apt-get install pgbouncer")
     target = conninfo_to_dict(database.url)
@@ -49,7 +55,9 @@ def pool(database: Database, log: Path, *settings: str, files: Sequence[Path] = 
             os.chown(path, account.pw_uid, account.pw_gid)
         user = ["-u", "nobody"]
     with log.open("wb") as output:
-        pooler = subprocess.Popen([PROGRAM, *user, str(home / "pgbouncer.ini")], stdout=output, stderr=output)
+        pooler = subprocess.Popen(
+            [PROGRAM, *user, str(home / "pgbouncer.ini")], stdout=output, stderr=output
+        )
     url = make_conninfo(database.url, host="127.0.0.1", port=port)
 
     def answers() -> bool:
@@ -75,7 +83,9 @@ def pooled_url(database: Database, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def test_two_workers_share_three_connections_and_do_everything(database: Database, workers: Workers, pooled_url: str):
+def test_two_workers_share_three_connections_and_do_everything(
+    database: Database, workers: Workers, pooled_url: str
+):
     jobs = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(150)]
     failing = enqueue(database.conn, "fail.always")
     retried = enqueue(database.conn, "fail.until", {"attempt": 3})
@@ -84,7 +94,11 @@ def test_two_workers_share_three_connections_and_do_everything(database: Databas
     wait_for(lambda: look.live(database) == 0)
     began = database.value("select clock_timestamp()")
     # heartbeats and chores go through the same pool
-    wait_for(lambda: database.value("select count(*) = 2 and min(seen_at) > %s from redrive.workers", began))
+    wait_for(
+        lambda: database.value(
+            "select count(*) = 2 and min(seen_at) > %s from redrive.workers", began
+        )
+    )
     later = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(later), 10)
     stopped = [worker.stop() for worker in both]
@@ -97,7 +111,9 @@ def test_two_workers_share_three_connections_and_do_everything(database: Databas
     assert database.value("select count(*) from redrive.workers") == 0
 
 
-def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(database, workers, pooled_url):
+def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(
+    database, workers, pooled_url
+):
     database.conn.execute("create table effects (job bigint, delivery int)")
     job = enqueue(database.conn, "effect.sync", {"how": "commit"})
     workers(url=pooled_url, redrive_test_url=pooled_url)
@@ -112,9 +128,16 @@ def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, t
     server = certificate(tmp_path, "server", names="IP:127.0.0.1", signer=ours)
     tls = ("client_tls_sslmode = require", "client_tls_cert_file = {home}/server.crt",
            "client_tls_key_file = {home}/server.key")  # fmt: skip
-    with pool(database, tmp_path / "pgbouncer.log", *tls, files=(server, server.with_suffix(".key"))) as url:
+    with pool(
+        database, tmp_path / "pgbouncer.log", *tls, files=(server, server.with_suffix(".key"))
+    ) as url:
         by_name = make_conninfo(url, host="db.example", hostaddr="127.0.0.1")
-        ends = [look_at(url, ours), look_at(url, theirs), look_at(url, tmp_path / "none.crt"), look_at(by_name, ours)]
+        ends = [
+            look_at(url, ours),
+            look_at(url, theirs),
+            look_at(url, tmp_path / "none.crt"),
+            look_at(by_name, ours),
+        ]
 
     assert [code for code, _ in ends] == [0, 69, 69, 69]
     assert "SSL error: certificate verify failed" in ends[1][1]
@@ -123,7 +146,9 @@ def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, t
     assert [len(said.splitlines()) for _, said in ends] == [0, 1, 1, 1]
 
 
-def test_a_server_without_tls_is_refused_where_it_has_to_be_verified(pooled_url: str, tmp_path: Path):
+def test_a_server_without_tls_is_refused_where_it_has_to_be_verified(
+    pooled_url: str, tmp_path: Path
+):
     code, said = look_at(pooled_url, certificate(tmp_path, "ours"))
 
     assert (code, "server does not support SSL, but SSL was required" in said) == (69, True)

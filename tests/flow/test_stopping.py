@@ -1,4 +1,6 @@
-"""SIGTERM: what runs may finish, what does not is given back with its attempt, and the worker always ends in time."""
+"""SIGTERM: what runs may finish, what does not is given back with its attempt, and the worker
+always ends in time.
+"""
 
 import os
 import signal
@@ -22,8 +24,12 @@ def running(workers: Workers, count: int = 1) -> None:
     wait_for(lambda: sum(e.phase == "start" for e in workers.ledger()) >= count)
 
 
-def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(database: Database, workers: Workers):
-    enqueue_many(database.conn, [{"kind": "work.sync", "payload": {"seconds": 1}} for _ in range(30)])
+def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(
+    database: Database, workers: Workers
+):
+    enqueue_many(
+        database.conn, [{"kind": "work.sync", "payload": {"seconds": 1}} for _ in range(30)]
+    )
     worker = workers("--slots", "4", redrive_drain_timeout=20)
     running(workers, 4)
     status, took = worker.stop()
@@ -37,7 +43,9 @@ def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(database: D
     assert database.value("select count(*) from redrive.workers") == 0
 
 
-def test_a_job_slower_than_the_grace_is_released_with_its_attempt(database: Database, workers: Workers):
+def test_a_job_slower_than_the_grace_is_released_with_its_attempt(
+    database: Database, workers: Workers
+):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
     worker = workers(redrive_drain_timeout=1)
     running(workers)
@@ -98,7 +106,9 @@ def test_no_job_is_claimed_after_the_signal(database: Database, workers: Workers
 
 
 @pytest.mark.parametrize("how", ["frozen", "swallowed"])
-def test_a_worker_ends_in_time_although_the_database_does_not_answer(database: Database, workers: Workers, how: str):
+def test_a_worker_ends_in_time_although_the_database_does_not_answer(
+    database: Database, workers: Workers, how: str
+):
     enqueue(database.conn, "work.until-file", {"file": "go"})
     with proxy_for(database.url) as proxy:
         worker = workers(url=proxy.url, redrive_drain_timeout=2).wait_ready()
@@ -123,7 +133,9 @@ def test_a_worker_ends_in_time_although_the_database_does_not_answer(database: D
     assert status == 1, "a job was abandoned, and that must be seen"
 
 
-def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(database: Database, workers: Workers):
+def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(
+    database: Database, workers: Workers
+):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
     first = workers(redrive_heartbeat_ttl=2)
     running(workers)
@@ -153,9 +165,15 @@ def test_runners_end_with_their_supervisor(database: Database, workers: Workers)
     wait_for(lambda: not any(alive(pid) for pid in runners), 5)
 
 
-def test_until_empty_waits_for_retries_and_what_is_due_soon_but_not_for_what_is_far(database, workers):
-    soon = enqueue(database.conn, "work.sync", run_at=database.value("select now() + interval '2 s'"))
-    far = enqueue(database.conn, "work.sync", run_at=database.value("select now() + interval '1 h'"))
+def test_until_empty_waits_for_retries_and_what_is_due_soon_but_not_for_what_is_far(
+    database, workers
+):
+    soon = enqueue(
+        database.conn, "work.sync", run_at=database.value("select now() + interval '2 s'")
+    )
+    far = enqueue(
+        database.conn, "work.sync", run_at=database.value("select now() + interval '1 h'")
+    )
     failing = enqueue(database.conn, "fail.until", {"attempt": 3})
     elsewhere = enqueue(database.conn, "work.sync", queue="other")
 
@@ -164,7 +182,9 @@ def test_until_empty_waits_for_retries_and_what_is_due_soon_but_not_for_what_is_
     assert [len(workers.starts(job)) for job in (soon, far, failing, elsewhere)] == [1, 0, 3, 0]
 
 
-def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(database: Database, workers: Workers):
+def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(
+    database: Database, workers: Workers
+):
     for handlers, said in (
         ("tests.flow.nowhere:jobs", "cannot be imported"),
         ("tests.flow.handlers:nothing", "cannot be imported"),

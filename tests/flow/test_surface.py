@@ -17,7 +17,9 @@ THE_CARD = ["redrive_jobs_inflight", "redrive_job_retries_total", "redrive_dlq_d
             "redrive_dlq_added_per_minute"]  # fmt: skip
 
 
-def test_metrics_name_everything_that_is_promised_with_its_labels(database: Database, workers: Workers):
+def test_metrics_name_everything_that_is_promised_with_its_labels(
+    database: Database, workers: Workers
+):
     enqueue(database.conn, "fail.always", queue="mail")
     enqueue(database.conn, "work.until-file", {"file": "go"}, queue="mail")
     worker = workers().wait_ready()
@@ -28,14 +30,26 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(database: Data
         " 'mail', 1 - m from generate_series(0, 1) m on conflict (minute, queue) do update set dead = excluded.dead"
     )
     wait_for(lambda: worker.metric("redrive_dlq_depth", queue="mail") == 1)
-    wait_for(lambda: worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file") == 1)
+    wait_for(
+        lambda: worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file") == 1
+    )
     text = worker.get("/metrics")[1]
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
 
     assert [name for name in THE_CARD if name not in named] == []
-    assert worker.metric("redrive_job_retries_total", queue="mail", kind="fail.always", reason="transient") == 2
+    assert (
+        worker.metric(
+            "redrive_job_retries_total", queue="mail", kind="fail.always", reason="transient"
+        )
+        == 2
+    )
     assert worker.metric("redrive_dlq_depth", queue="mail", reason="attempts_exhausted") == 1
-    assert worker.metric("redrive_dlq_added_total", queue="mail", kind="fail.always", reason="attempts_exhausted") == 1
+    assert (
+        worker.metric(
+            "redrive_dlq_added_total", queue="mail", kind="fail.always", reason="attempts_exhausted"
+        )
+        == 1
+    )
     wait_for(lambda: 'redrive_dlq_added_per_minute{queue="mail"} 1.0' in worker.get("/metrics")[1])
     assert worker.metric("redrive_job_attempts_total", kind="fail.always", outcome="dead") == 1
     assert "attempt 3 of" not in text, "no message of a failure"
@@ -43,7 +57,9 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(database: Data
 
 def test_probes_say_what_is_wrong_and_the_rest_is_not_found(database: Database, workers: Workers):
     worker = workers().wait_ready()
-    request = urllib.request.Request(f"http://127.0.0.1:{worker.port}/metrics", method="POST", data=b"x")
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{worker.port}/metrics", method="POST", data=b"x"
+    )
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=5)
     refused.value.close()
@@ -58,7 +74,9 @@ def test_probes_say_what_is_wrong_and_the_rest_is_not_found(database: Database, 
     assert worker.get("/livez")[0] == 200
 
 
-def test_a_database_out_of_reach_makes_a_worker_unready_but_not_dead(database: Database, workers: Workers):
+def test_a_database_out_of_reach_makes_a_worker_unready_but_not_dead(
+    database: Database, workers: Workers
+):
     from tests.flow.proxy import proxy_for
 
     with proxy_for(database.url) as proxy:
@@ -72,7 +90,9 @@ def test_a_database_out_of_reach_makes_a_worker_unready_but_not_dead(database: D
         wait_for(lambda: worker.get("/readyz")[0] == 200)
 
 
-def test_log_lines_are_json_and_hold_neither_payloads_nor_messages(database: Database, workers: Workers):
+def test_log_lines_are_json_and_hold_neither_payloads_nor_messages(
+    database: Database, workers: Workers
+):
     enqueue(database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"})
     worker = workers.run(redrive_log_level="debug")
     text = worker.log.read_text()
@@ -105,7 +125,9 @@ def test_an_idle_worker_costs_almost_nothing(database: Database, workers: Worker
 
 
 def test_a_worker_whose_suspects_wait_does_not_spin(database: Database, workers: Workers):
-    """Suspects run one at a time; while they wait nothing is claimed, and the loop must sleep and not turn."""
+    """Suspects run one at a time; while they wait nothing is claimed, and the loop must sleep and
+    not turn.
+    """
     for _ in range(30):
         enqueue(database.conn, "work.until-file", {"file": "go"})
     database.conn.execute("update redrive.jobs set losses = 2")

@@ -59,7 +59,13 @@ def _kind(path: str) -> str:
 
 def _file(home: Path, served: Endpoint, paths: Any, **common: Any) -> Path:
     targets = {
-        _kind(path): {"url": served.url(path), "max_attempts": 2, "backoff": 0.05, "backoff_cap": 0.1, "timeout": 1}
+        _kind(path): {
+            "url": served.url(path),
+            "max_attempts": 2,
+            "backoff": 0.05,
+            "backoff_cap": 0.1,
+            "timeout": 1,
+        }
         | common
         for path in paths
     }
@@ -74,7 +80,10 @@ def test_every_answer_has_its_end(database: Database, workers: Workers, served: 
     workers.run(handlers="", redrive_targets=_file(workers.home, served, ENDS), redrive_slots=16)
 
     dead = {path: look.dead(database, job) for path, job in jobs.items()}
-    ends = {path: found and (found.reason, found.category, found.attempts) for path, found in dead.items()}
+    ends = {
+        path: found and (found.reason, found.category, found.attempts)
+        for path, found in dead.items()
+    }
     messages = {path: found.message for path, found in dead.items() if found}
     assert ends == ENDS
     assert messages["500"].startswith('127.0.0.1 answered 500: {"error": "no"')
@@ -84,7 +93,9 @@ def test_every_answer_has_its_end(database: Database, workers: Workers, served: 
     assert len(served.of("200")) == 1, "the redirect was followed"
 
 
-def test_an_answer_that_drips_ends_with_the_attempt(database: Database, workers: Workers, served: Endpoint):
+def test_an_answer_that_drips_ends_with_the_attempt(
+    database: Database, workers: Workers, served: Endpoint
+):
     job = enqueue(database.conn, "to.drip", max_attempts=1)
 
     workers.run(handlers="", redrive_targets=_file(workers.home, served, ["drip"]), seconds=40)
@@ -101,7 +112,9 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
     job = enqueue(database.conn, _kind(path))
     workers(handlers="", redrive_targets=_file(workers.home, served, [path]))
 
-    wait_for(lambda: look.row(database, job)["streak"] == 1 and look.row(database, job)["worker"] is None)
+    wait_for(
+        lambda: look.row(database, job)["streak"] == 1 and look.row(database, job)["worker"] is None
+    )
     wait = database.value(
         "select extract(epoch from j.run_at - f.at)::float8 from redrive.jobs j join redrive.failures f on f.job = j.id"
     )
@@ -110,7 +123,9 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
     assert len(served.of(path)) == 1
 
 
-def test_a_request_says_what_it_is_and_is_signed(database: Database, workers: Workers, served: Endpoint):
+def test_a_request_says_what_it_is_and_is_signed(
+    database: Database, workers: Workers, served: Endpoint
+):
     key = workers.home / "key"
     key.write_text("hush\n")
     file = _file(workers.home, served, ["200"], signing_key_file=str(key), headers={"X-Shop": "1"})
@@ -126,7 +141,12 @@ def test_a_request_says_what_it_is_and_is_signed(database: Database, workers: Wo
     assert given == hmac.new(b"hush", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     assert abs(time.time() - at) < 60
     assert headers["redrive-signature"] == signature(b"hush", at, body)
-    assert (headers["content-type"], headers["redrive-kind"], headers["redrive-attempt"], headers["x-shop"]) == (
+    assert (
+        headers["content-type"],
+        headers["redrive-kind"],
+        headers["redrive-attempt"],
+        headers["x-shop"],
+    ) == (
         "application/json",
         "to.200",
         "1",
@@ -154,7 +174,9 @@ def test_a_target_that_is_not_allowed_is_refused_with_one_line(said: str, tmp_pa
     from redrive.targets import register
 
     file = tmp_path / "targets.yaml"
-    file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {"x": REFUSED[said]}}))
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {"x": REFUSED[said]}})
+    )
 
     with pytest.raises(SettingsError) as caught:
         register(Handlers(), load(file), 1)
@@ -175,9 +197,13 @@ def test_a_file_that_is_none_is_refused_with_one_line(text: str, tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(database, workers, monkeypatch, capfd):
+def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
+    database, workers, monkeypatch, capfd
+):
     file = workers.home / "targets.yaml"
-    file.write_text(yaml.safe_dump({"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}}))
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}})
+    )
 
     monkeypatch.setenv("REDRIVE_TARGETS", str(file))
     status = main(["worker", "--until-empty", "--http-port", "0", "--database-url", database.url])

@@ -53,7 +53,9 @@ async def slow(_: dict[str, str]) -> None:
         ("outage", "retried", None),
     ],
 )
-def test_an_attempt_ends_as_it_would_in_a_worker(end: str, outcome: str, reason: str | None) -> None:
+def test_an_attempt_ends_as_it_would_in_a_worker(
+    end: str, outcome: str, reason: str | None
+) -> None:
     found = run(jobs, "plain", {"end": end})
 
     assert (found.outcome, found.reason) == (outcome, reason)
@@ -61,7 +63,10 @@ def test_an_attempt_ends_as_it_would_in_a_worker(end: str, outcome: str, reason:
 
 def test_the_last_attempt_dies_of_what_the_first_would_retry() -> None:
     assert run(jobs, "plain", {"end": "outage"}, attempt=5).reason == "attempts_exhausted"
-    assert run(jobs, "plain", {"end": "outage"}, attempt=2, max_attempts=2).reason == "attempts_exhausted"
+    assert (
+        run(jobs, "plain", {"end": "outage"}, attempt=2, max_attempts=2).reason
+        == "attempts_exhausted"
+    )
 
 
 def test_the_payload_type_and_side_effects_are_those_of_the_handler() -> None:

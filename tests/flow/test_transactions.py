@@ -17,7 +17,9 @@ def effects_of(database: Database, job: int) -> list[int]:
     return database.column("select delivery from effects where job = %s", job)
 
 
-def test_what_a_handler_commits_with_its_completion_happens_exactly_once(database: Database, workers: Workers):
+def test_what_a_handler_commits_with_its_completion_happens_exactly_once(
+    database: Database, workers: Workers
+):
     expected = {
         ("effect.sync", "commit"): [1], ("effect.async", "commit"): [1],
         ("effect.sync", "autocommit"): [1], ("effect.async", "autocommit"): [1],
@@ -37,7 +39,9 @@ def test_what_a_handler_commits_with_its_completion_happens_exactly_once(databas
     assert worker.metric("redrive_stale_settlements_total") == 0
 
 
-def test_a_process_killed_right_after_its_commit_has_done_its_work_once(database: Database, workers: Workers):
+def test_a_process_killed_right_after_its_commit_has_done_its_work_once(
+    database: Database, workers: Workers
+):
     ids = [enqueue(database.conn, "effect.sync", {"how": "kill"}) for _ in range(4)]
     worker = workers("--slots", "1")
     wait_for(lambda: look.live(database) == 0)
@@ -50,22 +54,34 @@ def test_a_process_killed_right_after_its_commit_has_done_its_work_once(database
 
 
 @pytest.mark.parametrize("kind", ["effect.sync", "effect.async"])
-def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(database: Database, workers: Workers, kind: str):
+def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
+    database: Database, workers: Workers, kind: str
+):
     job = enqueue(database.conn, kind, {"how": "open"})
     raising = enqueue(database.conn, "effect.sync", {"how": "open-and-raise"})
     worker = workers()
-    wait_for(lambda: len(look.reasons(database)) == 2, 15, what="the open transactions hold the worker up")
+    wait_for(
+        lambda: len(look.reasons(database)) == 2,
+        15,
+        what="the open transactions hold the worker up",
+    )
     after = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(after), 5)
 
     assert look.dead(database, job)[:3] == ("attempts_exhausted", "other", "NotCommitted")
     assert "still open" in look.dead(database, job).message
-    assert look.dead(database, raising)[:3] == ("attempts_exhausted", "transient", "ConnectionError")
+    assert look.dead(database, raising)[:3] == (
+        "attempts_exhausted",
+        "transient",
+        "ConnectionError",
+    )
     assert (effects_of(database, job), effects_of(database, raising)) == ([], [])
     assert worker.metric("redrive_job_attempts_total", kind=kind, outcome="succeeded") == 0
 
 
-def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(database: Database, workers: Workers):
+def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
+    database: Database, workers: Workers
+):
     from redrive import Job, StaleClaim
     from tests.factories import claim_one, make_worker
 
@@ -75,7 +91,9 @@ def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
     conn = database.connect()
     from datetime import UTC, datetime
 
-    held = Job(id=job, kind="work.sync", deliveries=first.deliveries, worker=1, deadline=datetime.now(UTC))
+    held = Job(
+        id=job, kind="work.sync", deliveries=first.deliveries, worker=1, deadline=datetime.now(UTC)
+    )
     with pytest.raises(StaleClaim), conn.transaction():  # noqa: PT012 # the write before it is what must not stay
         conn.execute("insert into effects values (%s, 1)", (job,))
         held.complete(conn)

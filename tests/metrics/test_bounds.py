@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 import redrive
-from redrive.metrics import DURATION_BUCKETS, MAX_HISTOGRAMS, MAX_LABEL_SETS, Counter, Histogram, Metrics
+from redrive.metrics import (
+    DURATION_BUCKETS,
+    MAX_HISTOGRAMS,
+    MAX_LABEL_SETS,
+    Counter,
+    Histogram,
+    Metrics,
+)
 from redrive.telemetry import OPERATIONS, RELEASES, Telemetry
 
 KINDS = 100_000
@@ -23,7 +30,9 @@ def samples(family) -> list:
 
 def test_a_hundred_thousand_kinds_are_a_bounded_number_of_series():
     counter = Counter("redrive_job_attempts_total", "", ("queue", "kind", "outcome"))
-    histogram = Histogram("redrive_job_duration_seconds", "", ("queue", "kind", "outcome"), DURATION_BUCKETS)
+    histogram = Histogram(
+        "redrive_job_duration_seconds", "", ("queue", "kind", "outcome"), DURATION_BUCKETS
+    )
     for n in range(KINDS):
         counter.add(("mail", f"kind{n}", "dead"))
         histogram.observe(("mail", f"kind{n}", "dead"), (0.1,))
@@ -34,7 +43,9 @@ def test_a_hundred_thousand_kinds_are_a_bounded_number_of_series():
     assert len(observed) <= (MAX_HISTOGRAMS + 1) * (len(DURATION_BUCKETS) + 3)
     assert sum(sample.value for sample in counted) == KINDS, "nothing goes uncounted"
     [rest] = [sample for sample in counted if sample.labels["kind"] == "other"]
-    assert rest.labels == {"queue": "mail", "kind": "other", "outcome": "dead"}, "its queue and outcome stay known"
+    assert rest.labels == {"queue": "mail", "kind": "other", "outcome": "dead"}, (
+        "its queue and outcome stay known"
+    )
 
 
 def test_a_hundred_thousand_queues_too():
@@ -55,7 +66,11 @@ def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
     shown = {(s.labels["kind"], s.labels["outcome"]): s.value for s in samples(metrics.attempts)}
     outcomes = ("succeeded", "retried", "released", "dead", "cancelled")
     assert shown == {("welcome", outcome): 0 for outcome in outcomes}, "those of queues it serves"
-    assert {s.labels["reason"] for s in samples(metrics.retries)} >= {"transient", "throttled", "other"}
+    assert {s.labels["reason"] for s in samples(metrics.retries)} >= {
+        "transient",
+        "throttled",
+        "other",
+    }
     assert {s.labels["cause"]: s.value for s in samples(metrics.runner_deaths)} == {
         "signal": 0,
         "exit": 0,
@@ -76,8 +91,12 @@ def test_every_counter_of_a_worker_is_there_before_anything_happens():
 
     assert [counter.name for counter in counters if not samples(counter)] == []
     assert {sample.value for counter in counters for sample in samples(counter)} == {0}
-    assert [sample.value for sample in samples(metrics.exchange) if sample.name.endswith("_count")] == [0]
-    assert [sample.value for sample in samples(metrics.wait) if sample.name.endswith("_count")] == [0]
+    assert [
+        sample.value for sample in samples(metrics.exchange) if sample.name.endswith("_count")
+    ] == [0]
+    assert [sample.value for sample in samples(metrics.wait) if sample.name.endswith("_count")] == [
+        0
+    ]
     assert {s.labels["reason"] for s in samples(metrics.released)} == {*RELEASES, "breaker smtp"}
 
 

@@ -1,4 +1,6 @@
-"""The figures of the database: one reading for all, dropped when it is old, and counters that never step back."""
+"""The figures of the database: one reading for all, dropped when it is old, and counters that never
+step back.
+"""
 
 import contextlib
 import os
@@ -44,7 +46,10 @@ def shown(stats: DatabaseStats) -> str:
 
 
 def value(text: str, series: str) -> float | None:
-    return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(series + " ")), None)
+    return next(
+        (float(line.split()[-1]) for line in text.splitlines() if line.startswith(series + " ")),
+        None,
+    )
 
 
 def again(stats: DatabaseStats) -> str:
@@ -60,7 +65,9 @@ def test_two_exporters_show_the_same(database: Database, reader):
     first, second = shown(reader()), shown(reader())
 
     assert first == second
-    enqueued = [line for line in first.splitlines() if line.startswith("redrive_jobs_enqueued_total{")]
+    enqueued = [
+        line for line in first.splitlines() if line.startswith("redrive_jobs_enqueued_total{")
+    ]
     assert len(enqueued) == 501, "500 kinds, and the rest as other"
     assert value(first, 'redrive_jobs_enqueued_total{kind="other",queue="mail"}') == 200
 
@@ -136,7 +143,16 @@ def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(database: Da
 
 def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: Path):
     port = free_port()
-    command = [sys.executable, "-m", "redrive", "exporter", "--database-url", database.url, "--http-port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "redrive",
+        "exporter",
+        "--database-url",
+        database.url,
+        "--http-port",
+        str(port),
+    ]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as exporter:
         try:
             wait_for(lambda: _scrape(port))
@@ -147,7 +163,10 @@ def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: P
 
 
 def _scrape(port: int) -> bytes | None:
-    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with (
+        contextlib.suppress(OSError),
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+    ):
         return bytes(answer.read())
     return None
 
@@ -181,7 +200,9 @@ def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Dat
 def test_without_the_database_the_block_is_dropped(database: Database, reader, way: str):
     stats = reader()
     assert value(shown(stats), "redrive_stats_up") == 1
-    [backend] = database.column("select pid from pg_stat_activity where application_name = 'redrive stats'")
+    [backend] = database.column(
+        "select pid from pg_stat_activity where application_name = 'redrive stats'"
+    )
     with psycopg.connect(database.url, autocommit=True) as conn:
         if way == "gone":
             conn.execute("select pg_terminate_backend(%s)", (backend,))
@@ -197,7 +218,9 @@ def test_without_the_database_the_block_is_dropped(database: Database, reader, w
                 os.kill(backend, signal.SIGCONT)
 
     assert value(text, "redrive_stats_up") == 0
-    assert [line for line in text.splitlines() if not line.startswith("#")] == ["redrive_stats_up 0.0"]
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        "redrive_stats_up 0.0"
+    ]
     assert took < 9, "Prometheus waits ten seconds by default"
 
 

@@ -1,4 +1,6 @@
-"""docs/observability.md shows the table of telemetry.py, and log lines of the form that logs.py writes."""
+"""docs/observability.md shows the table of telemetry.py, and log lines of the form that logs.py
+writes.
+"""
 
 import json
 import re
@@ -12,7 +14,9 @@ EVENTS = re.compile(r"(<!-- events:.*?-->\n)(.*?)(<!-- /events -->)", re.DOTALL)
 
 
 def table() -> str:
-    return "".join(f"{line}\n" for line in (telemetry.__doc__ or "").splitlines() if line.startswith("|"))
+    return "".join(
+        f"{line}\n" for line in (telemetry.__doc__ or "").splitlines() if line.startswith("|")
+    )
 
 
 def test_the_table_of_events_is_that_of_telemetry():
@@ -32,7 +36,10 @@ def test_every_event_of_the_table_is_a_method():
 def test_log_lines_are_of_the_form_that_is_written():
     lines = [json.loads(line) for line in DOCS.read_text().splitlines() if line.startswith("{")]
 
-    assert [set(line) >= {"time", "level", "logger", "event", "job", "kind"} for line in lines] == [True, True]
+    assert [set(line) >= {"time", "level", "logger", "event", "job", "kind"} for line in lines] == [
+        True,
+        True,
+    ]
 
 
 def test_links_lead_to_files():

@@ -1,4 +1,6 @@
-"""Envelopes: what was sealed comes out again where it was put, and nowhere else; what is broken says so and no more."""
+"""Envelopes: what was sealed comes out again where it was put, and nowhere else; what is broken
+says so and no more.
+"""
 
 import base64
 import copy
@@ -17,7 +19,11 @@ KEY, OTHER = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
 RING = Keyring({"k1": b"\1" * 32, "k2": b"\2" * 32})
 SECRET = "Zx9-canary-77"
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
@@ -38,7 +44,12 @@ def test_what_is_sealed_opens_with_any_keyring_that_has_its_key(plain: bytes, wh
 @given(message=st.text(), detail=st.dictionaries(st.text(), JSON))
 def test_a_failure_keeps_only_in_clear_where_it_happened(message: str, detail: dict[str, Any]):
     known = {"environment": "production", "traceparent": "00-1"}
-    record = {"error_class": "E", "category": "bug", "message": message, "detail": {**detail, **known}}
+    record = {
+        "error_class": "E",
+        "category": "bug",
+        "message": message,
+        "detail": {**detail, **known},
+    }
     sealed = RING.seal_failure(record, 7)
 
     assert set(sealed["detail"]) - {MARK} <= set(encryption.IN_CLEAR)
@@ -61,7 +72,10 @@ def _flip(envelope: dict[str, Any], part: str, bit: int) -> None:
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "an unknown key": (lambda e: e[MARK].update(k="k9"), "encrypted with key k9, which is not at hand"),
+    "an unknown key": (
+        lambda e: e[MARK].update(k="k9"),
+        "encrypted with key k9, which is not at hand",
+    ),
     "another key": (lambda e: e[MARK].update(k="k2"), "with key k2, but it was changed"),
     "a key that is no text": (lambda e: e[MARK].update(k=[SECRET]), "in no form known here"),
     "a key that is no id": (lambda e: e[MARK].update(k=SECRET * 9), "in no form known here"),
@@ -69,10 +83,16 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "no nonce": (lambda e: e[MARK].pop("n"), "changed, cut short or moved"),
     "an empty nonce": (lambda e: e[MARK].update(n=""), "changed, cut short or moved"),
     "no ciphertext": (lambda e: e[MARK].pop("c"), "changed, cut short or moved"),
-    "a ciphertext cut short": (lambda e: e[MARK].update(c=e[MARK]["c"][:-4]), "changed, cut short or moved"),
+    "a ciphertext cut short": (
+        lambda e: e[MARK].update(c=e[MARK]["c"][:-4]),
+        "changed, cut short or moved",
+    ),
     "an empty ciphertext": (lambda e: e[MARK].update(c=""), "changed, cut short or moved"),
     "a ciphertext that is a number": (lambda e: e[MARK].update(c=7), "changed, cut short or moved"),
-    "a ciphertext that is no base64": (lambda e: e[MARK].update(c="é!"), "changed, cut short or moved"),
+    "a ciphertext that is no base64": (
+        lambda e: e[MARK].update(c="é!"),
+        "changed, cut short or moved",
+    ),
     "a list for an envelope": (lambda e: e.update({MARK: [1]}), "in no form known here"),
     "a text for an envelope": (lambda e: e.update({MARK: SECRET}), "in no form known here"),
 }
@@ -107,7 +127,12 @@ def test_a_payload_opens_in_its_own_job_only():
     _, others = _sealed()
 
     assert open_payload(RING, envelope, "charge", headers) == json.dumps({"card": SECRET}).encode()
-    for kind, found in (("charge", others), ("refund", headers), ("charge", {}), ("charge", {MARK: None})):
+    for kind, found in (
+        ("charge", others),
+        ("refund", headers),
+        ("charge", {}),
+        ("charge", {MARK: None}),
+    ):
         with pytest.raises(Undecryptable):
             open_payload(RING, envelope, kind, found)
     with pytest.raises(Undecryptable, match="not at hand"):
@@ -117,7 +142,9 @@ def test_a_payload_opens_in_its_own_job_only():
             RING.open(envelope, what, headers[MARK])
 
 
-@pytest.mark.parametrize("text", ["", "{", SEALED, SEALED + '"k": 1e999}}', SEALED * 5_000, "[]", '{"$redrive": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", SEALED, SEALED + '"k": 1e999}}', SEALED * 5_000, "[]", '{"$redrive": null}']
+)
 def test_a_text_that_is_no_envelope_is_refused_like_one(text: str):
     with pytest.raises(Undecryptable, match="in no form known here"):
         open_payload(RING, text, "charge", {})

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from redrive.failure import MAX_CAUSES, MAX_FRAMES, MAX_MESSAGE, clean, describe, made_up, normalise, safe_text
+from redrive.failure import (
+    MAX_CAUSES,
+    MAX_FRAMES,
+    MAX_MESSAGE,
+    clean,
+    describe,
+    made_up,
+    normalise,
+    safe_text,
+)
 from redrive.model import Category, Failure
 
 SECRET = "hunter2-canary"
@@ -176,7 +185,10 @@ def test_what_can_be_said_is_said():
     said = describe(RaisingText(), "kind")
     exiting = describe(ExitingText(), "kind")
 
-    assert (said.error_class.rpartition(".")[2], said.message) == ("RaisingText", "<its __str__ raised>")
+    assert (said.error_class.rpartition(".")[2], said.message) == (
+        "RaisingText",
+        "<its __str__ raised>",
+    )
     assert exiting.message == "<its __str__ raised>"
     assert describe(EverythingRaises("x"), "kind").error_class == "UnprintableError"
     assert safe_text(NoText()).startswith("<its __str__")
@@ -208,8 +220,12 @@ class Card(BaseModel):
 
 def sql_parameters() -> BaseException:
     """As SQLAlchemy wraps a driver's error: the statement, the values, and the server's DETAIL."""
-    original = psycopg.errors.UniqueViolation(f"duplicate key\nDETAIL:  Key (email)=({SECRET}) already exists.")
-    return sqlalchemy.exc.IntegrityError("insert into users values (%(a)s)", {"a": SECRET}, original)
+    original = psycopg.errors.UniqueViolation(
+        f"duplicate key\nDETAIL:  Key (email)=({SECRET}) already exists."
+    )
+    return sqlalchemy.exc.IntegrityError(
+        "insert into users values (%(a)s)", {"a": SECRET}, original
+    )
 
 
 def asyncpg_detail() -> BaseException:
@@ -220,8 +236,12 @@ def asyncpg_detail() -> BaseException:
 
 
 LEAKS = {
-    "pydantic": lambda: _raised(lambda: Card.model_validate({"number": SECRET, "holder": [SECRET]})),
-    "pydantic json": lambda: _raised(lambda: Card.model_validate_json(json.dumps({"number": SECRET}))),
+    "pydantic": lambda: _raised(
+        lambda: Card.model_validate({"number": SECRET, "holder": [SECRET]})
+    ),
+    "pydantic json": lambda: _raised(
+        lambda: Card.model_validate_json(json.dumps({"number": SECRET}))
+    ),
     "sqlalchemy": sql_parameters,
     "asyncpg": asyncpg_detail,
 }
@@ -292,12 +312,15 @@ def test_normalising_ends_soon_and_twice_is_once(text: str):
     once = normalise(text)
 
     assert time.monotonic() - began < 0.2
-    assert describe(ValueError(text), "k").fingerprint == describe(ValueError(text), "k").fingerprint
+    assert (
+        describe(ValueError(text), "k").fingerprint == describe(ValueError(text), "k").fingerprint
+    )
     assert isinstance(once, str)
 
 
 @pytest.mark.parametrize(
-    "text", ["'" * 500, "a" * 500, "/" * 500, "0" * 500, "a@" * 250, "x://" * 125, "-" * 500, "a1" * 250]
+    "text",
+    ["'" * 500, "a" * 500, "/" * 500, "0" * 500, "a@" * 250, "x://" * 125, "-" * 500, "a1" * 250],
 )
 def test_normalising_is_not_slow_for_texts_made_to_be(text: str):
     began = time.monotonic()
@@ -316,7 +339,9 @@ def test_clean_text_is_bounded_and_free_of_control_characters(text: str, limit: 
 
 
 def test_a_made_up_failure_is_a_record_too():
-    failure = made_up("RunnerLost", "its process died: signal 9\0", Category.LOST, "kind", exit="signal 9")
+    failure = made_up(
+        "RunnerLost", "its process died: signal 9\0", Category.LOST, "kind", exit="signal 9"
+    )
 
     assert isinstance(failure, Failure)
     assert failure.record()["detail"] == {"exit": "signal 9"}

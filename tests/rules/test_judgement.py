@@ -1,4 +1,6 @@
-"""Which category a failure belongs to and what follows from it: every line of the tables, and their limits."""
+"""Which category a failure belongs to and what follows from it: every line of the tables, and their
+limits.
+"""
 
 import json
 import socket
@@ -19,10 +21,27 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
-from redrive.categories import BY_CLASS, BY_SQLSTATE, BY_STATUS, Evidence, category_of, evidence_of, judge
+from redrive.categories import (
+    BY_CLASS,
+    BY_SQLSTATE,
+    BY_STATUS,
+    Evidence,
+    category_of,
+    evidence_of,
+    judge,
+)
 from redrive.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
 from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release
-from redrive.policy import MAX_WAIT, Policy, decide, decide_loss, decide_signal, delay, put_off, spent
+from redrive.policy import (
+    MAX_WAIT,
+    Policy,
+    decide,
+    decide_loss,
+    decide_signal,
+    delay,
+    put_off,
+    spent,
+)
 from redrive.signals import DependencyOpen
 
 NOTHING = Evidence((), "")
@@ -42,7 +61,9 @@ def _validation_error() -> ValidationError:
 
 def _answered(status: int, **headers: str) -> httpx.HTTPStatusError:
     request = httpx.Request("POST", "http://shop.example/")
-    response = httpx.Response(status, headers={k.replace("_", "-"): v for k, v in headers.items()}, request=request)
+    response = httpx.Response(
+        status, headers={k.replace("_", "-"): v for k, v in headers.items()}, request=request
+    )
     return httpx.HTTPStatusError(f"{status}", request=request, response=response)
 
 
@@ -60,13 +81,16 @@ def _category(error: BaseException) -> Category:
 
 
 @pytest.mark.parametrize(("name", "expected"), BY_CLASS.items())
-def test_a_class_of_the_table_has_its_category_whatever_inherits_from_it(name: str, expected: Category):
+def test_a_class_of_the_table_has_its_category_whatever_inherits_from_it(
+    name: str, expected: Category
+):
     assert category_of(Evidence((name, "builtins.Exception"), "")) is expected
     assert category_of(Evidence(("app.Its", name, "builtins.Exception"), "")) is expected
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [*BY_STATUS.items(), *((s, Category.TRANSIENT) for s in range(500, 600))]
+    ("status", "expected"),
+    [*BY_STATUS.items(), *((s, Category.TRANSIENT) for s in range(500, 600))],
 )
 def test_a_status_of_the_table_has_its_category_whatever_the_class(status: int, expected: Category):
     assert category_of(Evidence(("builtins.TypeError",), "", status)) is expected
@@ -153,9 +177,12 @@ def test_exceptions_that_people_meet(error: BaseException, expected: str):
     ],
 )
 @pytest.mark.parametrize(
-    ("status", "expected"), [(400, "invalid"), (401, "auth"), (404, "missing"), (429, "throttled"), (503, "transient")]
+    ("status", "expected"),
+    [(400, "invalid"), (401, "auth"), (404, "missing"), (429, "throttled"), (503, "transient")],
 )
-def test_a_status_is_read_off_the_exceptions_of_the_common_libraries(make: Any, status: int, expected: str):
+def test_a_status_is_read_off_the_exceptions_of_the_common_libraries(
+    make: Any, status: int, expected: str
+):
     assert _category(make(status)) == expected
 
 
@@ -217,7 +244,10 @@ RULE_CASES = [
     (Rule(message=r"quota .* exceeded", then=Category.THROTTLED), (Category.THROTTLED, None)),
     (Rule(message="^exceeded", then=Category.THROTTLED), (Category.TRANSIENT, None)),
     (Rule(Refused, status=521, then="give_up"), (Category.TRANSIENT, None)),
-    (Rule(Refused, status=520, sqlstate="4", message="quota", then=Category.MISSING), (Category.MISSING, None)),
+    (
+        Rule(Refused, status=520, sqlstate="4", message="quota", then=Category.MISSING),
+        (Category.MISSING, None),
+    ),
     (Rule(then=Category.INVALID), (Category.INVALID, None)),
 ]
 
@@ -289,10 +319,14 @@ def _what(settlement: Any) -> str:
 
 
 @pytest.mark.parametrize(("category", "attempt", "verdict", "expected"), DECISIONS)
-def test_what_follows_from_a_category(category: str, attempt: int, verdict: str | None, expected: str):
+def test_what_follows_from_a_category(
+    category: str, attempt: int, verdict: str | None, expected: str
+):
     what = _what(decide(Claimed("k", attempt), _failure(category, verdict=verdict), Policy(), 0.5))
 
-    assert what == expected or (expected == "dead" and what in {"not_retryable", "attempts_exhausted"})
+    assert what == expected or (
+        expected == "dead" and what in {"not_retryable", "attempts_exhausted"}
+    )
 
 
 @pytest.mark.parametrize("category", ["auth", "missing", "bug", "invalid", "other", "transient"])
@@ -330,7 +364,12 @@ def test_a_wait_lies_between_0_and_the_cap_at_any_attempt(
 
 def test_jitter_is_full():
     policy = Policy(backoff=8, backoff_cap=8)
-    assert [delay(policy, 1, j) for j in (0.0, 0.25, 0.5, 0.999)] == [0, 2, 4, pytest.approx(8, abs=0.01)]
+    assert [delay(policy, 1, j) for j in (0.0, 0.25, 0.5, 0.999)] == [
+        0,
+        2,
+        4,
+        pytest.approx(8, abs=0.01),
+    ]
 
 
 @pytest.mark.parametrize("category", ["transient", "throttled", "lost"])
@@ -341,7 +380,11 @@ def test_the_same_failure_again_says_nothing_where_waiting_helps(category: str):
 
 def test_the_same_failure_three_times_in_a_row_ends_it():
     def after(streak: int, fingerprint: str) -> str:
-        return _what(decide(Claimed("k", 3, streak=streak, fingerprint=fingerprint), _failure(), Policy(), 0.5))
+        return _what(
+            decide(
+                Claimed("k", 3, streak=streak, fingerprint=fingerprint), _failure(), Policy(), 0.5
+            )
+        )
 
     assert [after(1, "f"), after(2, "f"), after(2, "g")] == ["retry", "same_failure", "retry"]
 
@@ -352,7 +395,12 @@ def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
     assert _what(decide(Claimed("k", 1, expires_in=4.9), _failure(), policy, 0.5)) == "expired"
     assert _what(decide(Claimed("k", 1, expires_in=5.1), _failure(), policy, 0.5)) == "retry"
     assert (
-        _what(decide(Claimed("k", 1, expires_in=60), _failure("throttled", retry_after=60.0), policy, 0.5)) == "expired"
+        _what(
+            decide(
+                Claimed("k", 1, expires_in=60), _failure("throttled", retry_after=60.0), policy, 0.5
+            )
+        )
+        == "expired"
     )
     assert spent(Claimed("k", 1, expires_in=0), policy) is Reason.EXPIRED
     assert spent(Claimed("k", 6), policy) is Reason.ATTEMPTS_EXHAUSTED
@@ -360,11 +408,18 @@ def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
 
 
 @given(
-    st.integers(1, 2**31), st.floats(0, 1, exclude_max=True), st.floats(0, MAX_RETRY_AFTER), st.sampled_from(Category)
+    st.integers(1, 2**31),
+    st.floats(0, 1, exclude_max=True),
+    st.floats(0, MAX_RETRY_AFTER),
+    st.sampled_from(Category),
 )
-def test_what_the_other_side_asks_for_is_never_undercut(attempt: int, jitter: float, asked: float, category: Category):
+def test_what_the_other_side_asks_for_is_never_undercut(
+    attempt: int, jitter: float, asked: float, category: Category
+):
     policy = Policy(max_attempts=2**31 - 1, attempts=dict.fromkeys(Category, 2**32))
-    settlement = decide(Claimed("k", attempt, 2**32), _failure(category, retry_after=asked), policy, jitter)
+    settlement = decide(
+        Claimed("k", attempt, 2**32), _failure(category, retry_after=asked), policy, jitter
+    )
 
     assert isinstance(settlement, Again)
     assert settlement.delay >= asked
@@ -393,8 +448,12 @@ def test_a_retry_after_is_read_or_ignored(text: str | None, expected: float | No
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
-@pytest.mark.parametrize("shape", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
-def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(shape: str, zone: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "shape", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"]
+)
+def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(
+    shape: str, zone: str, monkeypatch: pytest.MonkeyPatch
+):
     import time
 
     monkeypatch.setenv("TZ", zone)
@@ -413,8 +472,15 @@ def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(shape: str, zone:
     "error",
     [
         _answered(429, retry_after="40"),
-        _answered(503, retry_after=format_datetime(datetime.now(UTC) + timedelta(seconds=3000), usegmt=True)),
-        type("E", (Exception,), {"response": SimpleNamespace(status_code=429, headers={"retry-after": "40"})})(),
+        _answered(
+            503,
+            retry_after=format_datetime(datetime.now(UTC) + timedelta(seconds=3000), usegmt=True),
+        ),
+        type(
+            "E",
+            (Exception,),
+            {"response": SimpleNamespace(status_code=429, headers={"retry-after": "40"})},
+        )(),
         type("E", (Exception,), {"status": 429, "headers": {"Retry-After": "40"}})(),
     ],
     ids=["seconds", "date", "small letters", "headers of the exception"],
@@ -454,10 +520,14 @@ def test_a_retry_asked_for_counts_as_an_attempt():
 
 
 @pytest.mark.parametrize(("ahead", "spread"), [(1, 5), (500, 5), (2_000, 20), (1_000_000, 300)])
-def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_second(ahead: int, spread: float):
+def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_second(
+    ahead: int, spread: float
+):
     releases = [put_off("mail", 10.0, 5.0, ahead, jitter) for jitter in (0.0, 0.5, 1.0)]
 
-    assert releases == [Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)]
+    assert releases == [
+        Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)
+    ]
     assert put_off("mail", -1.0, 5.0, ahead, 0.0).delay == 0.0
 
 

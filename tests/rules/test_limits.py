@@ -1,4 +1,6 @@
-"""What a job may hold: everything else is refused with the path of the fault, before anything is sent."""
+"""What a job may hold: everything else is refused with the path of the fault, before anything is
+sent.
+"""
 
 import datetime as dt
 import decimal
@@ -80,7 +82,15 @@ def test_what_a_payload_cannot_hold_is_refused_with_its_path(name: str):
 
 def test_what_just_fits_is_taken():
     at_the_limit = {"a": "x" * (MAX_PAYLOAD_BYTES - len('{"a":""}'))}
-    taken = [at_the_limit, nested(MAX_DEPTH - 1), {"a": 10**308}, {"a": (1, 2)}, {"": ""}, {"a": "\U0001f600"}, {}]
+    taken = [
+        at_the_limit,
+        nested(MAX_DEPTH - 1),
+        {"a": 10**308},
+        {"a": (1, 2)},
+        {"": ""},
+        {"a": "\U0001f600"},
+        {},
+    ]
 
     for payload in taken:
         assert json.loads(check("kind", payload).payload) == json.loads(json.dumps(payload))
@@ -101,7 +111,9 @@ FIELDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("field", "value"), [(f, v) for f, values in FIELDS.items() for v in values], ids=repr)
+@pytest.mark.parametrize(
+    ("field", "value"), [(f, v) for f, values in FIELDS.items() for v in values], ids=repr
+)
 def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: Any):
     with pytest.raises(InvalidJob) as refused:
         check(**({"kind": "kind"} | {field: value}))
@@ -111,7 +123,9 @@ def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: Any):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -137,4 +151,8 @@ class Order(BaseModel):
 def test_a_model_is_written_as_its_json():
     order = Order(n=1, at=datetime(2026, 1, 1, tzinfo=UTC), secret=SecretStr("x"))
 
-    assert json.loads(check("kind", order).payload) == {"n": 1, "at": "2026-01-01T00:00:00Z", "secret": "**********"}
+    assert json.loads(check("kind", order).payload) == {
+        "n": 1,
+        "at": "2026-01-01T00:00:00Z",
+        "secret": "**********",
+    }

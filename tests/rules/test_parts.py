@@ -50,12 +50,21 @@ FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
         (Drop("unwanted"), ("cancel", 0.0, None, False, 0, None)),
     ],
 )  # fmt: skip
-def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(settlement: Any, expected: tuple[Any, ...]):
+def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(
+    settlement: Any, expected: tuple[Any, ...]
+):
     verdict = verdict_of(7, 3, settlement, spent=0.25)
     (back,) = decode_up(encode_frame(Ended([verdict]))).verdicts
 
     assert back == verdict
-    assert (back.outcome, back.delay, back.run_at, back.refund, back.losses, back.reason) == expected
+    assert (
+        back.outcome,
+        back.delay,
+        back.run_at,
+        back.refund,
+        back.losses,
+        back.reason,
+    ) == expected
     assert back.seconds == 0.25
 
 
@@ -64,7 +73,12 @@ def test_a_completion_is_no_verdict():
         verdict_of(1, 1, Complete())
 
 
-@given(st.lists(st.tuples(st.integers(1, 2**62), st.integers(1, 2**31 - 1), st.text(max_size=20)), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2**62), st.integers(1, 2**31 - 1), st.text(max_size=20)),
+        max_size=20,
+    )
+)
 def test_rows_cross_as_they_came(rows: list[tuple[int, int, str]]):
     sent = [(job, token, 1, "kind", text, None, 1) for job, token, text in rows]
     back = decode_down(encode_frame(Jobs(5, ["default"], sent)))
@@ -77,7 +91,10 @@ def test_a_channel_delivers_whole_frames_in_order_however_they_are_cut():
     ours, theirs = socket.socketpair()
     near, far = Channel(ours), Channel(theirs)
     dice, got = random.Random(3), []
-    sent = [Unstarted([dice.getrandbits(60) for _ in range(dice.choice([0, 1, 50, 400_000]))]) for _ in range(12)]
+    sent = [
+        Unstarted([dice.getrandbits(60) for _ in range(dice.choice([0, 1, 50, 400_000]))])
+        for _ in range(12)
+    ]
     for message in sent:
         near.send(message)
         got += far.receive() or []
@@ -118,7 +135,9 @@ def test_what_was_sent_before_the_end_is_still_received():
     ],
     ids=["none", "ordinary", "digits", "no object", "deep", "no json"],
 )
-def test_what_a_producer_wrote_into_headers_cannot_keep_the_rest_from_being_read(text: str | None, losses: int):
+def test_what_a_producer_wrote_into_headers_cannot_keep_the_rest_from_being_read(
+    text: str | None, losses: int
+):
     assert read_rest(text).losses == losses
     assert isinstance(read_rest(text), Rest)
 
@@ -166,7 +185,9 @@ while True:
 
 def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_written():
     board, seen = Board(1), set[Running]()
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(board.fd)], pass_fds=[board.fd]) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(board.fd)], pass_fds=[board.fd]
+    ) as writer:
         while not board.running():
             assert writer.poll() is None
         until = time.monotonic() + 1
@@ -191,7 +212,13 @@ def test_large_payloads_are_handed_over_in_parts():
     near.close()
     far.close()
 
-    assert [[work.id for work in frame.rows] for frame in frames] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9], [0]]
+    assert [[work.id for work in frame.rows] for frame in frames] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+        [9],
+        [0],
+    ]
 
 
 def _all_of(near: Channel, far: Channel) -> list[bytes]:
@@ -205,10 +232,15 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 # ---------------------------------------------------------------------- room
 
 
-def runner(held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1) -> Any:
-    nothing: Any = SimpleNamespace(pid=pid)  # no process, no channel, no board: room asks for none of them
+def runner(
+    held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1
+) -> Any:
+    # no process, no channel, no board: room asks for none of them
+    nothing: Any = SimpleNamespace(pid=pid)
     jobs: Any = dict.fromkeys(range(held))
-    return RunnerProcess(nothing, nothing, nothing, alone, 0.0, held=jobs, ready=ready, retiring=retiring)
+    return RunnerProcess(
+        nothing, nothing, nothing, alone, 0.0, held=jobs, ready=ready, retiring=retiring
+    )
 
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
@@ -253,7 +285,9 @@ def test_only_runners_that_take_jobs_have_room():
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 30))
-def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(held: list[int], count: int):
+def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(
+    held: list[int], count: int
+):
     room = Room(6)
     runners = [runner(n, pid=pid) for pid, n in enumerate(held)]
     free = room.free(runners)
@@ -318,7 +352,9 @@ def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
     assert book.replace([(A, 3.0), (B, 2.0), (URGENT, None)], 10.0, 10.01) == 2.0
     assert not book.is_stale(10.5, was_notified=False)
     assert book.is_stale(10.5, was_notified=True)
-    assert not book.is_stale(10.1, was_notified=True), "looking costs: not more than a twentieth of the time"
+    assert not book.is_stale(10.1, was_notified=True), (
+        "looking costs: not more than a twentieth of the time"
+    )
     assert book.is_stale(11.1, was_notified=False)
     assert book.replace([], 11.1, 11.11) is None
 

@@ -59,7 +59,10 @@ CANARY = "Zx9-canary-77"
     ],
 )
 def test_a_key_that_sounds_secret_hides_its_value(key: str):
-    assert redact({key: CANARY, "n": [{key: {"deep": CANARY}}]}) == {key: HIDDEN, "n": [{key: HIDDEN}]}
+    assert redact({key: CANARY, "n": [{key: {"deep": CANARY}}]}) == {
+        key: HIDDEN,
+        "n": [{key: HIDDEN}],
+    }
     assert CANARY in secret_values({key: CANARY})
 
 
@@ -86,7 +89,9 @@ def test_other_keys_do_not(key: str):
 
 def test_declared_keys_are_secret_at_any_depth():
     assert redact({"a": [{"patient": CANARY}]}, {"patient"}) == {"a": [{"patient": HIDDEN}]}
-    assert secret_values({"a": {"patient": ["1234", {"x": CANARY}, 98765, True, None, "abc"]}}, {"patient"}) == {
+    assert secret_values(
+        {"a": {"patient": ["1234", {"x": CANARY}, 98765, True, None, "abc"]}}, {"patient"}
+    ) == {
         "1234",
         CANARY,
         "98765",
@@ -168,9 +173,19 @@ def test_ordinary_text_stays(text: str):
     assert scrub(text) == text
 
 
-@pytest.mark.parametrize("secret", ["quo\"te's", "line\nbreak", "bäck\\slash", "sp ace&amp", "/p+th=="])
 @pytest.mark.parametrize(
-    "write", [str, repr, json.dumps, lambda s: quote(s, safe=""), quote, lambda s: repr({"a": s}).encode().decode()]
+    "secret", ["quo\"te's", "line\nbreak", "bäck\\slash", "sp ace&amp", "/p+th=="]
+)
+@pytest.mark.parametrize(
+    "write",
+    [
+        str,
+        repr,
+        json.dumps,
+        lambda s: quote(s, safe=""),
+        quote,
+        lambda s: repr({"a": s}).encode().decode(),
+    ],
 )
 def test_a_secret_of_the_payload_is_found_however_it_is_written(secret: str, write: Any):
     assert scrub(f"<{write(secret)}>", {secret}).count(HIDDEN) == 1
@@ -193,7 +208,14 @@ def test_a_secret_cut_by_a_bound_leaves_no_piece_of_itself():
 def test_a_text_of_any_size_takes_no_time(size: int):
     import time
 
-    for text in ("a" * size, "'" * size, "=" * size, "4 " * (size // 2), "password=" * (size // 9), "x-" * (size // 2)):
+    for text in (
+        "a" * size,
+        "'" * size,
+        "=" * size,
+        "4 " * (size // 2),
+        "password=" * (size // 9),
+        "x-" * (size // 2),
+    ):
         began = time.monotonic()
         describe(RuntimeError(text), "k")
         assert time.monotonic() - began < 2
@@ -228,7 +250,9 @@ def _raised(act: Any) -> BaseException:
 
 
 def test_no_value_comes_out_of_a_validator():
-    error = _raised(lambda: Patient.model_validate_json(json.dumps({"number": CANARY, "diagnosis": [CANARY]})))
+    error = _raised(
+        lambda: Patient.model_validate_json(json.dumps({"number": CANARY, "diagnosis": [CANARY]}))
+    )
 
     failure = describe(error, "k")
 
@@ -263,12 +287,19 @@ def test_no_value_comes_out_of_a_driver(database: Database, statement: Any, thro
             return
         from sqlalchemy import create_engine, text
 
-        engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database.url))
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(database.url)
+        )
         try:
             with engine.connect() as conn:
                 values = {"a": CANARY, "b": CANARY}
                 conn.execute(
-                    text(statement.replace("%s", "CAST(:a AS text)", 1).replace("%s", "CAST(:b AS text)")), values
+                    text(
+                        statement.replace("%s", "CAST(:a AS text)", 1).replace(
+                            "%s", "CAST(:b AS text)"
+                        )
+                    ),
+                    values,
                 )
         finally:
             engine.dispose()
@@ -295,11 +326,17 @@ def test_causes_notes_and_members_of_groups_are_scrubbed():
         except KeyError as error:
             inner = ValueError(f"Bearer {CANARY}")
             inner.add_note(CANARY)
-            raise ExceptionGroup(f"token={CANARY}", [inner, RuntimeError("plain " + CANARY)]) from error
+            raise ExceptionGroup(
+                f"token={CANARY}", [inner, RuntimeError("plain " + CANARY)]
+            ) from error
 
     failure = describe(_raised(act), "k", secrets={CANARY})
 
-    assert [c["error_class"] for c in failure.detail["causes"]] == ["KeyError", "ValueError", "RuntimeError"]
+    assert [c["error_class"] for c in failure.detail["causes"]] == [
+        "KeyError",
+        "ValueError",
+        "RuntimeError",
+    ]
     assert CANARY not in json.dumps(failure.record())
 
 
@@ -321,12 +358,16 @@ def _charge(n: int, chance: random.Random) -> None:
             raise RuntimeError(
                 f"0x{chance.getrandbits(64):x} at /data/{some}/{n}.csv: bad row {n} of 'user{n}@x{n}.example'"
             )
-    raise LookupError(f"https://api.example/v1/users/{n}?page={n} said user-{n}@example.com is {some.hex}")
+    raise LookupError(
+        f"https://api.example/v1/users/{n}?page={n} said user-{n}@example.com is {some.hex}"
+    )
 
 
 def test_ten_thousand_errors_are_five_groups():
     chance = random.Random(7)
-    errors = [describe(_raised(lambda n=n: _charge(n, chance)), "invoice.charge") for n in range(10_000)]
+    errors = [
+        describe(_raised(lambda n=n: _charge(n, chance)), "invoice.charge") for n in range(10_000)
+    ]
 
     groups = {e.fingerprint: e for e in errors}
 
@@ -344,7 +385,8 @@ def test_kind_class_message_and_place_tell_groups_apart():
         raise KeyError("x")
 
     prints = [
-        describe(_raised(act), kind).fingerprint for act, kind in ((here, "a"), (here, "b"), (there, "a"), (other, "a"))
+        describe(_raised(act), kind).fingerprint
+        for act, kind in ((here, "a"), (here, "b"), (there, "a"), (other, "a"))
     ]
     assert len(set(prints)) == 4
     assert describe(_raised(here), "a").fingerprint == prints[0]
@@ -353,7 +395,10 @@ def test_kind_class_message_and_place_tell_groups_apart():
 def test_a_fingerprint_does_not_move_with_the_lines():
     def at(line: int) -> str:
         space: dict[str, Any] = {"__name__": "app"}
-        exec(compile("\n" * line + "def f():\n  raise ValueError('x')", "/app/jobs.py", "exec"), space)
+        exec(
+            compile("\n" * line + "def f():\n  raise ValueError('x')", "/app/jobs.py", "exec"),
+            space,
+        )
         return describe(_raised(space["f"]), "k").fingerprint
 
     assert at(1) == at(500)

@@ -1,4 +1,6 @@
-"""Settings: a bad value is one line that names the variable, what it holds and what is allowed; good ones are read."""
+"""Settings: a bad value is one line that names the variable, what it holds and what is allowed;
+good ones are read.
+"""
 
 import os
 import string
@@ -42,7 +44,10 @@ def refusal(name: str, value: str) -> str:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_number_is_taken_in_its_range_and_refused_outside_of_it(name: str, data: Any):
     low, high = RANGES[name]
-    value = data.draw(st.integers(-(10**6), 10**6) | st.sampled_from([low, high or low, low - 1, (high or low) + 1]))
+    value = data.draw(
+        st.integers(-(10**6), 10**6)
+        | st.sampled_from([low, high or low, low - 1, (high or low) + 1])
+    )
     if low <= value <= (high if high is not None else value):
         os.environ[name] = str(value)
         try:
@@ -88,7 +93,9 @@ def test_a_choice_is_one_of_its_words(text: str):
 @pytest.mark.parametrize(
     "url", ["", "  ", "nonsense", "http://x/y", "postgresql://u:p4ss@h/d?bogus=1", "host=h bogus=1"]
 )
-def test_a_url_that_is_none_is_refused_without_repeating_it(url: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_url_that_is_none_is_refused_without_repeating_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("REDRIVE_DATABASE_URL", url)
     with pytest.raises(SettingsError) as refused:
         load().url()
@@ -106,8 +113,12 @@ def test_a_url_can_be_read_from_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert load().url() == "postgresql://u:p@h/d"
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b""], ids=["missing", "binary", "empty"])
-def test_a_file_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "content", [None, b"\xff\xfe\x00", b""], ids=["missing", "binary", "empty"]
+)
+def test_a_file_that_cannot_be_read_is_named(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     secret = tmp_path / "url"
     if content is not None:
         secret.write_bytes(content)
@@ -119,7 +130,9 @@ def test_a_file_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Pa
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("text", "names"), [("a", ("a",)), (" a , b ,", ("a", "b")), ("a,a", ("a", "a"))])
+@pytest.mark.parametrize(
+    ("text", "names"), [("a", ("a",)), (" a , b ,", ("a", "b")), ("a,a", ("a", "a"))]
+)
 def test_queues_are_a_list(text: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REDRIVE_QUEUES", text)
 

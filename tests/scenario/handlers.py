@@ -1,4 +1,6 @@
-"""A mail handler that one release broke: it cannot read an address in quotes until a file says that it is fixed."""
+"""A mail handler that one release broke: it cannot read an address in quotes until a file says that
+it is fixed.
+"""
 
 import os
 from pathlib import Path
@@ -11,5 +13,8 @@ jobs = Handlers()
 
 @jobs.handle("mail.welcome", queue="mail")
 def welcome(payload: dict[str, Any]) -> None:
-    if payload["to"].startswith('"') and not (Path(os.environ["REDRIVE_TEST_HOME"]) / "fixed").exists():
+    if (
+        payload["to"].startswith('"')
+        and not (Path(os.environ["REDRIVE_TEST_HOME"]) / "fixed").exists()
+    ):
         raise TypeError("an address in quotes was not foreseen")

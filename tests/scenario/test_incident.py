@@ -1,7 +1,9 @@
-"""Friday evening: three workers, an exporter, Prometheus with the shipped rules, Alertmanager with the shipped routes,
-and a PagerDuty of our own. Poison comes in, the page arrives, the cause is fixed, `redrive dlq redrive`, it resolves.
+"""Friday evening: three workers, an exporter, Prometheus with the shipped rules, Alertmanager with
+the shipped routes, and a PagerDuty of our own. Poison comes in, the page arrives, the cause is
+fixed, `redrive dlq redrive`, it resolves.
 
-Time runs 60 times faster than in the shipped rules: windows, `for` and intervals are shortened, nothing else.
+Time runs 60 times faster than in the shipped rules: windows, `for` and intervals are shortened,
+nothing else.
 """
 
 import json
@@ -66,7 +68,10 @@ class Scenario:
         """Wait until so many letters are open and nothing else is left."""
         seen = "select count(*) filter (where state = 'open') from redrive.dead_letters"
         wait_for(
-            lambda: self.database.value(seen) == n and not self.database.value("select count(*) from redrive.jobs")
+            lambda: (
+                self.database.value(seen) == n
+                and not self.database.value("select count(*) from redrive.jobs")
+            )
         )
 
     def page(self, action: str) -> dict[str, Any]:
@@ -82,7 +87,9 @@ class Scenario:
 
 def _alert(event: dict[str, Any]) -> str:
     """The alert that an event is about; a resolve says it in its summary only."""
-    return event["payload"].get("class") or re.findall(r"Redrive\w+", event["payload"]["summary"])[0]
+    return (
+        event["payload"].get("class") or re.findall(r"Redrive\w+", event["payload"]["summary"])[0]
+    )
 
 
 @pytest.fixture
@@ -103,23 +110,35 @@ def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> 
         scenario.enqueue('"ada"@example.com', OLD)
         scenario.enqueue("grace@example.com", 1000)
         scenario.dead(OLD)
-        scenario.tell(f"1000 mails were sent; {OLD} old dead letters lie there since before Prometheus knew of them")
+        scenario.tell(
+            f"1000 mails were sent; {OLD} old dead letters lie there since before Prometheus knew of them"
+        )
         stack.enter_context(running(
             tmp_path / "exporter.log", sys.executable, "-m", "redrive", "exporter", "--database-url", database.url,
             "--http-port", str(exporter),
         ))  # fmt: skip
-        targets = [f"127.0.0.1:{where}" for where in (exporter, *(worker.port for worker in workers.started))]
+        targets = [
+            f"127.0.0.1:{where}"
+            for where in (exporter, *(worker.port for worker in workers.started))
+        ]
         monitoring = Monitoring(tmp_path, pager, targets)
         monitoring.write_rules()
         for name, command in monitoring.commands().items():
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
-        wait_for(lambda: monitoring.growth("mail") == [0.0], 60, what=(tmp_path / "prometheus.log").read_text())
-        scenario.tell("exporter, Prometheus and Alertmanager are up; growth by the recording rule: 0")
+        wait_for(
+            lambda: monitoring.growth("mail") == [0.0],
+            60,
+            what=(tmp_path / "prometheus.log").read_text(),
+        )
+        scenario.tell(
+            "exporter, Prometheus and Alertmanager are up; growth by the recording rule: 0"
+        )
         yield scenario
 
 
 def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_path: Path) -> None:
-    # Sixty times faster, the seconds until the exporter is first scraped count as minutes without figures.
+    # Sixty times faster, the seconds until the exporter is first scraped count as minutes without
+    # figures.
     paged = {_alert(event) for event in scenario.pager.events} - {"RedriveMetricsAbsent"}
     assert not paged, "old dead letters page nobody"
 
@@ -134,9 +153,13 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     for link in page["links"]:
         scenario.tell(f"  {link['text']}: {link['href']}")
 
-    numbers = re.search(r"([\d.]+) jobs of queue mail were dead-lettered .* objective is at most 20\.", said)
+    numbers = re.search(
+        r"([\d.]+) jobs of queue mail were dead-lettered .* objective is at most 20\.", said
+    )
     assert numbers, said
-    assert 20 < float(numbers[1]) <= POISON, "growth, counted once although four processes report it"
+    assert 20 < float(numbers[1]) <= POISON, (
+        "growth, counted once although four processes report it"
+    )
     assert page["payload"]["severity"] == "critical"
     told = json.dumps(scenario.pager.events + scenario.pager.tickets)
     assert "example.com" not in told, "no payload leaves"
@@ -149,12 +172,18 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     done = json.loads(scenario.redrive(
         "dlq", "redrive", "--queue", "mail", "--why", "addresses in quotes are read now", "--yes", "--json"
     ))  # fmt: skip
-    scenario.tell(f"redrive dlq redrive --queue mail: {done['redriven']} of {done['matched']} redriven")
+    scenario.tell(
+        f"redrive dlq redrive --queue mail: {done['redriven']} of {done['matched']} redriven"
+    )
     scenario.dead(0)
     scenario.tell("all of them have succeeded; open now: 0")
     resolved = scenario.page("resolve")
     scenario.tell("PagerDuty: resolved")
 
     assert resolved["dedup_key"] == page["dedup_key"]
-    assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 60), scenario.pager.unresolved()
-    scenario.tell(f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.pager.events))))}")
+    assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 60), (
+        scenario.pager.unresolved()
+    )
+    scenario.tell(
+        f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.pager.events))))}"
+    )

@@ -1,4 +1,6 @@
-"""breakers_v1, take_probe_v1 and force_breaker_v1: every transition, and that none of them can be stuck."""
+"""breakers_v1, take_probe_v1 and force_breaker_v1: every transition, and that none of them can be
+stuck.
+"""
 
 import pytest
 
@@ -8,7 +10,12 @@ from tests.postgres import Database
 
 
 def _report(
-    database: Database, failed: int = 0, succeeded: int = 0, *, threshold: int = 5, cooldown: float = 60
+    database: Database,
+    failed: int = 0,
+    succeeded: int = 0,
+    *,
+    threshold: int = 5,
+    cooldown: float = 60,
 ) -> str:
     row = database.row(
         "select state, open_for, failing from redrive.breakers_v1('{mail}', %s, %s, %s, '{10}', %s)",
@@ -40,13 +47,17 @@ def _age(database: Database) -> None:
         (0, 9, "closed"),
     ],
 )
-def test_a_breaker_opens_at_the_threshold_when_half_of_all_calls_fail(database: Database, failed, succeeded, expected):
+def test_a_breaker_opens_at_the_threshold_when_half_of_all_calls_fail(
+    database: Database, failed, succeeded, expected
+):
     assert _report(database, failed, succeeded) == expected
 
 
 def test_failures_add_up_within_the_window_and_not_beyond(database: Database):
     assert [_report(database, 2), _report(database, 2)] == ["closed", "closed"]
-    database.conn.execute("update redrive.breakers set window_at = window_at - interval '11 seconds'")
+    database.conn.execute(
+        "update redrive.breakers set window_at = window_at - interval '11 seconds'"
+    )
     assert _report(database, 2) == "closed"
     assert [_report(database, 1), _report(database, 2)] == ["closed", "open"]
 
@@ -64,7 +75,11 @@ def test_the_time_it_stays_open_doubles_up_to_sixteen_times(database: Database):
     _report(database, 5)
     spans = []
     for _ in range(7):
-        spans.append(database.value("select extract(epoch from open_until - opened_at)::int from redrive.breakers"))
+        spans.append(
+            database.value(
+                "select extract(epoch from open_until - opened_at)::int from redrive.breakers"
+            )
+        )
         _age(database)
         _report(database)
         _report(database, 1)
@@ -78,9 +93,19 @@ def test_one_worker_of_the_fleet_gets_the_probe_and_its_lease_runs_out(database:
     _age(database)
     _report(database)
 
-    assert [store.take_probe(database.conn, "mail", w, 30) for w in workers] == [True, False, False, False]
+    assert [store.take_probe(database.conn, "mail", w, 30) for w in workers] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     _age(database)  # the prober was killed
-    assert [store.take_probe(database.conn, "mail", w, 30) for w in workers] == [True, False, False, False]
+    assert [store.take_probe(database.conn, "mail", w, 30) for w in workers] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("state", ["open", "closed"])
@@ -93,7 +118,10 @@ def test_a_forced_breaker_heeds_nothing_it_sees(database: Database, state: str):
     assert database.value("select redrive.force_breaker_v1('mail', null, 'ada', 'over')")
     assert _report(database) == "closed"
     assert _report(database, 5) == "open"
-    assert database.column("select action from redrive.audit order by at") == ["force breaker", "reset breaker"]
+    assert database.column("select action from redrive.audit order by at") == [
+        "force breaker",
+        "reset breaker",
+    ]
 
 
 def test_nothing_is_written_while_all_is_well(database: Database):

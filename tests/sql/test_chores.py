@@ -38,7 +38,9 @@ def test_a_chore_is_done_once_per_interval(database: Database) -> None:
     assert store.take_chore(database.conn, "fold", 60)
     assert not store.take_chore(database.conn, "fold", 60)
     assert store.take_chore(database.conn, "rescue", 60), "each has its own clock"
-    database.rows("update redrive.chores set ran_at = ran_at - interval '61 seconds' where name = 'fold'")
+    database.rows(
+        "update redrive.chores set ran_at = ran_at - interval '61 seconds' where name = 'fold'"
+    )
     assert store.take_chore(database.conn, "fold", 60)
 
 
@@ -88,8 +90,14 @@ def test_folding_changes_no_total(database: Database) -> None:
     assert totals(database.conn)["enqueued"] == 16
 
 
-def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(database: Database) -> None:
-    folders, producer, reader = [database.session() for _ in range(2)], database.session(), database.session()
+def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(
+    database: Database,
+) -> None:
+    folders, producer, reader = (
+        [database.session() for _ in range(2)],
+        database.session(),
+        database.session(),
+    )
     stop, seen = Event(), []
 
     def fold(n: int) -> None:
@@ -140,7 +148,14 @@ def test_nothing_is_lost_between_enqueue_and_end(database: Database) -> None:
         "enqueued": 100, "claimed": 90, "completed": 30, "retried": 10, "released": 10, "dead": 20, "cancelled": 10,
         "redriven": 10, "dismissed": 1,
     }  # fmt: skip
-    assert found["enqueued"] + found["redriven"] - found["completed"] - found["dead"] - found["cancelled"] == live
+    assert (
+        found["enqueued"]
+        + found["redriven"]
+        - found["completed"]
+        - found["dead"]
+        - found["cancelled"]
+        == live
+    )
     assert found["dead"] - found["redriven"] - found["dismissed"] == open_letters
     assert depths(database.conn) == {"default": Depth(ready=40, running=10, dead=9)}
 
@@ -177,13 +192,19 @@ def test_each_job_is_in_exactly_one_column(database: Database) -> None:
     }
     assert depths(database.conn) == expected
     by_hand = {queue: tuple(figures) for queue, *figures in database.rows(COUNTED_BY_HAND)}
-    assert {queue: found[:4] for queue, found in depths(database.conn).items() if queue in by_hand} == by_hand
+    assert {
+        queue: found[:4] for queue, found in depths(database.conn).items() if queue in by_hand
+    } == by_hand
     store.fold(database.conn)
     assert depths(database.conn) == expected, "folded or not"
 
 
-@pytest.mark.parametrize(("ready", "scheduled"), [(12_000, 3), (3, 12_000), (3_300, 9_999), (10_001, 0), (0, 10_001)])
-def test_depths_are_exact_beyond_what_is_counted(database: Database, ready: int, scheduled: int) -> None:
+@pytest.mark.parametrize(
+    ("ready", "scheduled"), [(12_000, 3), (3, 12_000), (3_300, 9_999), (10_001, 0), (0, 10_001)]
+)
+def test_depths_are_exact_beyond_what_is_counted(
+    database: Database, ready: int, scheduled: int
+) -> None:
     make_jobs(database.conn, ready)
     worker = make_worker(database.conn)
     running = claim(database.conn, worker, 2)
@@ -197,7 +218,8 @@ def test_depths_are_exact_beyond_what_is_counted(database: Database, ready: int,
             (scheduled,),
         )
         database.conn.execute(
-            "insert into redrive.deltas (queue, kind, event, n) values ('default', 'a', 'enqueued', %s)", (scheduled,)
+            "insert into redrive.deltas (queue, kind, event, n) values ('default', 'a', 'enqueued', %s)",
+            (scheduled,),
         )
     taken = len(running)
 
@@ -230,13 +252,19 @@ def test_a_paused_queue_remembers_who_why_and_since_when(database: Database) -> 
     (since,) = database.row("select paused_at from redrive.queues")
     database.rows("select redrive.pause_v1('q', 'bob', 'still down')")
 
-    assert database.rows("select queue, paused_by, paused_why, paused_at = %s from redrive.queues", since) == [
-        ("q", "bob", "still down", True)
-    ]
+    assert database.rows(
+        "select queue, paused_by, paused_why, paused_at = %s from redrive.queues", since
+    ) == [("q", "bob", "still down", True)]
     assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is True
     assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is False
-    assert database.row("select paused_at, paused_by, paused_why from redrive.queues") == (None, None, None)
-    assert database.rows("select action, actor, why, detail ->> 'queue' from redrive.audit order by id") == [
+    assert database.row("select paused_at, paused_by, paused_why from redrive.queues") == (
+        None,
+        None,
+        None,
+    )
+    assert database.rows(
+        "select action, actor, why, detail ->> 'queue' from redrive.audit order by id"
+    ) == [
         ("pause", "ada", "bank is down", "q"),
         ("pause", "bob", "still down", "q"),
         ("resume", "ada", "bank is back", "q"),

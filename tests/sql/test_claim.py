@@ -29,7 +29,13 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
 
-    assert (job.id, job.deliveries, job.attempt, job.kind, job.payload) == (job_id, 1, 1, "invoice.charge", '{"n": 1}')
+    assert (job.id, job.deliveries, job.attempt, job.kind, job.payload) == (
+        job_id,
+        1,
+        1,
+        "invoice.charge",
+        '{"n": 1}',
+    )
     assert (job.rest, job.lane_no) == (None, 1)
     assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(worker, 1, 1)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
@@ -41,7 +47,14 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         ordering_key="ok", expires_in=3600,
     )  # fmt: skip
     worker = make_worker(database.conn)
-    assert settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure(), losses=1)
+    assert settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+        losses=1,
+    )
     more = claim_one(database.conn, worker).more
     expires_in = more.pop("expires_in")
 
@@ -65,14 +78,20 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
      {"expires_in": 5}],
     ids=lambda option: next(iter(option)),
 )  # fmt: skip
-def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(database: Database, option: dict[str, object]) -> None:
+def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
+    database: Database, option: dict[str, object]
+) -> None:
     make_job(database.conn, **option)
 
     assert claim_one(database.conn, make_worker(database.conn)).rest is not None
 
 
 def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
-    ids = {(priority, n): make_job(database.conn, priority=priority) for n in range(3) for priority in (5, -5, 0)}
+    ids = {
+        (priority, n): make_job(database.conn, priority=priority)
+        for n in range(3)
+        for priority in (5, -5, 0)
+    }
     worker = make_worker(database.conn)
     claimed = [job.id for _ in range(9) for job in claim(database.conn, worker, 1)]
 
@@ -108,10 +127,17 @@ def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -
         make_jobs(database.conn, 2, queue=queue)
     make_jobs(database.conn, 2, queue="a", lane=3)
     worker = make_worker(database.conn)
-    jobs = claim(database.conn, worker, lanes=[Lane(0, "c", 0), Lane(0, "a", 3), Lane(0, "nothing", 0)])
+    jobs = claim(
+        database.conn, worker, lanes=[Lane(0, "c", 0), Lane(0, "a", 3), Lane(0, "nothing", 0)]
+    )
 
     queue_of = dict(database.rows("select id, queue || lane from redrive.jobs"))
-    assert sorted((job.lane_no, queue_of[job.id]) for job in jobs) == [(1, "c0"), (1, "c0"), (2, "a3"), (2, "a3")]
+    assert sorted((job.lane_no, queue_of[job.id]) for job in jobs) == [
+        (1, "c0"),
+        (1, "c0"),
+        (2, "a3"),
+        (2, "a3"),
+    ]
 
 
 def test_nothing_below_the_floor_is_claimed(database: Database) -> None:
@@ -167,7 +193,9 @@ def test_a_claim_that_is_not_committed_is_skipped_by_others(database: Database) 
 
     assert len(mine) == len(theirs) == 5
     assert not mine & theirs
-    assert {job.id for job in claim(second.conn, two, 10)} == mine, "a claim that was rolled back never happened"
+    assert {job.id for job in claim(second.conn, two, 10)} == mine, (
+        "a claim that was rolled back never happened"
+    )
 
 
 def test_expired_jobs_are_claimed_and_say_so(database: Database) -> None:
@@ -190,7 +218,10 @@ def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str)
         store.retire(database.conn, worker)
 
     assert claim(database.conn, worker) == []
-    assert database.value("select count(*) from redrive.jobs where worker is null and deliveries = 0") == 3
+    assert (
+        database.value("select count(*) from redrive.jobs where worker is null and deliveries = 0")
+        == 3
+    )
     assert totals(database.conn) == {"enqueued": 3}
 
 
@@ -210,17 +241,23 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
     session.rows("commit")
     session.rows("begin")
     assert len(claim(session.conn, worker)) == 1
-    assert session.value("select pg_current_xact_id_if_assigned()") is not None, "and this is how one would be seen"
+    assert session.value("select pg_current_xact_id_if_assigned()") is not None, (
+        "and this is how one would be seen"
+    )
 
 
 @pytest.mark.parametrize(("relaxed", "expected"), [(True, "off"), (False, "on")])
-def test_only_a_relaxed_claim_does_not_wait_for_the_disk(database: Database, relaxed: bool, expected: str) -> None:
+def test_only_a_relaxed_claim_does_not_wait_for_the_disk(
+    database: Database, relaxed: bool, expected: str
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     session = database.session()
     session.rows("begin")
     session.rows(
-        "select id from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{-infinity}', 1, %s)", worker, relaxed
+        "select id from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{-infinity}', 1, %s)",
+        worker,
+        relaxed,
     )
 
     assert session.value("show synchronous_commit") == expected
@@ -235,7 +272,11 @@ def test_jobs_of_one_key_run_one_after_the_other(database: Database) -> None:
     ids = [make_job(database.conn, ordering_key="customer-1") for _ in range(3)]
     worker = make_worker(database.conn)
 
-    assert database.column("select isfinite(run_at) from redrive.jobs order by id") == [True, False, False]
+    assert database.column("select isfinite(run_at) from redrive.jobs order by id") == [
+        True,
+        False,
+        False,
+    ]
     for job_id in ids:
         job = claim_one(database.conn, worker)
         assert job.id == job_id
@@ -244,7 +285,11 @@ def test_jobs_of_one_key_run_one_after_the_other(database: Database) -> None:
 
 
 def test_different_keys_and_queues_do_not_wait_for_each_other(database: Database) -> None:
-    ids = [make_job(database.conn, ordering_key=key, queue=queue) for key in ("a", "b") for queue in ("x", "y")]
+    ids = [
+        make_job(database.conn, ordering_key=key, queue=queue)
+        for key in ("a", "b")
+        for queue in ("x", "y")
+    ]
 
     assert sorted(job.id for job in claim(database.conn, make_worker(database.conn))) == ids
 
@@ -286,7 +331,9 @@ def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(database: D
     assert claim_one(database.conn, worker).id == second
 
 
-def test_an_earlier_job_that_commits_late_waits_for_the_younger_that_runs(database: Database) -> None:
+def test_an_earlier_job_that_commits_late_waits_for_the_younger_that_runs(
+    database: Database,
+) -> None:
     slow = database.session()
     slow.rows("begin")
     older = make_job(slow.conn, ordering_key="k")
@@ -340,7 +387,10 @@ def test_lanes_are_those_that_hold_jobs_most_urgent_first(database: Database) ->
     make_jobs(database.conn, 3, queue="a", priority=1, lane=2)
 
     assert lanes_of(database.conn) == [Lane(-1, "b", 0), Lane(1, "a", 0), Lane(1, "a", 2)]
-    assert [lane for lane, _ in store.lanes(database.conn, ["a"])] == [Lane(1, "a", 0), Lane(1, "a", 2)]
+    assert [lane for lane, _ in store.lanes(database.conn, ["a"])] == [
+        Lane(1, "a", 0),
+        Lane(1, "a", 2),
+    ]
     assert store.lanes(database.conn, ["none"]) == []
 
 

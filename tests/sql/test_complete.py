@@ -40,7 +40,9 @@ def test_all_settled_is_said_by_null(database: Database) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["id", "token", "worker"])
-def test_a_settlement_that_does_not_match_the_claim_changes_nothing(database: Database, wrong: str) -> None:
+def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
+    database: Database, wrong: str
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -49,7 +51,10 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(database: Da
     claimed[wrong] += 1
 
     settled = database.value(
-        "select redrive.complete_v1(%s, %s, %s)", [claimed["worker"]], [claimed["id"]], [claimed["token"]]
+        "select redrive.complete_v1(%s, %s, %s)",
+        [claimed["worker"]],
+        [claimed["id"]],
+        [claimed["token"]],
     )
 
     assert settled == []
@@ -96,7 +101,9 @@ def test_a_key_that_succeeded_is_remembered_with_its_job(database: Database) -> 
 
     complete(database.conn, worker, *claim(database.conn, worker))
 
-    assert database.rows("select kind, key, job from redrive.completions") == [("invoice.charge", "order-7", job_id)]
+    assert database.rows("select kind, key, job from redrive.completions") == [
+        ("invoice.charge", "order-7", job_id)
+    ]
 
 
 def test_the_failures_of_a_job_that_succeeds_are_forgotten(database: Database) -> None:
@@ -122,12 +129,16 @@ def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(database: Da
 
     complete(database.conn, worker, job)
 
-    assert database.rows("select redrives, state, outcome from redrive.dead_letters order by redrives") == [
+    assert database.rows(
+        "select redrives, state, outcome from redrive.dead_letters order by redrives"
+    ) == [
         (0, "resolved", "dead_again"),
         (1, "resolved", "succeeded"),
     ]
     assert totals(database.conn)["resolved"] == 2
-    assert database.value("select count(*) from redrive.failures") == 2, "kept as long as the dead letters are"
+    assert database.value("select count(*) from redrive.failures") == 2, (
+        "kept as long as the dead letters are"
+    )
 
 
 def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(database: Database) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from redrive.enqueue import enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
-from tests.factories import bury, claim_one, complete, make_dead_letter, make_job, make_worker, totals
+from tests.factories import (
+    bury,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_worker,
+    totals,
+)
 from tests.postgres import Database
 
 NAME_RULE = "must match ^[a-z][a-z0-9_.-]{0,62}$"
@@ -55,7 +63,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("expires_in", "101 years", "expires_in: must lie between 1 ms and 100 years"),
     ("headers", None, "headers: must be an object"),
     ("headers", "[]", "headers: must be an object"),
-    ("headers", json.dumps({str(n): "x" * 50 + str(n * n) for n in range(500)}), "headers: at most 8192 bytes"),
+    (
+        "headers",
+        json.dumps({str(n): "x" * 50 + str(n * n) for n in range(500)}),
+        "headers: at most 8192 bytes",
+    ),
 ]
 
 ENQUEUE = (
@@ -80,7 +92,9 @@ DEFAULTS: dict[str, Any] = {
 
 
 def nothing_was_written(database: Database) -> bool:
-    return not database.value("select exists (select from redrive.jobs) or exists (select from redrive.deltas)")
+    return not database.value(
+        "select exists (select from redrive.jobs) or exists (select from redrive.deltas)"
+    )
 
 
 def test_a_job_gets_its_defaults(database: Database) -> None:
@@ -109,9 +123,13 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
         "payload": {},
         "noted": False,
     }
-    stored = database.value("select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j")
+    stored = database.value(
+        "select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j"
+    )
     assert stored == expected
-    assert database.value("select run_at <= clock_timestamp() and created_at <= clock_timestamp() from redrive.jobs")
+    assert database.value(
+        "select run_at <= clock_timestamp() and created_at <= clock_timestamp() from redrive.jobs"
+    )
     assert database.rows("select queue, kind, event, reason, n from redrive.deltas") == [
         ("default", "invoice.charge", "enqueued", "", 1)
     ]
@@ -127,7 +145,22 @@ def test_every_parameter_is_stored(database: Database) -> None:
         "select id, kind, payload, queue, run_at = '2999-01-01 00:00:00+00', priority, max_attempts,"
         " idempotency_key, ordering_key, tenant, expires_at - created_at between '00:59:59' and '01:00:01', headers"
         " from redrive.jobs"
-    ) == [(job_id, "a.b", {"n": 1}, "mails", True, -5, 7, "ik", "ok", "acme", True, {"traceparent": "00-1"})]
+    ) == [
+        (
+            job_id,
+            "a.b",
+            {"n": 1},
+            "mails",
+            True,
+            -5,
+            7,
+            "ik",
+            "ok",
+            "acme",
+            True,
+            {"traceparent": "00-1"},
+        )
+    ]
 
 
 def test_a_run_at_in_the_past_is_now(database: Database) -> None:
@@ -135,7 +168,9 @@ def test_a_run_at_in_the_past_is_now(database: Database) -> None:
 
     database.rows("select redrive.enqueue('a', run_at => '2001-01-01')")
 
-    assert database.value("select run_at >= %s from redrive.jobs", before), "in front of every floor"
+    assert database.value("select run_at >= %s from redrive.jobs", before), (
+        "in front of every floor"
+    )
 
 
 def test_an_enqueue_that_rolls_back_leaves_nothing(database: Database) -> None:
@@ -153,7 +188,9 @@ def test_a_tenant_always_gets_the_same_lane_of_the_queue(database: Database) -> 
         make_job(database.conn, tenant=f"tenant-{n % 50}")
     make_job(database.conn)
 
-    lanes = database.rows("select tenant, count(distinct lane), min(lane), max(lane) from redrive.jobs group by tenant")
+    lanes = database.rows(
+        "select tenant, count(distinct lane), min(lane), max(lane) from redrive.jobs group by tenant"
+    )
     assert {count for _, count, _, _ in lanes} == {1}
     assert {lane for tenant, _, lane, _ in lanes if tenant is None} == {0}
     assert len({lane for _, _, lane, _ in lanes}) == 8
@@ -208,7 +245,9 @@ def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     first.rows("begin")
     held = make_job(first.conn, idempotency_key="k")
 
-    waiting = second.start(lambda: enqueue_reporting(second.conn, "invoice.charge", idempotency_key="k"))
+    waiting = second.start(
+        lambda: enqueue_reporting(second.conn, "invoice.charge", idempotency_key="k")
+    )
     assert database.wait_until_blocked(second) == [first.pid]
     first.conn.execute(ending)
     found = waiting.result(10)
@@ -220,8 +259,12 @@ def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     assert totals(database.conn) == {"enqueued": 1}
 
 
-def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(database: Database) -> None:
-    """The insert waits for the completion, finds the key free, and must look for what the completion wrote."""
+def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(
+    database: Database,
+) -> None:
+    """The insert waits for the completion, finds the key free, and must look for what the
+    completion wrote.
+    """
     job_id = make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -229,7 +272,9 @@ def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(da
     settling.rows("begin")
     complete(settling.conn, worker, job)
 
-    waiting = enqueuing.start(lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k"))
+    waiting = enqueuing.start(
+        lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k")
+    )
     assert database.wait_until_blocked(enqueuing) == [settling.pid]
     settling.rows("commit")
     found = waiting.result(10)
@@ -247,7 +292,9 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database
     settling.rows("begin")
     bury(settling.conn, worker, job)
 
-    waiting = enqueuing.start(lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k"))
+    waiting = enqueuing.start(
+        lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k")
+    )
     database.wait_until_blocked(enqueuing)
     settling.rows("commit")
 
@@ -257,7 +304,9 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database
 
 def test_eight_sessions_with_one_key_create_one_job(database: Database) -> None:
     sessions = [database.session() for _ in range(8)]
-    done = [s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k")) for s in sessions]
+    done = [
+        s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k")) for s in sessions
+    ]
     found = [d.result(10) for d in done]
 
     assert sum(f.created for f in found) == 1
@@ -288,10 +337,15 @@ def refusing(server: Any) -> Any:
 
 def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        refusing.conn.execute(ENQUEUE, DEFAULTS | {"kind": "SECRET", "payload": '{"password": "SECRET"}'})
+        refusing.conn.execute(
+            ENQUEUE, DEFAULTS | {"kind": "SECRET", "payload": '{"password": "SECRET"}'}
+        )
 
     diagnostics = caught.value.diag
-    assert "SECRET" not in f"{diagnostics.message_primary}{diagnostics.message_detail}{diagnostics.message_hint}"
+    assert (
+        "SECRET"
+        not in f"{diagnostics.message_primary}{diagnostics.message_detail}{diagnostics.message_hint}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,7 +358,9 @@ def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
     ],
     ids=["NUL", "NUL in a key", "lone surrogate", "NaN"],
 )
-def test_what_jsonb_cannot_hold_is_refused_by_postgres(refusing: Database, payload: str, sqlstate: str) -> None:
+def test_what_jsonb_cannot_hold_is_refused_by_postgres(
+    refusing: Database, payload: str, sqlstate: str
+) -> None:
     with pytest.raises(psycopg.DataError) as caught:
         refusing.conn.execute(ENQUEUE, DEFAULTS | {"payload": payload})
 
@@ -322,7 +378,9 @@ def test_what_jsonb_cannot_hold_is_refused_by_postgres(refusing: Database, paylo
         ({"a": 10**400}, "payload.a"),
     ],
 )
-def test_python_refuses_the_same_before_anything_is_sent(refusing: Database, payload: Any, path: str) -> None:
+def test_python_refuses_the_same_before_anything_is_sent(
+    refusing: Database, payload: Any, path: str
+) -> None:
     with pytest.raises(InvalidJob) as caught:
         make_job(refusing.conn, payload=payload)
 
@@ -380,12 +438,18 @@ def test_many_jobs_are_added_in_order_with_their_ids(database: Database) -> None
     assert database.rows("select id, payload from redrive.jobs order by id") == [
         (job_id, {"n": n}) for n, job_id, _ in rows
     ]
-    assert database.value("select bool_and(expires_at - created_at between '59 s' and '61 s') from redrive.jobs")
+    assert database.value(
+        "select bool_and(expires_at - created_at between '59 s' and '61 s') from redrive.jobs"
+    )
 
 
 def test_many_jobs_have_the_defaults_of_one(database: Database) -> None:
-    database.rows("select redrive.enqueue('a'), n from redrive.enqueue_many_v1('[{\"kind\": \"a\"}]')")
-    stored = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j")
+    database.rows(
+        "select redrive.enqueue('a'), n from redrive.enqueue_many_v1('[{\"kind\": \"a\"}]')"
+    )
+    stored = database.column(
+        "select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j"
+    )
 
     assert len(stored) == 2
     assert stored[0] == stored[1]
@@ -426,7 +490,9 @@ def test_many_are_added_whole_or_not_at_all_and_the_transaction_goes_on(
     with pytest.raises((InvalidJob, LookupError)):
         enqueue_many(producer, jobs())
     assert enqueue_many(producer, [{"kind": "after"}]) == 1
-    assert database.value("select count(*) from redrive.jobs") == (1 if state == "autocommit" else 0)
+    assert database.value("select count(*) from redrive.jobs") == (
+        1 if state == "autocommit" else 0
+    )
     producer.commit()
 
     kinds = ["after", "before"] if state == "in transaction" else ["after"]
@@ -460,8 +526,16 @@ def copy_in(database: Database, rows: list[dict[str, Any]], role: str = "redrive
 
 
 @pytest.mark.parametrize(("fields", "message"), COPY_RULES)
-def test_copy_obeys_the_same_rules(refusing: Database, fields: dict[str, Any], message: str) -> None:
-    good = {"kind": "a"} | {"queue": "q", "payload": "{}", "run_at": "2030-01-01", "priority": 0, "max_attempts": 1}
+def test_copy_obeys_the_same_rules(
+    refusing: Database, fields: dict[str, Any], message: str
+) -> None:
+    good = {"kind": "a"} | {
+        "queue": "q",
+        "payload": "{}",
+        "run_at": "2030-01-01",
+        "priority": 0,
+        "max_attempts": 1,
+    }
     good |= {"headers": "{}"}
     with pytest.raises(psycopg.Error) as caught:
         copy_in(refusing, [good, good | fields])
@@ -473,7 +547,9 @@ def test_copy_obeys_the_same_rules(refusing: Database, fields: dict[str, Any], m
 def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> None:
     copy_in(database, [{"kind": "a", "payload": "{}"}] * 3 + [{"kind": "b", "payload": "{}"}])
 
-    assert database.rows("select kind, n from redrive.deltas where event = 'enqueued' order by kind") == [
+    assert database.rows(
+        "select kind, n from redrive.deltas where event = 'enqueued' order by kind"
+    ) == [
         ("a", 3),
         ("b", 1),
     ]
@@ -511,7 +587,9 @@ def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Databa
     assert enqueue_many(producer, [job]) == 1
     make_job(producer, **job)
 
-    first, second = database.column("select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j")
+    first, second = database.column(
+        "select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j"
+    )
     assert first == second
     assert first["payload"] == job["payload"]
 
@@ -537,8 +615,12 @@ def test_a_session_notifies_at_most_every_20_ms(database: Database) -> None:
     assert list(listener.notifies(timeout=0)) == []
 
     (before,) = producer.row("select clock_timestamp()")
-    producer.rows("select set_config('redrive.notified_at', (clock_timestamp() - interval '21 ms')::text, false)")
+    producer.rows(
+        "select set_config('redrive.notified_at', (clock_timestamp() - interval '21 ms')::text, false)"
+    )
     make_job(producer.conn)
     assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
 
-    assert producer.value("select current_setting('redrive.notified_at')::timestamptz >= %s", before), "starting anew"
+    assert producer.value(
+        "select current_setting('redrive.notified_at')::timestamptz >= %s", before
+    ), "starting anew"

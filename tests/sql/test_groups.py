@@ -18,12 +18,17 @@ from tests.factories import (
 from tests.postgres import Database
 
 
-def _die(database: Database, count: int, fingerprint: str, version: str | None = None, **overrides: Any) -> list[int]:
+def _die(
+    database: Database, count: int, fingerprint: str, version: str | None = None, **overrides: Any
+) -> list[int]:
     make_jobs(database.conn, count)
     worker = make_worker(database.conn)
     detail = {"version": version} if version else {}
     record = failure(fingerprint=fingerprint, detail=detail, **overrides)
-    return [bury(database.conn, worker, job, failure=record) for job in claim(database.conn, worker, count)]
+    return [
+        bury(database.conn, worker, job, failure=record)
+        for job in claim(database.conn, worker, count)
+    ]
 
 
 def _counts(database: Database) -> dict[str, tuple[int, int]]:
@@ -64,7 +69,9 @@ def test_a_group_knows_its_versions_and_its_latest_sample(database: Database):
     _die(database, 1, "f2", "1.1")
     database.conn.execute("select redrive.fold_groups_v1()")
 
-    versions, sample = database.row("select versions, sample from redrive.grouped where fingerprint = 'f1'")
+    versions, sample = database.row(
+        "select versions, sample from redrive.grouped where fingerprint = 'f1'"
+    )
 
     assert sorted(versions) == ["1.0", "1.1"]
     assert sample == latest
@@ -102,7 +109,9 @@ def test_groups_are_cheap_among_many_dead_letters(database: Database):
     make_dead_letters(database.conn, 2_000)
     _die(database, 1, "f9")
     database.conn.execute("select redrive.fold_groups_v1()")
-    plan = json.dumps(database.value("explain (analyze, buffers, format json) select * from redrive.grouped"))
+    plan = json.dumps(
+        database.value("explain (analyze, buffers, format json) select * from redrive.grouped")
+    )
 
     assert "dead_letters" not in plan
 
@@ -111,7 +120,9 @@ def test_one_died_of_a_killed_worker_is_in_a_group(database: Database):
     make_job(database.conn)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
-    database.conn.execute("update redrive.workers set seen_at = clock_timestamp() - interval '1 hour'")
+    database.conn.execute(
+        "update redrive.workers set seen_at = clock_timestamp() - interval '1 hour'"
+    )
     database.conn.execute("select * from redrive.rescue_v1(interval '0', 1)")
 
     assert _counts(database) == _truth(database) == {"worker-lost": (1, 1)}

@@ -1,4 +1,6 @@
-"""The SQL files themselves: each says what it is, and every function is closed to all but those it is granted to."""
+"""The SQL files themselves: each says what it is, and every function is closed to all but those it
+is granted to.
+"""
 
 import re
 
@@ -36,7 +38,9 @@ def test_a_file_named_after_a_verb_defines_it_with_a_version(name: str, text: st
 
 
 def test_what_may_run_beside_an_older_pod_carries_its_version() -> None:
-    unversioned = {d for _, text in FILES for d in DEFINES.findall(text) if not re.search(r"_v\d+$", d)}
+    unversioned = {
+        d for _, text in FILES for d in DEFINES.findall(text) if not re.search(r"_v\d+$", d)
+    }
     triggers_and_views = {
         "admit", "park_behind_key", "count_buried", "count_moved", "count_purged", "totals", "grouped",
     }  # fmt: skip
@@ -68,12 +72,15 @@ def test_a_plan_names_an_index_that_exists(database: Database) -> None:
              for i in re.findall(r"\w+_(?:idx|pkey)", line)}  # fmt: skip
 
     assert named
-    assert named <= set(database.column("select indexname::text from pg_indexes where schemaname = 'redrive'"))
+    assert named <= set(
+        database.column("select indexname::text from pg_indexes where schemaname = 'redrive'")
+    )
 
 
 def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Database) -> None:
     rows = database.rows(
-        f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"  # a constant
+        # a constant
+        f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"
     )
 
     assert rows
@@ -86,7 +93,9 @@ def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Da
 
 def test_a_pure_function_reads_no_table(database: Database) -> None:
     for name in PURE:
-        volatility, text = database.row("select provolatile, prosrc from pg_proc where proname = %s", name)
+        volatility, text = database.row(
+            "select provolatile, prosrc from pg_proc where proname = %s", name
+        )
 
         assert volatility in {b"i", "i"}
         assert "redrive." not in text
@@ -117,7 +126,9 @@ def test_a_function_added_later_is_closed_as_well(database: Database) -> None:
     database.rows("create function redrive.later() returns int language sql return 1")
     database.rows("reset role")
 
-    assert not database.value("select has_function_privilege('redrive_viewer', 'redrive.later()', 'execute')")
+    assert not database.value(
+        "select has_function_privilege('redrive_viewer', 'redrive.later()', 'execute')"
+    )
 
 
 def test_no_sql_is_put_together_from_data() -> None:
@@ -126,7 +137,9 @@ def test_no_sql_is_put_together_from_data() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
-def test_every_table_and_function_of_ours_is_named_with_its_schema(name: str, text: str, database: Database) -> None:
+def test_every_table_and_function_of_ours_is_named_with_its_schema(
+    name: str, text: str, database: Database
+) -> None:
     ours = database.column(
         "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace and relkind in ('r', 'v')"
     )

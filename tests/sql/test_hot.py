@@ -1,6 +1,8 @@
-"""What a claim may cost: no index write, no second look at dead rows, so many buffers and so many bytes of WAL.
+"""What a claim may cost: no index write, no second look at dead rows, so many buffers and so many
+bytes of WAL.
 
-Tuples and blocks are those the server counted for the transaction itself, so these numbers are exact; nothing is timed.
+Tuples and blocks are those the server counted for the transaction itself, so these numbers are
+exact; nothing is timed.
 """
 
 import re
@@ -54,7 +56,9 @@ def fill(conn: Connection, first: int, last: int) -> None:
 
 
 class Cost:
-    """What a transaction did. Its counters are read inside of it, and run on from those not yet reported."""
+    """What a transaction did. Its counters are read inside of it, and run on from those not yet
+    reported.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -79,7 +83,9 @@ class Cost:
         return self._session.row(COUNTERS)
 
 
-def cost_of_a_claim(session: Session, worker: int, want: int = 100, floor: datetime = EPOCH) -> Cost:
+def cost_of_a_claim(
+    session: Session, worker: int, want: int = 100, floor: datetime = EPOCH
+) -> Cost:
     with Cost(session) as cost:
         assert len(claim(session.conn, worker, want, lanes=LANE, floors=[floor])) == want
     return cost
@@ -90,16 +96,25 @@ def cost_of_a_claim(session: Session, worker: int, want: int = 100, floor: datet
 
 def test_no_index_mentions_what_a_claim_writes(database: Database) -> None:
     """Not even in a predicate: a row whose indexed columns change cannot be updated in place."""
-    definitions = database.column("select indexdef from pg_indexes where schemaname = 'redrive' and tablename = 'jobs'")
+    definitions = database.column(
+        "select indexdef from pg_indexes where schemaname = 'redrive' and tablename = 'jobs'"
+    )
 
     assert len(definitions) == 6
     for definition in definitions:
-        assert not re.search(r"\b(worker|deliveries|attempt|losses|streak)\b", definition), definition
+        assert not re.search(r"\b(worker|deliveries|attempt|losses|streak)\b", definition), (
+            definition
+        )
 
 
-@pytest.mark.parametrize("payload", ["{}", '{"invoice": 123456}', '{"text": "%s"}' % ("x" * 700)], ids=len)
+@pytest.mark.parametrize(
+    "payload", ["{}", '{"invoice": 123456}', '{"text": "%s"}' % ("x" * 700)], ids=len
+)
 def test_every_claim_is_a_hot_update(database: Database, payload: str) -> None:
-    database.rows("insert into redrive.jobs (kind, payload) select 'a', %s from generate_series(1, 3000)", payload)
+    database.rows(
+        "insert into redrive.jobs (kind, payload) select 'a', %s from generate_series(1, 3000)",
+        payload,
+    )
     worker, session = make_worker(database.conn), database.session()
     claimed = 0
     while jobs := claim_and_commit(session, worker):
@@ -133,7 +148,9 @@ def test_a_retry_is_how_an_update_that_is_not_hot_would_be_seen(database: Databa
 
 @pytest.fixture(scope="module")
 def backlog(server: Server) -> Iterator[dict[str, Any]]:
-    """A session that claimed from an empty table, and what a claim costs it at 10 thousand and at a million jobs."""
+    """A session that claimed from an empty table, and what a claim costs it at 10 thousand and at a
+    million jobs.
+    """
     with server.database() as database:
         worker = make_worker(database.conn)
         session = database.session()
@@ -152,7 +169,9 @@ def backlog(server: Server) -> Iterator[dict[str, Any]]:
         }
 
 
-def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(backlog: dict[str, Any]) -> None:
+def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(
+    backlog: dict[str, Any],
+) -> None:
     cost = backlog["at a million"]
 
     assert (cost.full_scans, cost.index_scans) == (0, 1)
@@ -199,8 +218,12 @@ def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) ->
     assert cost.full_scans == 0
 
 
-def test_a_snapshot_of_the_figures_reads_as_much_at_150_thousand_as_at_30_thousand(database: Database) -> None:
-    """Jobs due, later and retrying, and dead letters. Nothing is vacuumed, so this is the most that it reads."""
+def test_a_snapshot_of_the_figures_reads_as_much_at_150_thousand_as_at_30_thousand(
+    database: Database,
+) -> None:
+    """Jobs due, later and retrying, and dead letters. Nothing is vacuumed, so this is the most that
+    it reads.
+    """
     costs = []
     for first, last in ((1, 30_000), (30_001, 150_000)):
         with database.conn.transaction():
@@ -250,7 +273,9 @@ def test_without_its_guards_the_same_claim_reads_the_whole_table(server: Server)
 
 
 def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> None:
-    """An open snapshot keeps 200,000 finished jobs in table and index; only a scan from below meets them."""
+    """An open snapshot keeps 200,000 finished jobs in table and index; only a scan from below meets
+    them.
+    """
     worker, session, holder = make_worker(database.conn), database.session(), database.session()
     fill(database.conn, 1, 201_000)
     holder.rows("begin isolation level repeatable read")
@@ -269,7 +294,9 @@ def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> N
 # Empty polls, and WAL
 
 
-def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(database: Database) -> None:
+def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(
+    database: Database,
+) -> None:
     database.rows(
         "insert into redrive.jobs (kind, run_at) select 'a', now() + interval '1 hour' from generate_series(1, 1000)"
     )
@@ -304,7 +331,9 @@ def test_the_wal_of_a_job_is_bounded(database: Database) -> None:
             assert len(jobs) == 100
             complete(conn, worker, *jobs)
             spent["claim"] += database.value("select %s::pg_lsn - %s::pg_lsn", claimed, start)
-            spent["complete"] += database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", claimed)
+            spent["complete"] += database.value(
+                "select pg_current_wal_insert_lsn() - %s::pg_lsn", claimed
+            )
     per_job = {step: int(wal) / 2000 for step, wal in spent.items()}
 
     assert per_job["claim"] < 200, per_job

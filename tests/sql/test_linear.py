@@ -1,6 +1,7 @@
 """What a batch of endings or redrives costs grows with its size and no faster.
 
-Counted are the rows and the elements of arrays that the plan's nodes look at, so the numbers are exact.
+Counted are the rows and the elements of arrays that the plan's nodes look at, so the numbers are
+exact.
 """
 
 import re
@@ -14,7 +15,9 @@ from tests.postgres import Database, Session
 
 
 @pytest.mark.parametrize("outcome", ["complete", "dead", "cancel"])
-def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(database: Database, outcome: str) -> None:
+def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(
+    database: Database, outcome: str
+) -> None:
     """By the plan of an empty table, and by that of a full one."""
     session, worker = database.session(), make_worker(database.conn)
     prepare(session, "complete_v1" if outcome == "complete" else "settle_v1")
@@ -63,9 +66,15 @@ def prepare(session: Session, function: str) -> None:
 
 def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -> int:
     """How many rows and elements the ending of these jobs looks at."""
-    columns: list[list[Any]] = [[worker] * len(jobs), [job.id for job in jobs], [job.deliveries for job in jobs]]
+    columns: list[list[Any]] = [
+        [worker] * len(jobs),
+        [job.id for job in jobs],
+        [job.deliveries for job in jobs],
+    ]
     if outcome != "complete":
-        columns += [[value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")]
+        columns += [
+            [value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")
+        ]
     return looks(session, len(jobs), columns)
 
 
@@ -79,7 +88,13 @@ def looks(session: Session, count: int, parameters: list[Any]) -> int:
 
 def looks_of(node: dict[str, Any], elements: int) -> int:
     """Of a node and those below it. An array holds something of each job."""
-    each = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
+    each = (
+        node["Actual Rows"]
+        + node.get("Rows Removed by Filter", 0)
+        + node.get("Rows Removed by Join Filter", 0)
+    )
     if "ANY (" in node.get("Index Cond", "") + node.get("Filter", ""):
         each += elements
-    return each * node["Actual Loops"] + sum(looks_of(child, elements) for child in node.get("Plans", ()))
+    return each * node["Actual Loops"] + sum(
+        looks_of(child, elements) for child in node.get("Plans", ())
+    )

@@ -26,18 +26,24 @@ SECONDS = 4
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
-def test_a_settlement_waits_for_a_handler_that_completes_in_its_own_transaction(database: Database) -> None:
+def test_a_settlement_waits_for_a_handler_that_completes_in_its_own_transaction(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
     handler, supervisor = database.session(), database.session()
     handler.rows("begin")
     complete(handler.conn, worker, *jobs)
-    waiting = supervisor.start(lambda: settle(supervisor.conn, worker, jobs[0], "retry", failure=failure()))
+    waiting = supervisor.start(
+        lambda: settle(supervisor.conn, worker, jobs[0], "retry", failure=failure())
+    )
     assert database.wait_until_blocked(supervisor) == [handler.pid]
     handler.rows("rollback")
 
-    assert waiting.result(10) is True, "the handler's transaction was rolled back, so the verdict counts"
+    assert waiting.result(10) is True, (
+        "the handler's transaction was rolled back, so the verdict counts"
+    )
 
 
 def test_nobody_waits_for_an_enqueue_that_is_not_committed(database: Database) -> None:
@@ -73,7 +79,9 @@ def test_an_open_snapshot_blocks_nothing(database: Database) -> None:
 
 
 def test_batches_that_overlap_are_settled_in_the_same_order(database: Database) -> None:
-    """Ascending by id, whatever the caller's order: the second waits for the first before it holds anything."""
+    """Ascending by id, whatever the caller's order: the second waits for the first before it holds
+    anything.
+    """
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     low, high = sorted(claim(database.conn, worker))
@@ -92,17 +100,22 @@ def open_in_reverse(database: Database) -> list[int]:
     """Two dead letters that lie in the table in the other order than their ids."""
     low, high = make_dead_letters(database.conn, 2)
     database.rows("update redrive.dead_letters set owner = 'moved' where id = %s", low)
-    database.rows("vacuum analyze redrive.dead_letters")  # so few rows are then read in the order they lie in
+    # so few rows are then read in the order they lie in
+    database.rows("vacuum analyze redrive.dead_letters")
     assert database.column("select id from redrive.dead_letters order by ctid") == [high, low]
     return [low, high]
 
 
-def test_a_dismissal_and_a_redrive_of_the_same_take_them_in_the_same_order(database: Database) -> None:
+def test_a_dismissal_and_a_redrive_of_the_same_take_them_in_the_same_order(
+    database: Database,
+) -> None:
     low, high = open_in_reverse(database)
     operator, other = database.session(), database.session()
     operator.rows("begin")
     redrive(operator.conn, [low])
-    waiting = other.start(lambda: other.column("select redrive.dismiss_v1(%s, 'ada', 'x')", [high, low]))
+    waiting = other.start(
+        lambda: other.column("select redrive.dismiss_v1(%s, 'ada', 'x')", [high, low])
+    )
     assert database.wait_until_blocked(other) == [operator.pid]
     assert redrive(operator.conn, [high]) == {high: None}
     operator.rows("commit")
@@ -124,8 +137,12 @@ def test_two_redrives_of_the_same_take_them_in_the_same_order(database: Database
     assert waiting.result(10) == {low: "not_open", high: "not_open"}
 
 
-def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(database: Database) -> None:
-    """Claims, settlements, rescues, retirements, redrives, dismissals, purges and folds over the same few jobs."""
+def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
+    database: Database,
+) -> None:
+    """Claims, settlements, rescues, retirements, redrives, dismissals, purges and folds over the
+    same few jobs.
+    """
     stop, sessions = Event(), [database.session() for _ in range(8)]
     roles = [work, work, work, work, operate, operate, keep_house, keep_house]
     make_jobs(database.conn, 500)
@@ -147,7 +164,14 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(da
     count = {event: found.get(event, 0) for event in (
         "enqueued", "redriven", "completed", "dead", "cancelled", "claimed", "retried", "released", "rescued",
         "dismissed", "purged")}  # fmt: skip
-    assert count["enqueued"] + count["redriven"] - count["completed"] - count["dead"] - count["cancelled"] == live
+    assert (
+        count["enqueued"]
+        + count["redriven"]
+        - count["completed"]
+        - count["dead"]
+        - count["cancelled"]
+        == live
+    )
     assert count["dead"] - count["redriven"] - count["dismissed"] - count["purged"] == open_letters
     ended = ("completed", "dead", "cancelled", "retried", "released", "rescued")
     assert count["claimed"] - sum(count[event] for event in ended) == running
@@ -183,7 +207,10 @@ def work(session: Session, stop: Event, dice: random.Random) -> int:
             store.retire(conn, worker)
             worker = make_worker(conn)
         elif dice.random() < 0.1:  # it goes silent, and what it holds is rescued
-            conn.execute("update redrive.workers set seen_at = seen_at - interval '1 hour' where id = %s", (worker,))
+            conn.execute(
+                "update redrive.workers set seen_at = seen_at - interval '1 hour' where id = %s",
+                (worker,),
+            )
             worker = make_worker(conn)
     store.retire(conn, worker)
     return turns
@@ -194,11 +221,15 @@ def operate(session: Session, stop: Event, dice: random.Random) -> int:
     campaign = make_campaign(conn)
     while not stop.is_set():
         turns += 1
-        ids = session.column("select id from redrive.dead_letters where state = 'open' order by random() limit 30")
+        ids = session.column(
+            "select id from redrive.dead_letters where state = 'open' order by random() limit 30"
+        )
         redrive(conn, ids, campaign=campaign)
         if dice.random() < 0.3:
             session.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", ids[:2])
-            chosen = session.rows("select id, redrives from redrive.dead_letters order by random() limit 10")
+            chosen = session.rows(
+                "select id, redrives from redrive.dead_letters order by random() limit 10"
+            )
             session.rows(
                 "select redrive.purge_v1(%s, %s, '{open,resolved,dismissed}')",
                 [job_id for job_id, _ in chosen],
@@ -220,7 +251,9 @@ def keep_house(session: Session, stop: Event, _: random.Random) -> int:
 
 
 def uptime_is_over(session: Session, seconds: int) -> bool:
-    return session.value("select clock_timestamp() - pg_postmaster_start_time() > %s * interval '1 second'", seconds)
+    return session.value(
+        "select clock_timestamp() - pg_postmaster_start_time() > %s * interval '1 second'", seconds
+    )
 
 
 def test_a_deadlock_is_seen_in_this_counter(database: Database) -> None:

@@ -138,7 +138,12 @@ def test_eight_databases_at_once_share_the_roles_of_the_cluster(fresh_server: Se
 
 
 def test_it_waits_for_another_one_that_is_at_it(url: str) -> None:
-    with connect(url) as first, connect(url) as second, connect(url) as watching, ThreadPoolExecutor(1) as pool:
+    with (
+        connect(url) as first,
+        connect(url) as second,
+        connect(url) as watching,
+        ThreadPoolExecutor(1) as pool,
+    ):
         with first.transaction():
             first.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
             waiting = pool.submit(migrate, second)
@@ -172,10 +177,15 @@ print("done")
 def test_killed_before_any_of_its_files_it_leaves_nothing_or_all(url: str) -> None:
     for files in (0, 2, 9, 200):
         killed = subprocess.run(
-            [sys.executable, "-c", KILLED, url, str(files)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", KILLED, url, str(files)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         with connect(url) as conn:
-            is_there = conn.execute("select to_regnamespace('redrive') is not null").fetchone() == (True,)
+            is_there = conn.execute("select to_regnamespace('redrive') is not null").fetchone() == (
+                True,
+            )
 
             assert is_there == (killed.stdout == "done\n"), killed.stderr
             assert installed(conn) == (latest() if is_there else 0)
@@ -209,7 +219,9 @@ def test_a_server_that_drops_it_half_way_leaves_nothing(url: str, round_no: int)
 def test_a_newer_schema_is_refused_without_a_write(url: str) -> None:
     with connect(url) as conn:
         migrate(conn)
-        conn.execute("insert into redrive.migrations (version, name) values (9999, 'from the future')")
+        conn.execute(
+            "insert into redrive.migrations (version, name) values (9999, 'from the future')"
+        )
         before = snapshot(conn)
         with pytest.raises(SchemaError, match="has version 9999 and this program knows only"):
             migrate(conn)
@@ -226,12 +238,17 @@ def test_an_older_or_missing_schema_is_named(url: str) -> None:
             require(conn)
         migrate(conn)
         conn.execute("delete from redrive.migrations where version = %s", (latest(),))
-        with pytest.raises(SchemaError, match=f"has version {latest() - 1} and this program needs {latest()}"):
+        with pytest.raises(
+            SchemaError, match=f"has version {latest() - 1} and this program needs {latest()}"
+        ):
             require(conn)
 
 
 def test_a_database_that_is_not_utf8_is_refused_without_a_write(server: Server) -> None:
-    with server.empty("template template0 encoding 'SQL_ASCII' locale 'C'") as url, connect(url) as conn:
+    with (
+        server.empty("template template0 encoding 'SQL_ASCII' locale 'C'") as url,
+        connect(url) as conn,
+    ):
         before = snapshot(conn)
         with pytest.raises(SchemaError, match="encoded in SQL_ASCII"):
             migrate(conn)
@@ -281,7 +298,9 @@ def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) ->
         assert conn.execute(owner).fetchone() == ("redrive_owner",)
         assert migrate(conn).applied == []
     with connect(fresh_server.url) as conn:
-        assert conn.execute("select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)).fetchone() == (5,)
+        assert conn.execute(
+            "select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)
+        ).fetchone() == (5,)
 
 
 def test_a_user_who_may_not_act_as_the_owner_is_told(fresh_server: Server) -> None:

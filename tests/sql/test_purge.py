@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.factories import bury, claim_one, complete, make_dead_letters, make_worker, redrive, totals
+from tests.factories import (
+    bury,
+    claim_one,
+    complete,
+    make_dead_letters,
+    make_worker,
+    redrive,
+    totals,
+)
 from tests.postgres import Database
 
 PURGE = "select redrive.purge_v1(%s, %s, %s)"
@@ -28,7 +36,9 @@ def test_only_the_given_states_go(database: Database, state: str) -> None:
 def test_what_was_not_asked_for_stays(database: Database) -> None:
     ids = make_dead_letters(database.conn, 3)
 
-    assert database.value(PURGE, [ids[0], ids[1], 999], [0, 1, 0], ["open"]) == 1, "the generation must match too"
+    assert database.value(PURGE, [ids[0], ids[1], 999], [0, 1, 0], ["open"]) == 1, (
+        "the generation must match too"
+    )
     assert letters(database) == [(ids[1], 0), (ids[2], 0)]
 
 
@@ -64,7 +74,9 @@ def test_the_failures_of_a_job_that_lives_again_stay(database: Database) -> None
     assert database.value("select count(*) from redrive.failures") == 1
 
 
-def test_a_job_that_succeeds_after_its_dead_letter_was_purged_is_just_done(database: Database) -> None:
+def test_a_job_that_succeeds_after_its_dead_letter_was_purged_is_just_done(
+    database: Database,
+) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
     database.rows(PURGE, [job_id], [0], ["redriven"])

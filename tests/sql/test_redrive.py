@@ -78,7 +78,9 @@ def test_a_dead_letter_that_is_not_open_is_left(database: Database) -> None:
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [dismissed])
 
     assert redrive(database.conn, [job_id]) == {job_id: None}
-    assert redrive(database.conn, [job_id, dismissed, 999]) == dict.fromkeys([job_id, dismissed, 999], "not_open")
+    assert redrive(database.conn, [job_id, dismissed, 999]) == dict.fromkeys(
+        [job_id, dismissed, 999], "not_open"
+    )
     assert totals(database.conn)["redriven"] == 1
 
 
@@ -104,8 +106,12 @@ def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
-def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(database: Database) -> None:
-    """The insert waits for the completion to commit and finds the key free: it must then look again."""
+def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
+    database: Database,
+) -> None:
+    """The insert waits for the completion to commit and finds the key free: it must then look
+    again.
+    """
     dead = make_dead_letter(database.conn, idempotency_key="k")
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
@@ -120,17 +126,23 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(dat
     settling.rows("commit")
 
     assert waiting.result(10) == {dead: "succeeded"}
-    assert database.rows("select state, blocked from redrive.dead_letters") == [("open", "succeeded")]
+    assert database.rows("select state, blocked from redrive.dead_letters") == [
+        ("open", "succeeded")
+    ]
     assert database.value("select count(*) from redrive.jobs") == 0
     assert totals(database.conn).get("redriven") is None
 
 
-def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redriven_job(database: Database) -> None:
+def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redriven_job(
+    database: Database,
+) -> None:
     dead = make_dead_letter(database.conn, idempotency_key="k")
     operator, producer = database.session(), database.session()
     operator.rows("begin")
     redrive(operator.conn, [dead])
-    waiting = producer.start(lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k"))
+    waiting = producer.start(
+        lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k")
+    )
     assert database.wait_until_blocked(producer) == [operator.pid]
     operator.rows("commit")
 
@@ -146,23 +158,34 @@ def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> No
         bury(database.conn, worker, claim_one(database.conn, worker))
 
     assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: "max_redrives"}
-    assert database.column("select blocked from redrive.dead_letters where state = 'open'") == ["max_redrives"]
+    assert database.column("select blocked from redrive.dead_letters where state = 'open'") == [
+        "max_redrives"
+    ]
     assert redrive(database.conn, [job_id], max_redrives=3) == {job_id: None}
     assert database.column("select blocked from redrive.dead_letters where redrives = 2") == [None]
 
 
 def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
-    blocked, free = make_dead_letter(database.conn, idempotency_key="k"), make_dead_letter(database.conn)
+    blocked, free = (
+        make_dead_letter(database.conn, idempotency_key="k"),
+        make_dead_letter(database.conn),
+    )
     make_job(database.conn, idempotency_key="k")
 
-    assert redrive(database.conn, [free, 12345, blocked]) == {free: None, 12345: "not_open", blocked: "conflict"}
+    assert redrive(database.conn, [free, 12345, blocked]) == {
+        free: None,
+        12345: "not_open",
+        blocked: "conflict",
+    }
 
 
 def test_two_dead_letters_with_one_key_give_one_job(database: Database) -> None:
     first = make_dead_letter(database.conn, idempotency_key="k")
     second = make_dead_letter(database.conn, idempotency_key="k")
 
-    assert redrive(database.conn, [second, first]) == {first: None, second: "conflict"}, "oldest first"
+    assert redrive(database.conn, [second, first]) == {first: None, second: "conflict"}, (
+        "oldest first"
+    )
 
 
 def test_the_rate_is_the_schedule(database: Database) -> None:
@@ -171,7 +194,9 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
     redrive(database.conn, ids[:3], rate=0.5)
     redrive(database.conn, ids[3:], rate=0.5, first=3)
 
-    offsets = database.column("select extract(epoch from run_at - %s)::float8 from redrive.jobs order by id", before)
+    offsets = database.column(
+        "select extract(epoch from run_at - %s)::float8 from redrive.jobs order by id", before
+    )
     assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
 
 
@@ -189,11 +214,15 @@ def test_two_operators_with_the_same_ids_give_each_job_one_generation(database: 
     assert sorted(sum(cause is None for cause in f.values()) for f in found) == [0, 2000]
     assert {cause for f in found for cause in f.values()} == {None, "not_open"}
     assert database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
-    assert database.value("select count(*) from redrive.dead_letters where state = 'redriven'") == 2000
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'redriven'") == 2000
+    )
     assert totals(database.conn)["redriven"] == 2000
 
 
-def test_two_operators_with_overlapping_chunks_give_each_job_one_generation(database: Database) -> None:
+def test_two_operators_with_overlapping_chunks_give_each_job_one_generation(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 2000)
     operators = [database.session() for _ in range(2)]
     campaign = make_campaign(database.conn)
@@ -244,7 +273,9 @@ def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(database
 
 
 def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> None:
-    campaign = database.value("select redrive.open_campaign_v1('ada', 'bank is back', '{\"kind\": \"a\"}', 2.5, 7)")
+    campaign = database.value(
+        "select redrive.open_campaign_v1('ada', 'bank is back', '{\"kind\": \"a\"}', 2.5, 7)"
+    )
     database.rows("select redrive.close_campaign_v1(%s, 5, '{\"conflict\": 2}')", campaign)
 
     assert database.row(
@@ -256,8 +287,12 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
         {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
 
 
-@pytest.mark.parametrize(("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")])
-def test_nobody_acts_without_a_name_and_a_reason(database: Database, actor: str | None, why: str | None) -> None:
+@pytest.mark.parametrize(
+    ("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")]
+)
+def test_nobody_acts_without_a_name_and_a_reason(
+    database: Database, actor: str | None, why: str | None
+) -> None:
     ids = [make_dead_letter(database.conn)]
     for statement, parameters in (
         ("select redrive.open_campaign_v1(%s, %s, '{}', null, 1)", (actor, why)),
@@ -279,7 +314,9 @@ def test_nobody_acts_without_a_name_and_a_reason(database: Database, actor: str 
 def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     first, second, third = make_dead_letters(database.conn, 3)
 
-    assert sorted(database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])) == [
+    assert sorted(
+        database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])
+    ) == [
         first,
         third,
     ]
@@ -327,10 +364,12 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     assert database.value("select redrive.note_v1(%s, 'ada', 'see ticket 7')", job_id) is True
     assert database.value("select redrive.note_v1(999, 'ada', 'nothing')") is False
 
-    assert database.rows("select redrives, notes -> 0 ->> 'text' from redrive.dead_letters order by redrives") == [
+    assert database.rows(
+        "select redrives, notes -> 0 ->> 'text' from redrive.dead_letters order by redrives"
+    ) == [
         (0, None),
         (1, "see ticket 7"),
     ]
-    assert database.rows("select action, actor, why, n from redrive.audit where action = 'note'") == [
-        ("note", "ada", "see ticket 7", 1)
-    ]
+    assert database.rows(
+        "select action, actor, why, n from redrive.audit where action = 'note'"
+    ) == [("note", "ada", "see ticket 7", 1)]

@@ -105,12 +105,30 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
         worker = make_worker(database.conn, f"w{losses}")
         claim_one(database.conn, worker)
         silence(database, worker)
-        assert rescue(database.conn, timedelta(milliseconds=100)) == ((1, 1, 0) if losses < 3 else (1, 0, 1))
+        assert rescue(database.conn, timedelta(milliseconds=100)) == (
+            (1, 1, 0) if losses < 3 else (1, 0, 1)
+        )
 
     assert database.rows(
         "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses, state, payload, queue,"
         " idempotency_key, first_failed_at = (select min(at) from redrive.failures) from redrive.dead_letters"
-    ) == [(job_id, "killed_worker", "lost", "WorkerLost", "worker-lost", 3, 3, 3, "open", {"n": 1}, "q", "k", True)]
+    ) == [
+        (
+            job_id,
+            "killed_worker",
+            "lost",
+            "WorkerLost",
+            "worker-lost",
+            3,
+            3,
+            3,
+            "open",
+            {"n": 1},
+            "q",
+            "k",
+            True,
+        )
+    ]
     assert database.rows("select deliveries, worker from redrive.failures order by deliveries") == [
         (1, "w1"), (2, "w2"), (3, "w3")]  # fmt: skip
     assert database.value("select count(*) from redrive.jobs") == 0
@@ -144,13 +162,17 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
     silence(database, worker)
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
 
-    assert database.rows("select redrives, state, outcome from redrive.dead_letters order by redrives") == [
+    assert database.rows(
+        "select redrives, state, outcome from redrive.dead_letters order by redrives"
+    ) == [
         (0, "redriven", "dead_again"),
         (1, "open", None),
     ]
 
 
-def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(database: Database) -> None:
+def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
+    database: Database,
+) -> None:
     first, second = make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     claim(database.conn, worker)
@@ -161,8 +183,13 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(da
     sweeper = database.session(lock_timeout="1ms")
 
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
-    assert database.rows("select id, worker from redrive.jobs order by id") == [(first, worker), (second, None)]
-    assert database.value("select lost_at is not null from redrive.workers"), "and claims nothing more"
+    assert database.rows("select id, worker from redrive.jobs order by id") == [
+        (first, worker),
+        (second, None),
+    ]
+    assert database.value("select lost_at is not null from redrive.workers"), (
+        "and claims nothing more"
+    )
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 0, 0)
     handler.rows("rollback")
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
@@ -170,7 +197,9 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(da
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
 
 
-def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued_wins(database: Database) -> None:
+def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued_wins(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -229,7 +258,10 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     found = [d.result() for d in done]
     rescue(database.conn, timedelta(milliseconds=100))
 
-    assert database.value("select count(*) from redrive.jobs where worker is null and losses = 1") == 300
+    assert (
+        database.value("select count(*) from redrive.jobs where worker is null and losses = 1")
+        == 300
+    )
     assert totals(database.conn)["rescued"] == 300
     assert sum(rescued for _, rescued, _ in found) <= 300
 
@@ -249,12 +281,14 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     assert database.rows("select worker, deliveries, attempt, losses from redrive.jobs order by id") == [
         (None, 1, 0, 0), (None, 1, 0, 0), (other, 1, 1, 0)]  # fmt: skip
     assert database.column("select id from redrive.workers") == [other]
-    assert database.rows("select event, reason, n from redrive.totals where event = 'released'") == [
-        ("released", "retired", 2)
-    ]
+    assert database.rows(
+        "select event, reason, n from redrive.totals where event = 'released'"
+    ) == [("released", "retired", 2)]
 
 
-def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(database: Database) -> None:
+def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(
+    database: Database,
+) -> None:
     """The claim whose reply was lost may still be running on the server."""
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
@@ -267,10 +301,15 @@ def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(da
     claiming.rows("commit")
 
     assert waiting.result(10) == 3
-    assert database.value("select count(*) from redrive.jobs where worker is null and attempt = 0") == 3
+    assert (
+        database.value("select count(*) from redrive.jobs where worker is null and attempt = 0")
+        == 3
+    )
 
 
-def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(database: Database) -> None:
+def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
     retiring, claiming = database.session(), database.session()
@@ -311,10 +350,19 @@ def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(database: Datab
     assert store.unpark(database.conn) == 0
 
 
-def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_runs(database: Database) -> None:
+def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_runs(
+    database: Database,
+) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="r", failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "dead",
+        reason="r",
+        failure=failure(),
+    )
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
 
@@ -326,11 +374,20 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
     assert claim_one(database.conn, worker).id == first
 
 
-def test_a_redriven_head_that_met_a_waiting_younger_job_lets_it_go_first(database: Database) -> None:
+def test_a_redriven_head_that_met_a_waiting_younger_job_lets_it_go_first(
+    database: Database,
+) -> None:
     """It is parked, and a parked job keeps nobody waiting; the younger one's end wakes it."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="r", failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "dead",
+        reason="r",
+        failure=failure(),
+    )
     redrive(database.conn, [first])
 
     job = claim_one(database.conn, worker)
@@ -340,7 +397,9 @@ def test_a_redriven_head_that_met_a_waiting_younger_job_lets_it_go_first(databas
     assert claim_one(database.conn, worker).id == first
 
 
-def test_the_next_of_a_key_is_woken_after_its_head_was_buried_by_a_rescue(database: Database) -> None:
+def test_the_next_of_a_key_is_woken_after_its_head_was_buried_by_a_rescue(
+    database: Database,
+) -> None:
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)

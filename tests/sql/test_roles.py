@@ -6,11 +6,25 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.factories import bury, claim_one, complete, make_dead_letter, make_job, make_worker, redrive
+from tests.factories import (
+    bury,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_worker,
+    redrive,
+)
 from tests.postgres import Database
 
 MATRIX = Path(__file__).parent / "privileges.txt"
-ROLES = ("redrive_producer", "redrive_worker", "redrive_operator", "redrive_viewer", "redrive_nobody")
+ROLES = (
+    "redrive_producer",
+    "redrive_worker",
+    "redrive_operator",
+    "redrive_viewer",
+    "redrive_nobody",
+)
 
 GRANTED = """
     with roles as (select oid, rolname from pg_roles where rolname = any (%s)),
@@ -54,7 +68,9 @@ def closed(database: Database) -> Database:
 
 
 def test_every_privilege_is_an_expected_one(closed: Database) -> None:
-    """Compared with privileges.txt; REDRIVE_WRITE_PRIVILEGES=1 writes what was found there, for you to review."""
+    """Compared with privileges.txt; REDRIVE_WRITE_PRIVILEGES=1 writes what was found there, for you
+    to review.
+    """
     found = "".join(f"{line}\n" for line in closed.column(GRANTED, list(ROLES)))
     if os.environ.get("REDRIVE_WRITE_PRIVILEGES"):
         MATRIX.write_text(found)
@@ -111,7 +127,9 @@ def test_a_producer_can_add_jobs_and_nothing_else(closed: Database, statement: s
     # `set role` asks who logged in, and that is a superuser here.
     producer.rows("set session authorization redrive_producer")
 
-    with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported)) as caught:
+    with pytest.raises(
+        (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported)
+    ) as caught:
         producer.rows(statement)  # type: ignore[arg-type]
     assert caught.value.sqlstate in {"42501", "0A000"}
     assert closed.rows("select * from redrive.jobs") == before
@@ -123,17 +141,25 @@ def test_the_audit_can_only_grow(closed: Database, role: str) -> None:
     closed.rows("select redrive.pause_v1('q', 'ada', 'x')")
     session = closed.session(role)
 
-    for statement in ("delete from redrive.audit", "update redrive.audit set actor = 'x'", "truncate redrive.audit"):
+    for statement in (
+        "delete from redrive.audit",
+        "update redrive.audit set actor = 'x'",
+        "truncate redrive.audit",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             session.rows(statement)  # type: ignore[arg-type]
 
 
-def test_the_audit_says_who_was_logged_in_and_not_only_who_they_say_they_are(closed: Database) -> None:
+def test_the_audit_says_who_was_logged_in_and_not_only_who_they_say_they_are(
+    closed: Database,
+) -> None:
     operator = closed.session()
     operator.rows("set session authorization redrive_operator")
     operator.rows("select redrive.pause_v1('q', 'somebody else', 'x')")
 
-    assert closed.rows("select actor, db_user from redrive.audit") == [("somebody else", "redrive_operator")]
+    assert closed.rows("select actor, db_user from redrive.audit") == [
+        ("somebody else", "redrive_operator")
+    ]
 
 
 def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
@@ -150,7 +176,9 @@ def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
 
 
 def test_each_role_can_do_its_own_work(closed: Database) -> None:
-    producer, worker, operator = (closed.connect(f"redrive_{role}") for role in ("producer", "worker", "operator"))
+    producer, worker, operator = (
+        closed.connect(f"redrive_{role}") for role in ("producer", "worker", "operator")
+    )
     job_id = make_job(producer, idempotency_key="k", ordering_key="o", tenant="t")
     me = make_worker(worker)
     job = claim_one(worker, me)
@@ -183,12 +211,24 @@ OPERATORS = (
     ("=", "text"),
     ("<>", "text"),
 )
-TABLES = ("jobs", "queues", "completions", "deltas", "dead_letters", "workers", "failures", "chores", "audit")
+TABLES = (
+    "jobs",
+    "queues",
+    "completions",
+    "deltas",
+    "dead_letters",
+    "workers",
+    "failures",
+    "chores",
+    "audit",
+)
 
 
 @pytest.mark.parametrize("schema", ["public", "pg_temp"])
 def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema: str) -> None:
-    """`caught` raises in whoever calls it; each function then runs with the caller's search_path turned against it."""
+    """`caught` raises in whoever calls it; each function then runs with the caller's search_path
+    turned against it.
+    """
     attacker = closed.session()
     attacker.rows("create table public.witness (who text)")
     attacker.rows("grant all on public.witness to public")
@@ -211,7 +251,9 @@ def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema
     assert attacker.value("select pg_catalog.count(*) from public.witness") > 0, "the trap works"
     attacker.rows("delete from public.witness")
 
-    job_id = make_job(attacker.conn, payload={"n": "x" * 200}, tenant="t", ordering_key="o", idempotency_key="k")
+    job_id = make_job(
+        attacker.conn, payload={"n": "x" * 200}, tenant="t", ordering_key="o", idempotency_key="k"
+    )
     me = make_worker(attacker.conn)
     make_dead_letter(attacker.conn)
     for statement in (

@@ -37,12 +37,16 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     before = database.rows("select * from redrive.jobs")
     stale = {"id": job._replace(id=job.id + 1), "token": job._replace(deliveries=2)}.get(wrong, job)
 
-    assert not settle(database.conn, worker + (wrong == "worker"), stale, outcome, failure=failure(), reason="r")
+    assert not settle(
+        database.conn, worker + (wrong == "worker"), stale, outcome, failure=failure(), reason="r"
+    )
 
     assert database.rows("select * from redrive.jobs") == before
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
     assert (
-        database.value("select (select count(*) from redrive.failures) + (select count(*) from redrive.dead_letters)")
+        database.value(
+            "select (select count(*) from redrive.failures) + (select count(*) from redrive.dead_letters)"
+        )
         == 0
     )
 
@@ -71,7 +75,9 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
         Verdict(cancel.id, 1, "cancel", reason="asked"),
         Verdict(fenced.id, 9, "dead", failure=failure(), reason="not_retryable"),
     ]
-    _, settled, _ = store.exchange(database.conn, [], [(v, worker) for v in reversed(verdicts)], None)
+    _, settled, _ = store.exchange(
+        database.conn, [], [(v, worker) for v in reversed(verdicts)], None
+    )
 
     assert settled == {retry.id, release.id, dead.id, cancel.id}
     assert database.rows("select id, worker from redrive.jobs order by id") == [
@@ -93,7 +99,14 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
 def test_a_retry_waits_for_its_delay_and_records_its_failure(database: Database) -> None:
     job_id = make_job(database.conn)
     worker = make_worker(database.conn, "pod-7")
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", delay=60.0, failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        delay=60.0,
+        failure=failure(),
+    )
 
     assert database.rows(
         "select worker, deliveries, attempt, losses, streak, fingerprint, failed_at <= clock_timestamp(),"
@@ -102,14 +115,33 @@ def test_a_retry_waits_for_its_delay_and_records_its_failure(database: Database)
     assert database.rows(
         "select job, deliveries, attempt, worker, error_class, message, category, fingerprint, detail"
         " from redrive.failures"
-    ) == [(job_id, 1, 1, "pod-7", "ValueError", "no such invoice", "bug", "f1", {"stack": ["charge:3"]})]
+    ) == [
+        (
+            job_id,
+            1,
+            1,
+            "pod-7",
+            "ValueError",
+            "no such invoice",
+            "bug",
+            "f1",
+            {"stack": ["charge:3"]},
+        )
+    ]
 
 
 def test_a_retry_may_name_its_instant(database: Database) -> None:
     instant = datetime(2999, 1, 1, tzinfo=UTC)
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", run_at=instant, failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        run_at=instant,
+        failure=failure(),
+    )
 
     assert database.value("select run_at from redrive.jobs") == instant
 
@@ -129,11 +161,17 @@ def test_the_history_of_failures_grows_by_one_per_attempt(database: Database) ->
     job_id = make_job(database.conn)
     worker = make_worker(database.conn)
     for n in range(1, 4):
-        settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure(message=f"no. {n}"))
+        settle(
+            database.conn,
+            worker,
+            claim_one(database.conn, worker),
+            "retry",
+            failure=failure(message=f"no. {n}"),
+        )
 
-    assert database.rows("select job, deliveries, attempt, message from redrive.failures order by deliveries") == [
-        (job_id, n, n, f"no. {n}") for n in (1, 2, 3)
-    ]
+    assert database.rows(
+        "select job, deliveries, attempt, message from redrive.failures order by deliveries"
+    ) == [(job_id, n, n, f"no. {n}") for n in (1, 2, 3)]
 
 
 def test_the_streak_counts_the_same_fingerprint_in_a_row(database: Database) -> None:
@@ -152,7 +190,14 @@ def test_a_loss_is_counted_when_the_process_died(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     for losses in (1, 0, 1):
-        settle(database.conn, worker, claim_one(database.conn, worker), "retry", losses=losses, failure=failure())
+        settle(
+            database.conn,
+            worker,
+            claim_one(database.conn, worker),
+            "retry",
+            losses=losses,
+            failure=failure(),
+        )
 
     assert database.row("select losses, attempt, deliveries from redrive.jobs") == (2, 3, 3)
 
@@ -166,7 +211,9 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(database: Datab
     for _ in range(3):
         settle(database.conn, worker, claim_one(database.conn, worker), "release", refund=True)
 
-    assert database.row("select worker, attempt, deliveries, streak, failed_at from redrive.jobs") == (
+    assert database.row(
+        "select worker, attempt, deliveries, streak, failed_at from redrive.jobs"
+    ) == (
         None,
         0,
         3,
@@ -198,7 +245,14 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
         tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
     )  # fmt: skip
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", losses=1, failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        losses=1,
+        failure=failure(),
+    )
     job = claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
     bury(database.conn, worker, job, losses=1)
@@ -231,15 +285,42 @@ def test_a_dead_letter_says_why(database: Database) -> None:
         " d.first_failed_at = (select min(at) from redrive.failures),"
         " d.died_at - (select max(at) from redrive.failures) < '1 s',"
         " d.settled_at, d.outcome, d.blocked, d.campaign, d.notes from redrive.dead_letters d"
-    ) == ("open", "same_failure", "KeyError", "m", "missing", "f2", 2, 2, 0, True, True, None, None, None, None, [])
-    assert database.column("select error_class from redrive.failures order by at") == ["ValueError", "KeyError"]
+    ) == (
+        "open",
+        "same_failure",
+        "KeyError",
+        "m",
+        "missing",
+        "f2",
+        2,
+        2,
+        0,
+        True,
+        True,
+        None,
+        None,
+        None,
+        None,
+        [],
+    )
+    assert database.column("select error_class from redrive.failures order by at") == [
+        "ValueError",
+        "KeyError",
+    ]
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
 def test_a_job_may_die_without_a_failure(database: Database) -> None:
     make_job(database.conn, expires_in=0.001)
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "dead", reason="expired", refund=True)
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "dead",
+        reason="expired",
+        refund=True,
+    )
 
     assert database.row("select reason, category, error_class, message, attempts from redrive.dead_letters") == (
         "expired", "other", "", "", 0)  # fmt: skip
@@ -249,7 +330,13 @@ def test_a_job_may_die_without_a_failure(database: Database) -> None:
 def test_what_the_caller_says_of_the_job_itself_is_not_believed(database: Database) -> None:
     make_job(database.conn, payload={"n": 1})
     worker = make_worker(database.conn)
-    forged = json.loads(failure()) | {"payload": {"n": 2}, "queue": "other", "kind": "x", "redrives": 5, "priority": 9}
+    forged = json.loads(failure()) | {
+        "payload": {"n": 2},
+        "queue": "other",
+        "kind": "x",
+        "redrives": 5,
+        "priority": 9,
+    }
     bury(database.conn, worker, claim_one(database.conn, worker), failure=json.dumps(forged))
 
     assert database.row("select payload, queue, kind, redrives, priority from redrive.dead_letters") == (
@@ -261,7 +348,9 @@ def test_a_job_is_never_in_both_tables_nor_in_neither(database: Database) -> Non
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     settling = database.session()
-    places = "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters)"
+    places = (
+        "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters)"
+    )
     settling.rows("begin")
     bury(settling.conn, worker, job)
 
@@ -277,7 +366,9 @@ def test_two_sessions_that_bury_the_same_job_bury_it_once(database: Database) ->
     first, second = database.session(), database.session()
     first.rows("begin")
     bury(first.conn, worker, job)
-    waiting = second.start(lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure()))
+    waiting = second.start(
+        lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure())
+    )
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
@@ -294,7 +385,9 @@ def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(database: D
         redrive(database.conn, [job_id])
     bury(database.conn, worker, claim_one(database.conn, worker))
 
-    assert database.rows("select redrives, state, outcome, deliveries from redrive.dead_letters order by redrives") == [
+    assert database.rows(
+        "select redrives, state, outcome, deliveries from redrive.dead_letters order by redrives"
+    ) == [
         (0, "redriven", "dead_again", 1),
         (1, "redriven", "dead_again", 2),
         (2, "redriven", "dead_again", 3),
@@ -326,5 +419,9 @@ def test_a_redriven_job_that_is_cancelled_resolves_its_dead_letter(database: Dat
     redrive(database.conn, [job_id])
     settle(database.conn, worker, claim_one(database.conn, worker), "cancel", reason="asked")
 
-    assert database.rows("select state, outcome from redrive.dead_letters") == [("resolved", "cancelled")]
-    assert database.value("select count(*) from redrive.failures") == 1, "kept as long as the dead letter is"
+    assert database.rows("select state, outcome from redrive.dead_letters") == [
+        ("resolved", "cancelled")
+    ]
+    assert database.value("select count(*) from redrive.failures") == 1, (
+        "kept as long as the dead letter is"
+    )

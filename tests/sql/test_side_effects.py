@@ -22,14 +22,21 @@ def test_a_job_that_its_handler_holds_is_waited_for_by_nobody(database: Database
 
     assert (again, noted) == ({held.id}, [free.id])
     assert later == set()
-    assert sorted(database.column("select job from redrive.side_effects")) == sorted([held.id, free.id])
+    assert sorted(database.column("select job from redrive.side_effects")) == sorted(
+        [held.id, free.id]
+    )
 
 
-def test_a_side_effect_of_an_earlier_claim_or_of_a_job_that_is_gone_is_not_kept(database: Database) -> None:
+def test_a_side_effect_of_an_earlier_claim_or_of_a_job_that_is_gone_is_not_kept(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 1)
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
-    told = [(worker, Told(job.id, job.deliveries + 1, "x", "{}")), (worker, Told(job.id + 1, 1, "x", "{}"))]
+    told = [
+        (worker, Told(job.id, job.deliveries + 1, "x", "{}")),
+        (worker, Told(job.id + 1, 1, "x", "{}")),
+    ]
 
     assert store.side_effects(database.conn, told) == set()
     assert database.value("select count(*) from redrive.side_effects") == 0

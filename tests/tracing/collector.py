@@ -74,7 +74,11 @@ class Collector:
     def of(self, name: str, **attributes: Any) -> list[Span]:
         """Spans by name and attributes (dots written as double underscores)."""
         wanted = {key.replace("__", "."): value for key, value in attributes.items()}
-        return [span for span in self.spans if span.name == name and wanted.items() <= span.attributes.items()]
+        return [
+            span
+            for span in self.spans
+            if span.name == name and wanted.items() <= span.attributes.items()
+        ]
 
 
 def _values(attributes: Any) -> dict[str, Any]:

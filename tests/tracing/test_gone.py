@@ -15,11 +15,17 @@ JOBS = 4000
 
 
 @pytest.mark.parametrize("answer", ["never", "refused"])
-def test_all_jobs_complete_and_the_worker_exits_in_time(workers: Workers, database: Database, answer: str) -> None:
-    database.rows("select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, %s)", JOBS)
+def test_all_jobs_complete_and_the_worker_exits_in_time(
+    workers: Workers, database: Database, answer: str
+) -> None:
+    database.rows(
+        "select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, %s)", JOBS
+    )
     with black_hole() as silent:
         url = silent if answer == "never" else "http://127.0.0.1:9"
-        worker = workers(handlers=HANDLERS, redrive_slots=16, otel_exporter_otlp_endpoint=url).wait_ready()
+        worker = workers(
+            handlers=HANDLERS, redrive_slots=16, otel_exporter_otlp_endpoint=url
+        ).wait_ready()
         deadline = time.monotonic() + 60
         while database.value("select count(*) from redrive.jobs"):
             assert time.monotonic() < deadline
@@ -28,7 +34,9 @@ def test_all_jobs_complete_and_the_worker_exits_in_time(workers: Workers, databa
 
     assert status == 0
     assert seconds < LAST_EXPORT_SECONDS * 2 + 5
-    assert all(event["level"] != "text" for event in worker.events()), "the exporter's own lines stay out of the log"
+    assert all(event["level"] != "text" for event in worker.events()), (
+        "the exporter's own lines stay out of the log"
+    )
     assert database.value("select count(*) from redrive.dead_letters") == 0
 
 

@@ -34,8 +34,12 @@ def test_a_job_enqueued_by_sql_has_a_span_for_each_step(
 
     run(workers, collector, otel_service_name="shop")
 
-    collector.wait_for(lambda c: c.of("process mail") and c.of("receive mail") and c.of("settle mail"))
-    [process], [receive], [settle] = (collector.of(f"{name} mail") for name in ("process", "receive", "settle"))
+    collector.wait_for(
+        lambda c: c.of("process mail") and c.of("receive mail") and c.of("settle mail")
+    )
+    [process], [receive], [settle] = (
+        collector.of(f"{name} mail") for name in ("process", "receive", "settle")
+    )
     assert process.kind == "CONSUMER"
     assert process.links == [(SPAN, "creation")]
     assert not process.parent, "links, not parents"
@@ -47,17 +51,27 @@ def test_a_job_enqueued_by_sql_has_a_span_for_each_step(
     assert (receive.kind, receive.links) == ("CLIENT", [(SPAN, "creation")])
     assert receive.attributes["messaging.batch.message_count"] == 1
     assert settle.kind == "CLIENT"
-    assert {span.service for span in collector.spans} == {"shop"}, "OpenTelemetry's own settings hold"
+    assert {span.service for span in collector.spans} == {"shop"}, (
+        "OpenTelemetry's own settings hold"
+    )
 
 
-def test_handlers_run_within_their_attempt(workers: Workers, database: Database, collector: Collector) -> None:
+def test_handlers_run_within_their_attempt(
+    workers: Workers, database: Database, collector: Collector
+) -> None:
     for kind in ("note.sync", "note.async"):
-        database.rows("select redrive.enqueue(%s, jsonb_build_object('note', %s::text), queue => 'mail')", kind, kind)
+        database.rows(
+            "select redrive.enqueue(%s, jsonb_build_object('note', %s::text), queue => 'mail')",
+            kind,
+            kind,
+        )
 
     run(workers, collector)
 
     for kind in ("note.sync", "note.async"):
-        collector.wait_for(lambda c, kind=kind: c.of(kind) and c.of("process mail", redrive__kind=kind))
+        collector.wait_for(
+            lambda c, kind=kind: c.of(kind) and c.of("process mail", redrive__kind=kind)
+        )
         [within] = collector.of(kind)
         [attempt] = collector.of("process mail", redrive__kind=kind)
         assert (within.trace, within.parent) == (attempt.trace, attempt.id)
@@ -66,7 +80,10 @@ def test_handlers_run_within_their_attempt(workers: Workers, database: Database,
 def test_a_job_enqueued_by_a_handler_is_linked_to_what_sent_it(
     workers: Workers, database: Database, collector: Collector
 ) -> None:
-    database.rows("select redrive.enqueue('chain', jsonb_build_object('url', %s::text), queue => 'mail')", database.url)
+    database.rows(
+        "select redrive.enqueue('chain', jsonb_build_object('url', %s::text), queue => 'mail')",
+        database.url,
+    )
 
     run(workers, collector)
 
@@ -85,7 +102,9 @@ def test_a_producer_that_traces_leaves_its_context_with_the_job(database: Databa
 
     headers = dict(database.rows("select id, headers from redrive.jobs"))
 
-    assert headers[job]["traceparent"].split("-")[1] == f"{request.get_span_context().trace_id:032x}"
+    assert (
+        headers[job]["traceparent"].split("-")[1] == f"{request.get_span_context().trace_id:032x}"
+    )
     assert headers[plain] == {}
 
 
@@ -111,9 +130,14 @@ def test_links_lead_from_creation_through_attempts_and_death_to_the_redrive(
     assert set(third.links) == {(SPAN, "creation"), (second.id, "dead attempt")}
     assert [span.status for span in (first, second, third)] == [2, 2, 0]
     assert first.attributes["error.type"] == second.attributes["error.type"] == "ConnectionError"
-    kept = [detail["traceparent"].split("-")[1] for (detail,) in database.rows("select detail from redrive.failures")]
+    kept = [
+        detail["traceparent"].split("-")[1]
+        for (detail,) in database.rows("select detail from redrive.failures")
+    ]
     assert kept == [first.trace, second.trace], "a dead letter knows its traces"
-    logged = {event["trace_id"] for event in worker.events() + again.events() if event.get("job") == job}
+    logged = {
+        event["trace_id"] for event in worker.events() + again.events() if event.get("job") == job
+    }
     assert logged == {first.trace, second.trace}, "and so does the log"
 
     assert {name for span in collector.spans for name in span.attributes} <= ALLOWED
@@ -127,7 +151,9 @@ def test_exemplars_point_to_traces_in_openmetrics_only(
     import urllib.request
 
     worker = workers(handlers=HANDLERS, otel_exporter_otlp_endpoint=collector.url).wait_ready()
-    database.rows("select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, 50)")
+    database.rows(
+        "select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, 50)"
+    )
     collector.wait_for(lambda c: len(c.of("process mail")) == 50)
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     request = urllib.request.Request(f"http://127.0.0.1:{worker.port}/metrics", headers=accept)
@@ -135,13 +161,17 @@ def test_exemplars_point_to_traces_in_openmetrics_only(
     with urllib.request.urlopen(request) as answer:
         shown = answer.read().decode()
 
-    traces = re.findall(r'redrive_job_duration_seconds_bucket\{.*"succeeded".*\} .* # \{trace_id="(\w+)"\}', shown)
+    traces = re.findall(
+        r'redrive_job_duration_seconds_bucket\{.*"succeeded".*\} .* # \{trace_id="(\w+)"\}', shown
+    )
     assert traces
     assert set(traces) <= {span.trace for span in collector.of("process mail")}
     assert "trace_id" not in worker.get("/metrics")[1]
 
 
-def test_what_is_not_sampled_is_not_sent(workers: Workers, database: Database, collector: Collector) -> None:
+def test_what_is_not_sampled_is_not_sent(
+    workers: Workers, database: Database, collector: Collector
+) -> None:
     database.rows("select redrive.enqueue('quick', '{}', queue => 'mail')")
 
     worker = run(workers, collector, otel_traces_sampler="always_off")

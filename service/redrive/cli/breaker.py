@@ -13,7 +13,17 @@ from redrive.cli.common import (
     table,
 )
 
-COLUMNS = ("name", "state", "failures", "successes", "opened", "opened_at", "open_until", "forced_by", "forced_why")
+COLUMNS = (
+    "name",
+    "state",
+    "failures",
+    "successes",
+    "opened",
+    "opened_at",
+    "open_until",
+    "forced_by",
+    "forced_why",
+)
 
 
 @click.group()
@@ -35,7 +45,12 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
         for row in rows:
             emit(dict(zip(COLUMNS, row, strict=True)))
     else:
-        table(COLUMNS, rows, right=("failures", "successes", "opened"), empty="no dependency has been reported yet")
+        table(
+            COLUMNS,
+            rows,
+            right=("failures", "successes", "opened"),
+            empty="no dependency has been reported yet",
+        )
 
 
 @breaker.command()
@@ -43,7 +58,9 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
 @database_option
-def force(name: str, state: str, why: str | None, actor: str | None, database_url: str | None) -> int:
+def force(
+    name: str, state: str, why: str | None, actor: str | None, database_url: str | None
+) -> int:
     """Hold a breaker open or closed, whatever is seen, until it is reset."""
     return _force(name, state, why, actor, database_url)
 
@@ -57,7 +74,9 @@ def reset(name: str, why: str | None, actor: str | None, database_url: str | Non
     return _force(name, None, why, actor, database_url)
 
 
-def _force(name: str, state: str | None, why: str | None, actor: str | None, database_url: str | None) -> int:
+def _force(
+    name: str, state: str | None, why: str | None, actor: str | None, database_url: str | None
+) -> int:
     reason = require_why(why)
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:

@@ -1,4 +1,6 @@
-"""What commands share: options that are settings, connections, tables for people and lines for machines."""
+"""What commands share: options that are settings, connections, tables for people and lines for
+machines.
+"""
 
 import logging
 import os
@@ -35,7 +37,9 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Read it."""
         if isinstance(value, (int, float)):
             return float(value)
@@ -50,7 +54,9 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
         """Read it; without a zone it is UTC."""
         if isinstance(value, datetime):
             return value
@@ -61,55 +67,98 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
         try:
             read = datetime.fromisoformat(text)
         except ValueError:
-            self.fail(f"{value!r} is no time; write 2026-03-01T12:00Z, or 2h for two hours ago", param, ctx)
+            self.fail(
+                f"{value!r} is no time; write 2026-03-01T12:00Z, or 2h for two hours ago",
+                param,
+                ctx,
+            )
         return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 def database_option(command: Command) -> Command:
     """Add --database-url."""
-    return click.option("--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]")(
-        command
-    )
+    return click.option(
+        "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
+    )(command)
 
 
 def json_option(command: Command) -> Command:
     """Add --json."""
-    return click.option("--json", "as_json", is_flag=True, help="For machines: one JSON object per line.")(command)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+    )(command)
 
 
 def acting_options(command: Command) -> Command:
     """Add --why and --actor."""
     why = click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.")
-    actor = click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR; default: you, on this machine]")
+    actor = click.option(
+        "--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR; default: you, on this machine]"
+    )
     return why(actor(command))
 
 
 def filter_options(prefix: str | None = None) -> Callable[[Command], Command]:
-    """Add the filters on dead letters; with a prefix each is also an environment variable, for Jobs and CronJobs."""
+    """Add the filters on dead letters; with a prefix each is also an environment variable, for Jobs
+    and CronJobs.
+    """
 
     def env(name: str) -> str | None:
         return None if prefix is None else f"{prefix}_{name.upper()}"
 
     def several(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
         flag = f"--{name.replace('_', '-')}"
-        return click.option(flag, name, multiple=True, metavar=name.upper(), help=text, envvar=env(name), **more)
+        return click.option(
+            flag, name, multiple=True, metavar=name.upper(), help=text, envvar=env(name), **more
+        )
 
     options = [
-        click.option("--id", "ids", multiple=True, type=click.INT, metavar="ID", help="Job id.", envvar=env("id")),
+        click.option(
+            "--id",
+            "ids",
+            multiple=True,
+            type=click.INT,
+            metavar="ID",
+            help="Job id.",
+            envvar=env("id"),
+        ),
         several("kind", "Kind of job."),
         several("queue", "Queue."),
         several("reason", "Why it died: attempts_exhausted, not_retryable, ..."),
         several("category", "Category of its last failure: transient, bug, ..."),
         several("error_class", "Class of its last failure."),
-        click.option("--group", metavar="FINGERPRINT", help="Group; its beginning is enough.", envvar=env("group")),
-        click.option("--state", multiple=True, type=click.Choice([*STATES, "any"]), help="State.", envvar=env("state")),
+        click.option(
+            "--group",
+            metavar="FINGERPRINT",
+            help="Group; its beginning is enough.",
+            envvar=env("group"),
+        ),
+        click.option(
+            "--state",
+            multiple=True,
+            type=click.Choice([*STATES, "any"]),
+            help="State.",
+            envvar=env("state"),
+        ),
         several("tenant", "Tenant."),
         several("environment", "Environment of the worker it failed on."),
         click.option(
-            "--since", type=Instant(), metavar="TIME", help="Died since: 2h, or an instant.", envvar=env("since")
+            "--since",
+            type=Instant(),
+            metavar="TIME",
+            help="Died since: 2h, or an instant.",
+            envvar=env("since"),
         ),
-        click.option("--until", type=Instant(), metavar="TIME", help="Died before.", envvar=env("until")),
-        click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.", envvar=env("limit")),
+        click.option(
+            "--until", type=Instant(), metavar="TIME", help="Died before.", envvar=env("until")
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(1),
+            metavar="N",
+            help="At most this many.",
+            envvar=env("limit"),
+        ),
     ]
 
     def add(command: Command) -> Command:
@@ -154,10 +203,12 @@ UNREACHABLE_PATIENCE = 60.0
 
 
 def wait_for_schema(url: str, patience: float) -> None:
-    """Wait until the database answers and has a schema this program knows; in a cluster all start at once.
+    """Wait until the database answers and has a schema this program knows; in a cluster all start
+    at once.
 
     Raises:
-        SchemaError, psycopg.OperationalError: it is still not so after `patience` seconds, or the schema is too new.
+        SchemaError, psycopg.OperationalError: it is still not so after `patience` seconds, or the
+        schema is too new.
     """
     began = time.monotonic()
     while True:
@@ -166,7 +217,9 @@ def wait_for_schema(url: str, patience: float) -> None:
                 migrate.require(conn)
                 return
         except (SchemaError, psycopg.OperationalError) as error:
-            limit = patience if isinstance(error, SchemaError) else max(patience, UNREACHABLE_PATIENCE)
+            limit = (
+                patience if isinstance(error, SchemaError) else max(patience, UNREACHABLE_PATIENCE)
+            )
             if time.monotonic() - began > limit or isinstance(error, SchemaTooNew):
                 raise
             what = "" if isinstance(error, SchemaError) else "the database is out of reach: "
@@ -175,7 +228,9 @@ def wait_for_schema(url: str, patience: float) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong in one line: libpq's own words go on with every address it tried, and never hold the password."""
+    """What went wrong in one line: libpq's own words go on with every address it tried, and never
+    hold the password.
+    """
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -207,11 +262,16 @@ def printable(value: Any) -> str:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), empty: str = "none"
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    empty: str = "none",
 ) -> None:
     """A table for people; on a pipe it is not cut to any width but COLUMNS.
 
-    Where it does not fit, what a failure says goes on a line of its own: it is what people look for.
+    Where it does not fit, what a failure says goes on a line of its own: it is what people look
+    for.
     """
     from rich.console import Console  # noqa: PLC0415 # only where people look
 
@@ -228,7 +288,9 @@ def table(
         return
     beside = [n for n in range(len(columns)) if n not in below]
     with console.capture() as captured:
-        console.print(_draw([columns[n] for n in beside], [[row[n] for n in beside] for row in shown], right))
+        console.print(
+            _draw([columns[n] for n in beside], [[row[n] for n in beside] for row in shown], right)
+        )
     lines = captured.get().splitlines()
     click.echo("\n".join(lines[:HEAD_LINES]))
     for line, row in zip(lines[HEAD_LINES:], shown, strict=False):
@@ -243,7 +305,12 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
+        drawn.add_column(
+            column,
+            justify="right" if column in right else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+        )
     for row in rows:
         drawn.add_row(*map(Text, row))
     return drawn
@@ -251,7 +318,10 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
 def _cell(value: Any) -> str:
     """As `printable`; of an instant of today the time is enough."""
-    if isinstance(value, datetime) and value.astimezone().date() == datetime.now().astimezone().date():
+    if (
+        isinstance(value, datetime)
+        and value.astimezone().date() == datetime.now().astimezone().date()
+    ):
         return value.astimezone().strftime("%H:%M:%S")
     return printable(value)
 
@@ -268,9 +338,20 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda n: bar.advance(task, n)
@@ -282,4 +363,6 @@ def confirm(question: str, word: str, *, yes: bool) -> bool:
         return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    return click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False) == word
+    return (
+        click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False) == word
+    )

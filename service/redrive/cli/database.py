@@ -23,8 +23,14 @@ def migrate(database_url: str | None, as_json: bool) -> None:
     with database(settings_for(database_url), any_schema=True) as conn:
         report = migrations.migrate(conn)
     if as_json:
-        emit({"before": report.before, "after": report.after, "applied": report.applied,
-              "without_roles": report.without_roles})  # fmt: skip
+        emit(
+            {
+                "before": report.before,
+                "after": report.after,
+                "applied": report.applied,
+                "without_roles": report.without_roles,
+            }
+        )
         return
     for name in report.applied:
         click.echo(f"applied {name}")
@@ -35,11 +41,19 @@ def migrate(database_url: str | None, as_json: bool) -> None:
 
 @click.command()
 @database_option
-@click.option("--handlers", metavar="MODULE:ATTRIBUTE", help="Also import this registry. [env: REDRIVE_HANDLERS]")
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Also import this registry. [env: REDRIVE_HANDLERS]",
+)
 @json_option
 @click.pass_context
-def check(ctx: click.Context, database_url: str | None, handlers: str | None, as_json: bool) -> None:
-    """Look at settings, handlers, database, schema, roles, clock and bloat. Exit 1 when something is wrong."""
+def check(
+    ctx: click.Context, database_url: str | None, handlers: str | None, as_json: bool
+) -> None:
+    """Look at settings, handlers, database, schema, roles, clock and bloat. Exit 1 when something
+    is wrong.
+    """
     settings = settings_for(database_url, handlers=handlers)
     findings: list[tuple[str, str | None, str]] = [
         ("settings", f"unknown: {', '.join(unknown())}" if unknown() else None, "all known"),
@@ -55,7 +69,9 @@ def check(ctx: click.Context, database_url: str | None, handlers: str | None, as
             emit({"check": name, "ok": wrong is None, "text": wrong or good})
     else:
         for name, wrong, good in findings:
-            mark = click.style("ok  ", fg="green") if wrong is None else click.style("bad ", fg="red")
+            mark = (
+                click.style("ok  ", fg="green") if wrong is None else click.style("bad ", fg="red")
+            )
             click.echo(f"{mark} {name:12} {wrong or good}")
     ctx.exit(1 if any(wrong for _, wrong, _ in findings) else 0)
 
@@ -77,7 +93,11 @@ def _handlers(target: str) -> tuple[str, str | None, str]:
         found = load(target)
     except RedriveError as error:
         return ("handlers", str(error), "")
-    return ("handlers", None if len(found) else "the registry is empty", ", ".join(h.kind for h in found))
+    return (
+        "handlers",
+        None if len(found) else "the registry is empty",
+        ", ".join(h.kind for h in found),
+    )
 
 
 def _database(conn: Any) -> list[tuple[str, str | None, str]]:
@@ -102,17 +122,47 @@ def _database(conn: Any) -> list[tuple[str, str | None, str]]:
     ).fetchone()[0]
     return [
         ("database", "read-only: is this a standby?" if readonly else None, f"Postgres {version}"),
-        ("durability", "fsync is off, or the jobs table is unlogged: a crash loses jobs"
-            if commit != "on" or persistence != "p" else None, "fsync on, tables logged"),
+        (
+            "durability",
+            "fsync is off, or the jobs table is unlogged: a crash loses jobs"
+            if commit != "on" or persistence != "p"
+            else None,
+            "fsync on, tables logged",
+        ),
         ("schema", None, f"version {migrations.latest()}"),
-        ("roles", f"missing: {', '.join(missing)}; run redrive migrate as a user with CREATEROLE" if missing else None,
-            "all there"),
-        ("clock", f"{apart:.0f} s apart from the database's: the waits in /metrics will be off by that"
-            if apart > CLOCK_SECONDS else None, f"within {CLOCK_SECONDS:.0f} s of the database's"),
-        ("bloat", f"{dead} dead rows in redrive.jobs for {live} live ones: is a long transaction holding vacuum back?"
-            if dead > 100_000 and dead > 10 * live else None, f"{dead} dead rows for {live} live ones"),  # noqa: PLR2004
-        ("transactions", f"one has been open for {oldest:.0f} s: vacuum cannot clean behind it"
-            if oldest > LONG_TRANSACTION_SECONDS else None, "none is long"),
-        ("rescue", f"{lost} workers are silent and their jobs not taken back: no worker is up?" if lost else None,
-            "nobody waits for it"),
-    ]  # fmt: skip
+        (
+            "roles",
+            f"missing: {', '.join(missing)}; run redrive migrate as a user with CREATEROLE"
+            if missing
+            else None,
+            "all there",
+        ),
+        (
+            "clock",
+            f"{apart:.0f} s apart from the database's: the waits in /metrics will be off by that"
+            if apart > CLOCK_SECONDS
+            else None,
+            f"within {CLOCK_SECONDS:.0f} s of the database's",
+        ),
+        (
+            "bloat",
+            f"{dead} dead rows in redrive.jobs for {live} live ones: is a long transaction holding vacuum back?"
+            if dead > 100_000 and dead > 10 * live  # noqa: PLR2004
+            else None,
+            f"{dead} dead rows for {live} live ones",
+        ),
+        (
+            "transactions",
+            f"one has been open for {oldest:.0f} s: vacuum cannot clean behind it"
+            if oldest > LONG_TRANSACTION_SECONDS
+            else None,
+            "none is long",
+        ),
+        (
+            "rescue",
+            f"{lost} workers are silent and their jobs not taken back: no worker is up?"
+            if lost
+            else None,
+            "nobody waits for it",
+        ),
+    ]

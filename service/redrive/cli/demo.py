@@ -103,7 +103,9 @@ def ledger(database_url: str | None) -> None:
     table(columns, rows, right=columns[1:4])
     home = os.environ.get("REDRIVE_DEMO_HOME")
     if home:
-        click.echo(f"{len(list(Path(home, 'mail').glob('*.eml')))} receipts are with the mail server")
+        click.echo(
+            f"{len(list(Path(home, 'mail').glob('*.eml')))} receipts are with the mail server"
+        )
 
 
 def _turn(database_url: str | None, name: str, wanted: str) -> None:

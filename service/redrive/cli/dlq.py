@@ -27,7 +27,16 @@ from redrive.cli.common import (
 
 ENV = "REDRIVE_REDRIVE"
 FINGERPRINT_LENGTH = 16
-EVIDENCE = ("exit", "peak_memory_bytes", "oom_kills", "running", "pod", "node", "environment", "version")
+EVIDENCE = (
+    "exit",
+    "peak_memory_bytes",
+    "oom_kills",
+    "running",
+    "pod",
+    "node",
+    "environment",
+    "version",
+)
 """What `show` prints of an attempt's circumstances, where they are known."""
 
 
@@ -53,8 +62,23 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
             for row in found:
                 emit(row)
             return
-        columns = ("id", "kind", "queue", "reason", "error_class", "message", "attempts", "died_at", "group")
-        table(columns, ([row[c] for c in columns] for row in found), right=("id", "attempts"), empty="no dead letters")
+        columns = (
+            "id",
+            "kind",
+            "queue",
+            "reason",
+            "error_class",
+            "message",
+            "attempts",
+            "died_at",
+            "group",
+        )
+        table(
+            columns,
+            ([row[c] for c in columns] for row in found),
+            right=("id", "attempts"),
+            empty="no dead letters",
+        )
 
 
 @dlq.command()
@@ -62,7 +86,9 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
 @database_option
 @json_option
 def show(which: str, database_url: str | None, as_json: bool) -> int:
-    """Show one dead letter with its whole history, or one group; secret values of payloads are left out."""
+    """Show one dead letter with its whole history, or one group; secret values of payloads are left
+    out.
+    """
     is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
     with database(settings_for(database_url)) as conn:
         found = groups.show(conn, which) if is_group else dead_letters.show(conn, int(which))
@@ -86,14 +112,20 @@ def _print_one(found: dict[str, Any]) -> None:
     def bold(text: str) -> str:
         return click.style(text, bold=True)
 
-    click.echo(f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}")
-    click.echo(f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}")
+    click.echo(
+        f"{bold('job ' + str(found['id']))}  {found['kind']}  queue {found['queue']}  {found['state']}"
+    )
+    click.echo(
+        f"died {printable(found['died_at'])}: {found['reason']}, {found['category']}, group {found['group']}"
+    )
     click.echo(
         f"{counted(found['attempts'], 'attempt')}, {counted(found['deliveries'], 'delivery', 'deliveries')},"
         f" {counted(found['redrives'], 'redrive')};"
         f" created {printable(found['created_at'])}"
     )
-    click.echo(f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}")
+    click.echo(
+        f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}"
+    )
     click.echo(f"\n{bold('failures')}, oldest first")
     for failure in found["failures"]:
         click.echo(
@@ -101,12 +133,18 @@ def _print_one(found: dict[str, Any]) -> None:
             f"  on {printable(failure['worker'])}"
         )
         click.echo(f"    {printable(failure['error_class'])}: {printable(failure['message'])}")
-        if known := [f"{name} {failure['detail'][name]}" for name in EVIDENCE if name in failure["detail"]]:
+        if known := [
+            f"{name} {failure['detail'][name]}" for name in EVIDENCE if name in failure["detail"]
+        ]:
             click.echo(f"      {printable(', '.join(known))}")
         for frame in failure["detail"].get("stack", [])[-3:]:
-            click.echo(f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}")
+            click.echo(
+                f"      {printable(frame['file'])}:{frame['line']} in {printable(frame['function'])}"
+            )
         for cause in failure["detail"].get("causes", []):
-            click.echo(f"    because {printable(cause['error_class'])}: {printable(cause['message'])}")
+            click.echo(
+                f"    because {printable(cause['error_class'])}: {printable(cause['message'])}"
+            )
     for effect in found["side_effects"]:
         click.echo(
             f"\nside effect, {printable(effect['at'])}: {printable(effect['what'])} {printable(effect['detail'])}"
@@ -120,14 +158,20 @@ def _print_one(found: dict[str, Any]) -> None:
                 f"  {printable(death['died_at'])}  {death['reason']}  {death['state']}  {death['outcome'] or ''}"
             )
     for note in found["notes"]:
-        click.echo(f"\n{bold('note')} of {printable(note['actor'])}, {note['at']}\n  {printable(note['text'])}")
+        click.echo(
+            f"\n{bold('note')} of {printable(note['actor'])}, {note['at']}\n  {printable(note['text'])}"
+        )
 
 
 @dlq.command("redrive")
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
 @filter_options(ENV)
 @click.option(
-    "--all", "everything", is_flag=True, help="Every open dead letter, when no filter is given.", envvar=f"{ENV}_ALL"
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every open dead letter, when no filter is given.",
+    envvar=f"{ENV}_ALL",
 )
 @click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.", envvar=f"{ENV}_WHY")
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
@@ -158,18 +202,29 @@ def _print_one(found: dict[str, Any]) -> None:
 @database_option
 @json_option
 def redrive_dead_letters(
-    jobs: tuple[int, ...], everything: bool, why: str | None, actor: str | None, rate: float | None, max_redrives: int,
-    every: float | None, dry_run: bool, yes: bool, database_url: str | None, as_json: bool, **options: Any,
-) -> int:  # fmt: skip
+    jobs: tuple[int, ...],
+    everything: bool,
+    why: str | None,
+    actor: str | None,
+    rate: float | None,
+    max_redrives: int,
+    every: float | None,
+    dry_run: bool,
+    yes: bool,
+    database_url: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Put dead letters back to work: these ids, or what the filters select.
 
     \b
     redrive dlq redrive 17 18 --why 'customer fixed the address'
     redrive dlq redrive --kind invoice.charge --since 2h --rate 5 --why 'provider is back'
 
-    Shows what it would do first; then asks, unless --yes. Without a terminal and without --yes it only shows. What has
-    succeeded since, or was redriven too often, stays where it is and says so. Every option is also an environment
-    variable for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
+    Shows what it would do first; then asks, unless --yes. Without a terminal and without --yes it
+    only shows. What has succeeded since, or was redriven too often, stays where it is and says so.
+    Every option is also an environment variable for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
+    REDRIVE_REDRIVE_YES=true.
     """
     chosen = filter_from(options | {"ids": (*jobs, *options["ids"])}, states=("open",))
     by_id = bool(chosen.ids)
@@ -187,10 +242,14 @@ def redrive_dead_letters(
         if acts and planned.matched:
             if yes:
                 why = require_why(why)
-            acts = confirm(f"Redrive {counted(planned.matched, 'dead letter')}?", str(planned.matched), yes=yes)
+            acts = confirm(
+                f"Redrive {counted(planned.matched, 'dead letter')}?", str(planned.matched), yes=yes
+            )
             if acts:
                 why = require_why(why or click.prompt("Why"))
-                report = _redrive(settings, conn, planned, chosen, why, rate, max_redrives, locked=not by_id)
+                report = _redrive(
+                    settings, conn, planned, chosen, why, rate, max_redrives, locked=not by_id
+                )
         if every is not None and acts:
             dead_letters.done_chore(conn, "redrive", every)
     did = acts and planned.matched
@@ -204,9 +263,19 @@ def redrive_dead_letters(
             }
         )
     elif did:
-        click.echo(f"{report.redriven} redriven" + _because(report.blocked) + f", campaign {report.campaign}")
+        click.echo(
+            f"{report.redriven} redriven"
+            + _because(report.blocked)
+            + f", campaign {report.campaign}"
+        )
     elif planned.matched:
-        hint = "" if dry_run else "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
+        hint = (
+            ""
+            if dry_run
+            else "; name ids or a filter, or say --all"
+            if is_vague
+            else "; add --yes to do it"
+        )
         click.echo("nothing was changed" + hint)
     missing = by_id and not planned.matched
     return 2 if missing else 0
@@ -247,7 +316,9 @@ def _print_plan(planned: dead_letters.Plan, rate: float | None) -> None:
     if not planned.matched:
         click.echo("nothing matched")
         return
-    click.echo(f"{counted(planned.matched, 'open dead letter')} in {counted(len(planned.groups), 'group')}")
+    click.echo(
+        f"{counted(planned.matched, 'open dead letter')} in {counted(len(planned.groups), 'group')}"
+    )
     columns = ("count", "group", "kind", "error_class", "message")
     table(columns, ([group[c] for c in columns] for group in planned.groups[:10]), right=("count",))
     click.echo("for example: " + ", ".join(str(row["id"]) for row in planned.sample))
@@ -293,7 +364,9 @@ def dismiss(
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
 @database_option
 @click.pass_context
-def note(ctx: click.Context, job: int, text: str, actor: str | None, database_url: str | None) -> None:
+def note(
+    ctx: click.Context, job: int, text: str, actor: str | None, database_url: str | None
+) -> None:
     """Write down what you found out, for the next one who looks."""
     if not text.strip():
         msg = "the note is empty"

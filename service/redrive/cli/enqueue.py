@@ -10,14 +10,34 @@ from typing import IO, Any, cast
 import click
 import msgspec
 
-from redrive.cli.common import Duration, Instant, database, database_option, emit, json_option, progress, settings_for
+from redrive.cli.common import (
+    Duration,
+    Instant,
+    database,
+    database_option,
+    emit,
+    json_option,
+    progress,
+    settings_for,
+)
 from redrive.enqueue import CHUNK, check, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
 
-LINE_FIELDS = frozenset({
-    "kind", "payload", "queue", "run_at", "priority", "max_attempts", "idempotency_key", "ordering_key", "tenant",
-    "expires_in", "headers",
-})  # fmt: skip
+LINE_FIELDS = frozenset(
+    {
+        "kind",
+        "payload",
+        "queue",
+        "run_at",
+        "priority",
+        "max_attempts",
+        "idempotency_key",
+        "ordering_key",
+        "tenant",
+        "expires_in",
+        "headers",
+    }
+)
 
 
 @click.command()
@@ -28,14 +48,21 @@ LINE_FIELDS = frozenset({
 @click.option("--run-at", type=Instant(), help="Not before this instant.")
 @click.option("--in", "run_in", type=Duration(), help="Not before this much time from now: 10m.")
 @click.option("--priority", type=click.INT, help="Lower runs first. [default: 0]")
-@click.option("--max-attempts", type=click.INT, help="Attempts in all. [default: the handler's policy]")
+@click.option(
+    "--max-attempts", type=click.INT, help="Attempts in all. [default: the handler's policy]"
+)
 @click.option("--key", "idempotency_key", help="Idempotency key: enqueued once per kind.")
 @click.option("--ordering-key", help="Jobs with the same one run one after another.")
 @click.option("--tenant", help="Whose it is.")
 @click.option("--expires-in", type=Duration(), help="Window for the whole job: 1h.")
 @json_option
 def enqueue(
-    kind: str, payload: str | None, database_url: str | None, run_in: float | None, as_json: bool, **options: Any
+    kind: str,
+    payload: str | None,
+    database_url: str | None,
+    run_in: float | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Enqueue one job, or many from standard input.
 
@@ -43,8 +70,8 @@ def enqueue(
     redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
     redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, "run_at"?, ...}
 
-    Prints the id; with a key that is taken, the id of the job that has it. From standard input, each chunk of 5000
-    lines is enqueued as a whole or not at all, and a bad line is named.
+    Prints the id; with a key that is taken, the id of the job that has it. From standard input,
+    each chunk of 5000 lines is enqueued as a whole or not at all, and a bad line is named.
     """
     settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
@@ -64,13 +91,17 @@ def enqueue(
     else:
         click.echo(report.id)
         if not report.created:
-            click.echo(f"not new: the key is taken by this job, which {_HAS[report.outcome]}", err=True)
+            click.echo(
+                f"not new: the key is taken by this job, which {_HAS[report.outcome]}", err=True
+            )
 
 
 _HAS = {"live": "has not ended", "succeeded": "has succeeded"}
 
 
-def _enqueue_lines(settings: Any, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool) -> None:
+def _enqueue_lines(
+    settings: Any, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
+) -> None:
     created = read = 0
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
@@ -85,7 +116,9 @@ def _enqueue_lines(settings: Any, lines: IO[bytes], defaults: Mapping[str, Any],
     if as_json:
         emit({"read": read, "created": created})
     else:
-        click.echo(f"{created} enqueued" + (f", {read - created} not new" if read > created else ""))
+        click.echo(
+            f"{created} enqueued" + (f", {read - created} not new" if read > created else "")
+        )
 
 
 def _enqueue_chunk(conn: Any, first: int, chunk: list[tuple[int, dict[str, Any]]]) -> int:
@@ -97,7 +130,9 @@ def _enqueue_chunk(conn: Any, first: int, chunk: list[tuple[int, dict[str, Any]]
         raise InvalidJob(f"line {line}{path}", error.rule) from None
 
 
-def _chunks(lines: IO[bytes], defaults: Mapping[str, Any]) -> Iterator[tuple[int, list[tuple[int, dict[str, Any]]]]]:
+def _chunks(
+    lines: IO[bytes], defaults: Mapping[str, Any]
+) -> Iterator[tuple[int, list[tuple[int, dict[str, Any]]]]]:
     chunk: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -116,7 +151,10 @@ def _read_line(number: int, line: bytes) -> dict[str, Any]:
     job = cast("dict[str, Any]", read)
     unknown = sorted(set(job) - LINE_FIELDS)
     if unknown:
-        raise InvalidJob(f"line {number}.{unknown[0]}", f"no field of a job; it has {', '.join(sorted(LINE_FIELDS))}")
+        raise InvalidJob(
+            f"line {number}.{unknown[0]}",
+            f"no field of a job; it has {', '.join(sorted(LINE_FIELDS))}",
+        )
     if "kind" not in job:
         raise InvalidJob(f"line {number}.kind", "is missing")
     if isinstance(job.get("run_at"), str):

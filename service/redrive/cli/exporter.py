@@ -18,7 +18,11 @@ from redrive.worker import store
 
 @click.command()
 @database_option
-@click.option("--http-port", type=click.INT, help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]")
+@click.option(
+    "--http-port",
+    type=click.INT,
+    help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
+)
 def exporter(database_url: str | None, http_port: int | None) -> None:
     """Serve the figures of the database, whether or not any worker is up."""
     settings = settings_for(database_url, http_port=http_port)
@@ -31,7 +35,9 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
         failures = stats.link.failures
         return {"database": f"{failures} calls failed in a row" if failures else None}
 
-    port = serve(settings.http_port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+    port = serve(
+        settings.http_port, exposition.registry, live=lambda: {"process": None}, ready=ready
+    )
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

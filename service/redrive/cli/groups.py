@@ -25,7 +25,11 @@ CONTROL_BUT_NEWLINE = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160
 @click.command("groups")
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
 @click.option("--category", multiple=True, metavar="CATEGORY", help="Category: transient, bug, ...")
-@click.option("--new-since", metavar="VERSION", help="First seen after this image version first failed anything.")
+@click.option(
+    "--new-since",
+    metavar="VERSION",
+    help="First seen after this image version first failed anything.",
+)
 @click.option("--closed", is_flag=True, help="Also groups with no open dead letter left.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @database_option
@@ -40,7 +44,10 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
         return
     columns = ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group")
     rows = (
-        [*(group[c] for c in columns[:-1]), group["group"] + (" (muted)" if group["muted_until"] else "")]
+        [
+            *(group[c] for c in columns[:-1]),
+            group["group"] + (" (muted)" if group["muted_until"] else ""),
+        ]
         for group in found
     )
     table(columns, rows, right=("open", "total"), empty="no open dead letters")
@@ -66,7 +73,12 @@ def report(group: str, database_url: str | None) -> int:
 @acting_options
 @database_option
 def mute(  # options
-    group: str, length: float, off: bool, why: str | None, actor: str | None, database_url: str | None
+    group: str,
+    length: float,
+    off: bool,
+    why: str | None,
+    actor: str | None,
+    database_url: str | None,
 ) -> int:
     """Leave a group out of redrives for a while: its cause is known and not mended yet."""
     reason = require_why(why)
@@ -74,21 +86,31 @@ def mute(  # options
     until = None if off else datetime.now(UTC) + timedelta(seconds=length)
     with database(settings) as conn:
         found = groups.show(conn, group)
-        if found is None or not groups.mute(conn, found["group"], until, actor=settings.who(), why=reason):
+        if found is None or not groups.mute(
+            conn, found["group"], until, actor=settings.who(), why=reason
+        ):
             return missing(group)
-    click.echo(f"{group} is no longer muted" if until is None else f"{group} is muted until {printable(until)}")
+    click.echo(
+        f"{group} is no longer muted"
+        if until is None
+        else f"{group} is muted until {printable(until)}"
+    )
     return 0
 
 
 def missing(group: str) -> int:
     """Say that there is no such group. Returns the exit code."""
-    click.echo(f"redrive: there is no group {printable(group)}, or more than one begins so", err=True)
+    click.echo(
+        f"redrive: there is no group {printable(group)}, or more than one begins so", err=True
+    )
     return 2
 
 
 def print_group(found: dict[str, Any]) -> None:
     """One group for people."""
-    click.echo(f"{click.style('group ' + found['group'], bold=True)}  {found['kind']}  {found['category']}")
+    click.echo(
+        f"{click.style('group ' + found['group'], bold=True)}  {found['kind']}  {found['category']}"
+    )
     click.echo(f"{printable(found['error_class'])}: {printable(found['message'])}")
     seen = f"first seen {printable(found['first_seen'])}, last {printable(found['last_seen'])}"
     click.echo(f"{found['open']} open of {found['total']} ever; {seen}")

@@ -42,7 +42,9 @@ COMMANDS = {
     "reencrypt": "redrive.cli.reencrypt",
     "demo": "redrive.cli.demo",
 }
-"""Command -> module with a function of that name; imported when it is used, so that each starts fast."""
+"""Command -> module with a function of that name; imported when it is used, so that each starts
+fast.
+"""
 
 
 class _Group(click.Group):
@@ -55,7 +57,9 @@ class _Group(click.Group):
         return getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(version("redrive"), prog_name="redrive")
 def cli() -> None:
     """Run background jobs from Postgres, and get the failed ones back to work safely.
@@ -74,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
     signal.signal(signal.SIGTERM, _stop)
     try:
         result = cli.main(
-            args=None if arguments is None else list(arguments), prog_name="redrive", standalone_mode=False
+            args=None if arguments is None else list(arguments),
+            prog_name="redrive",
+            standalone_mode=False,
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
@@ -105,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """A one-shot command ends at SIGTERM, also as process 1 of a container, where nothing does so by itself."""
+    """A one-shot command ends at SIGTERM, also as process 1 of a container, where nothing does so
+    by itself.
+    """
     raise KeyboardInterrupt
 
 

@@ -46,7 +46,10 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
         for queue, name, value in rows:
             emit({"queue": queue, "objective": name, "value": value})
     else:
-        table(("queue", "objective", "value", "what"), [(*row[:2], f"{row[2]:g}", NAMES[row[1]]) for row in rows])
+        table(
+            ("queue", "objective", "value", "what"),
+            [(*row[:2], f"{row[2]:g}", NAMES[row[1]]) for row in rows],
+        )
 
 
 @objective.command("set")
@@ -57,10 +60,17 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
 @acting_options
 @database_option
 def set_objective(
-    queue: str, name: str, value: float | None, to_default: bool, why: str | None, actor: str | None,
+    queue: str,
+    name: str,
+    value: float | None,
+    to_default: bool,
+    why: str | None,
+    actor: str | None,
     database_url: str | None,
-) -> None:  # fmt: skip
-    """Set one: redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'."""
+) -> None:
+    """Set one: redrive objective set payments page_on_first_dead_letter 1 --why 'each one is
+    money'.
+    """
     reason = require_why(why)
     if (value is None) != to_default:
         msg = "give a VALUE, or --default to take the queue's own away"
@@ -73,7 +83,8 @@ def set_objective(
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
         conn.execute(
-            "select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, settings.who(), reason)
+            "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
+            (queue, name, value, settings.who(), reason),
         )
     click.echo(f"{queue} {name} " + ("goes by the default" if to_default else f"is {value:g}"))
 
@@ -82,8 +93,11 @@ def set_objective(
 @click.argument("objectives", metavar="JSON")
 @acting_options
 @database_option
-def apply_objectives(objectives: str, why: str | None, actor: str | None, database_url: str | None) -> None:
-    """Set what differs: redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in values.yaml'.
+def apply_objectives(
+    objectives: str, why: str | None, actor: str | None, database_url: str | None
+) -> None:
+    """Set what differs: redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in
+    values.yaml'.
 
     What is not named stays as it is. Waits for the schema as a worker does.
     """
@@ -95,7 +109,10 @@ def apply_objectives(objectives: str, why: str | None, actor: str | None, databa
         held = set(conn.execute("select queue, objective, value from redrive.objectives"))
         changed = [row for row in wanted if row not in held]
         for row in changed:
-            conn.execute("select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (*row, settings.who(), reason))
+            conn.execute(
+                "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
+                (*row, settings.who(), reason),
+            )
     for queue, name, value in changed:
         click.echo(f"{queue} {name} is {value:g}")
     if not changed:
@@ -105,11 +122,17 @@ def apply_objectives(objectives: str, why: str | None, actor: str | None, databa
 def _read(text: str) -> list[tuple[str, str, float]]:
     """Queue, objective and value of each."""
     try:
-        found = msgspec.json.decode(text, type=dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]])
+        found = msgspec.json.decode(
+            text, type=dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
+        )
     except msgspec.DecodeError as error:
-        msg = f'JSON must hold objectives by queue, as {{"payments": {{"dlq_added_5m": 3}}}}: {error}'
+        msg = (
+            f'JSON must hold objectives by queue, as {{"payments": {{"dlq_added_5m": 3}}}}: {error}'
+        )
         raise click.UsageError(msg) from None
-    rows = [(queue, name, value) for queue, values in found.items() for name, value in values.items()]
+    rows = [
+        (queue, name, value) for queue, values in found.items() for name, value in values.items()
+    ]
     for queue, name, _ in rows:
         if queue != "*":
             check_name("queue", queue)

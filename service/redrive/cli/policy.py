@@ -7,7 +7,15 @@ import click
 
 from redrive import handlers as registry
 from redrive import simulation
-from redrive.cli.common import Instant, database, database_option, emit, json_option, settings_for, table
+from redrive.cli.common import (
+    Instant,
+    database,
+    database_option,
+    emit,
+    json_option,
+    settings_for,
+    table,
+)
 from redrive.errors import SettingsError
 
 COLUMNS = ("count", "kind", "error_class", "category_then", "category_now", "then", "now")
@@ -19,14 +27,29 @@ def policy() -> None:
 
 
 @policy.command()
-@click.option("--handlers", metavar="MODULE:ATTRIBUTE", help="The registry of handlers. [env: REDRIVE_HANDLERS]")
-@click.option("--since", type=Instant(), default="1d", show_default=True, metavar="TIME", help="Failures since then.")
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="The registry of handlers. [env: REDRIVE_HANDLERS]",
+)
+@click.option(
+    "--since",
+    type=Instant(),
+    default="1d",
+    show_default=True,
+    metavar="TIME",
+    help="Failures since then.",
+)
 @database_option
 @json_option
-def simulate(handlers: str | None, since: datetime, database_url: str | None, as_json: bool) -> None:
-    """Show what the policies as they are in the code now would have done with the failures on record.
+def simulate(
+    handlers: str | None, since: datetime, database_url: str | None, as_json: bool
+) -> None:
+    """Show what the policies as they are in the code now would have done with the failures on
+    record.
 
-    Nothing is changed. Lines are failures that would be treated otherwise: what was done then, and what would be now.
+    Nothing is changed. Lines are failures that would be treated otherwise: what was done then, and
+    what would be now.
     """
     settings = settings_for(database_url, handlers=handlers)
     if settings.handlers is None:

@@ -60,13 +60,21 @@ ENV = "REDRIVE_PURGE"
 @database_option
 @json_option
 def purge(
-    older_than: float, keys_older_than: float, every: float | None, why: str, actor: str | None, dry_run: bool,
-    yes: bool, database_url: str | None, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    older_than: float,
+    keys_older_than: float,
+    every: float | None,
+    why: str,
+    actor: str | None,
+    dry_run: bool,
+    yes: bool,
+    database_url: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Delete dead letters past their retention for good, with their history.
 
-    Resolved, dismissed and redriven ones; open ones only with --state open. Shows the count first; then asks, unless
-    --yes. Without a terminal and without --yes it only counts.
+    Resolved, dismissed and redriven ones; open ones only with --state open. Shows the count first;
+    then asks, unless --yes. Without a terminal and without --yes it only counts.
     """
     chosen = filter_from(options)
     settings = settings_for(database_url, actor=actor)
@@ -79,9 +87,15 @@ def purge(
         if acts:
             acts = confirm("Delete them for good?", str(len(selected)), yes=yes)
         if acts:
-            with database(settings) as holder, holder.transaction(), progress("purged", len(selected)) as advance:
+            with (
+                database(settings) as holder,
+                holder.transaction(),
+                progress("purged", len(selected)) as advance,
+            ):
                 dead_letters.hold_lock(holder, "purge")
-                purged = dead_letters.purge(conn, chosen, selected, why=why, actor=settings.who(), progress=advance)
+                purged = dead_letters.purge(
+                    conn, chosen, selected, why=why, actor=settings.who(), progress=advance
+                )
                 dead_letters.done_chore(conn, "purge", every)
                 forgotten = dead_letters.forget_keys(conn, keys_older_than)
             if not as_json:

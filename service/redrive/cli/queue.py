@@ -16,7 +16,16 @@ from redrive.cli.common import (
 )
 from redrive.limits import check_name
 
-COLUMNS = ("queue", "ready", "scheduled", "retrying", "running", "dead", "paused", "oldest_ready_seconds")
+COLUMNS = (
+    "queue",
+    "ready",
+    "scheduled",
+    "retrying",
+    "running",
+    "dead",
+    "paused",
+    "oldest_ready_seconds",
+)
 
 
 @click.group()
@@ -38,7 +47,9 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         for row in rows:
             emit(dict(zip(COLUMNS, row, strict=True)))
         return
-    shown = [(*row[:6], "yes" if row[6] else "", f"{row[7]:.0f} s" if row[7] else "") for row in rows]
+    shown = [
+        (*row[:6], "yes" if row[6] else "", f"{row[7]:.0f} s" if row[7] else "") for row in rows
+    ]
     table(
         (*COLUMNS[:7], "oldest ready"),
         shown,
@@ -47,7 +58,9 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
     )
 
 
-def _act(statement: Any, name: str, database_url: str | None, why: str | None, actor: str | None) -> Any:
+def _act(
+    statement: Any, name: str, database_url: str | None, why: str | None, actor: str | None
+) -> Any:
     reason = require_why(why)
     check_name("queue", name)
     settings = settings_for(database_url, actor=actor)
@@ -71,7 +84,9 @@ def pause(name: str, why: str | None, actor: str | None, database_url: str | Non
 @acting_options
 @database_option
 @click.pass_context
-def resume(ctx: click.Context, name: str, why: str | None, actor: str | None, database_url: str | None) -> None:
+def resume(
+    ctx: click.Context, name: str, why: str | None, actor: str | None, database_url: str | None
+) -> None:
     """Claim from a paused queue again."""
     if _act("select redrive.resume_v1(%s, %s, %s)", name, database_url, why, actor):
         click.echo(f"{name} is resumed")

@@ -4,25 +4,50 @@ import click
 
 from redrive import dead_letters
 from redrive import reencrypt as rotation
-from redrive.cli.common import database, database_option, emit, json_option, progress, settings_for, table
+from redrive.cli.common import (
+    database,
+    database_option,
+    emit,
+    json_option,
+    progress,
+    settings_for,
+    table,
+)
 from redrive.encryption import KEYS_FILE, configured
 from redrive.errors import SettingsError
 
 
 @click.command()
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="PER_SECOND", help="At most this many rows.")
-@click.option("--why", metavar="TEXT", default="rotation", show_default=True, help="Why; the audit log keeps it.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PER_SECOND",
+    help="At most this many rows.",
+)
+@click.option(
+    "--why",
+    metavar="TEXT",
+    default="rotation",
+    show_default=True,
+    help="Why; the audit log keeps it.",
+)
 @click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @database_option
 @json_option
 def reencrypt(
-    rate: float | None, why: str, actor: str | None, dry_run: bool, database_url: str | None, as_json: bool
+    rate: float | None,
+    why: str,
+    actor: str | None,
+    dry_run: bool,
+    database_url: str | None,
+    as_json: bool,
 ) -> None:
-    """Encrypt what is stored with the first key of the keyring: what other keys did, and what is in clear.
+    """Encrypt what is stored with the first key of the keyring: what other keys did, and what is in
+    clear.
 
-    Safe while workers run, and to stop and start again. Says how many rows each key still has: one that has none can
-    be taken out of the keyring.
+    Safe while workers run, and to stop and start again. Says how many rows each key still has: one
+    that has none can be taken out of the keyring.
     """
     keyring = configured()
     if keyring is None:
@@ -32,7 +57,9 @@ def reencrypt(
     with database(settings) as conn:
         report = rotation.Report(left=rotation.count(conn))
         if not dry_run:
-            stale = sum(sum(rows.values()) for key, rows in report.left.items() if key != keyring.ids[0])
+            stale = sum(
+                sum(rows.values()) for key, rows in report.left.items() if key != keyring.ids[0]
+            )
             with (
                 database(settings) as holder,
                 holder.transaction(),
@@ -40,8 +67,13 @@ def reencrypt(
             ):
                 dead_letters.hold_lock(holder, "reencrypt")
                 report = rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
-            dead_letters.record(conn, settings.who(), "reencrypt", why, report.rewritten, {"key": keyring.ids[0]})
-    left = {key: report.left.get(key, dict.fromkeys(rotation.PLACES, 0)) for key in (*keyring.ids, *report.left)}
+            dead_letters.record(
+                conn, settings.who(), "reencrypt", why, report.rewritten, {"key": keyring.ids[0]}
+            )
+    left = {
+        key: report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
+        for key in (*keyring.ids, *report.left)
+    }
     if as_json:
         emit(
             {

@@ -29,22 +29,40 @@ LOOP_STALE_SECONDS = 30.0
 
 @click.command()
 @database_option
-@click.option("--handlers", metavar="MODULE:ATTRIBUTE", help="The registry of handlers. [env: REDRIVE_HANDLERS]")
-@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable.")
-@click.option("--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]")
-@click.option("--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]")
 @click.option(
-    "--http-port", type=click.INT, help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]"
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="The registry of handlers. [env: REDRIVE_HANDLERS]",
 )
-@click.option("--until-empty", is_flag=True, help="Stop when nothing is ready, due within a minute, or running.")
-def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object) -> int:
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable."
+)
+@click.option(
+    "--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]"
+)
+@click.option(
+    "--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]"
+)
+@click.option(
+    "--http-port",
+    type=click.INT,
+    help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]",
+)
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="Stop when nothing is ready, due within a minute, or running.",
+)
+def worker(
+    database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object
+) -> int:
     """Claim jobs and run their handlers, until SIGTERM.
 
     \b
     redrive worker --handlers app.jobs:jobs --queue mail --slots 32
 
-    SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give the rest back without
-    charging an attempt. A second one gives them back at once.
+    SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give
+    the rest back without charging an attempt. A second one gives them back at once.
     """
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
@@ -62,7 +80,12 @@ def worker(database_url: str | None, queues: tuple[str, ...], until_empty: bool,
     if settings.http_port:
         stats = DatabaseStats(settings.url())
         exposition = Exposition(metrics, stats.collect)
-        serve(settings.http_port, exposition.registry, live=lambda: _live(supervisor), ready=lambda: _ready(supervisor))
+        serve(
+            settings.http_port,
+            exposition.registry,
+            live=lambda: _live(supervisor),
+            ready=lambda: _ready(supervisor),
+        )
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
@@ -90,8 +113,12 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
 
 def _where(settings: Settings) -> dict[str, str]:
     """What says where a failure happened."""
-    known = {"pod": socket.gethostname(), "node": settings.node, "environment": settings.environment,
-             "version": settings.version}  # fmt: skip
+    known = {
+        "pod": socket.gethostname(),
+        "node": settings.node,
+        "environment": settings.environment,
+        "version": settings.version,
+    }
     return {name: value for name, value in known.items() if value}
 
 
@@ -106,9 +133,13 @@ def _ready(supervisor: Supervisor) -> dict[str, str | None]:
     now = time.monotonic()
     silent = now - max(supervisor.pulse.identities.values(), default=0.0)
     return _live(supervisor) | {
-        "database": f"{supervisor.link.failures} calls failed in a row" if supervisor.link.failures else None,
+        "database": f"{supervisor.link.failures} calls failed in a row"
+        if supervisor.link.failures
+        else None,
         "runners": None if any(r.ready for r in supervisor.fleet.runners) else "none is ready",
-        "heartbeat": None if silent < supervisor.options.ttl else "no beat was confirmed within its ttl",
+        "heartbeat": None
+        if silent < supervisor.options.ttl
+        else "no beat was confirmed within its ttl",
         "pulse": None if now - supervisor.pulse.ticked_at < LOOP_STALE_SECONDS else "stood still",
         "draining": "it is stopping" if supervisor.grace.is_on else None,
     }

@@ -1,4 +1,5 @@
-"""The background jobs of a small shop: book each payment once, then mail its receipt. Copy from here.
+"""The background jobs of a small shop: book each payment once, then mail its receipt. Copy from
+here.
 
 Run them with: redrive worker --handlers redrive.demo.handlers:jobs
 """
@@ -21,20 +22,26 @@ mails = Handlers()
 
 CURRENCIES = frozenset({"EUR", "GBP", "USD"})
 
-mails.breaker("smtp", threshold=3, cooldown=0.5)  # so that it can be watched: the default waits 5 s until it tries
+# so that it can be watched: the default waits 5 s until it tries
+mails.breaker("smtp", threshold=3, cooldown=0.5)
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Currency = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True)]
+Currency = Annotated[
+    str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True)
+]
 Address = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^@\s]+@[^@\s]+$")]
 
 
 class Payment(BaseModel):
-    """A line of the order file. What does not fit goes to the dead letters at once: trying again cannot help."""
+    """A line of the order file. What does not fit goes to the dead letters at once: trying again
+    cannot help.
+    """
 
     order: Text
     placed_on: date
     customer: Text
-    email: str  # judged by the receipt: an address that is none must not keep money out of the books
+    # judged by the receipt: an address that is none must not keep money out of the books
+    email: str
     amount: Text
     currency: Currency
     card_token: SecretStr  # kept out of failures, logs and screens
@@ -66,24 +73,39 @@ def read_amount(text: str) -> Decimal:
 
 
 def record(payment: Payment, amount: Decimal, job: Job) -> None:
-    """Write the ledger, ask for the receipt and end the job in one transaction: all of it happens, or nothing does."""
+    """Write the ledger, ask for the receipt and end the job in one transaction: all of it happens,
+    or nothing does.
+    """
     if payment.currency not in CURRENCIES:
         msg = f"we have no account in {payment.currency}"
         raise GiveUp(msg)
-    with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:  # a pool, where there are thousands a second
+    # a pool, where there are thousands a second
+    with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:
         conn.execute(
             "insert into shop.ledger (order_no, placed_on, customer, amount, currency) values (%s, %s, %s, %s, %s)",
             (payment.order, payment.placed_on, payment.customer, amount, payment.currency),
         )
-        receipt = {"order": payment.order, "to": payment.email, "customer": payment.customer,
-                   "amount": str(amount), "currency": payment.currency}  # fmt: skip
-        enqueue(conn, "receipt.deliver", receipt, queue="mail", idempotency_key=f"receipt-{payment.order}")
+        receipt = {
+            "order": payment.order,
+            "to": payment.email,
+            "customer": payment.customer,
+            "amount": str(amount),
+            "currency": payment.currency,
+        }
+        enqueue(
+            conn,
+            "receipt.deliver",
+            receipt,
+            queue="mail",
+            idempotency_key=f"receipt-{payment.order}",
+        )
         job.complete(conn)
 
 
 @mails.handle("receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10))
 def deliver(receipt: Receipt, job: Job) -> None:
-    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can drop a second one.
+    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can
+    drop a second one.
 
     While the mail server is down, receipts wait for it without using up their attempts.
     """
@@ -92,7 +114,9 @@ def deliver(receipt: Receipt, job: Job) -> None:
     mail["From"] = "receipts@shop.example"
     mail["To"] = receipt.to
     mail["Subject"] = f"Your order {receipt.order}"
-    mail.set_content(f"Dear {receipt.customer},\n\nwe received {receipt.amount} {receipt.currency}. Thank you.\n")
+    mail.set_content(
+        f"Dear {receipt.customer},\n\nwe received {receipt.amount} {receipt.currency}. Thank you.\n"
+    )
     host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
     with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
         server.send_message(mail)

@@ -14,8 +14,8 @@ from redrive.dead_letters import Busy
 
 NAME = "redrive-demo"
 
-# It waits for the end of its standard input, which comes when the demo ends, also by kill -9. What the demo has put
-# away itself by then is not there any more.
+# It waits for the end of its standard input, which comes when the demo ends, also by kill -9. What
+# the demo has put away itself by then is not there any more.
 GUARD = """
 cat > /dev/null
 cd /
@@ -64,7 +64,8 @@ def _take(chosen: Path | None) -> tuple[Path, int]:
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
     if _is_ours(usual) and (lock := _lock(usual)) is not None:
-        if len(list(usual.iterdir())) > 1:  # a demo was killed together with its guard: do what the guard would have
+        # a demo was killed together with its guard: do what the guard would have
+        if len(list(usual.iterdir())) > 1:
             subprocess.run(
                 ["/bin/sh", "-c", GUARD, "redrive-demo-guard", str(usual), "remove"],
                 stdin=subprocess.DEVNULL,
@@ -86,7 +87,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def _lock(path: Path) -> int | None:
-    """A lock on a directory as a file descriptor, or None when somebody has it or the directory has just gone."""
+    """A lock on a directory as a file descriptor, or None when somebody has it or the directory has
+    just gone.
+    """
     try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:

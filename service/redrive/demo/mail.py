@@ -1,4 +1,5 @@
-"""The mail provider of the demo: a real SMTP server on loopback that keeps what it is given as files.
+"""The mail provider of the demo: a real SMTP server on loopback that keeps what it is given as
+files.
 
 It runs as a process of its own, so that it can be down: python -m redrive.demo.mail PORT DIRECTORY
 """
@@ -12,7 +13,9 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 
 class Mailbox:
-    """Keeps each mail once, by its Message-ID, as a provider that can tell a second delivery from a first one."""
+    """Keeps each mail once, by its Message-ID, as a provider that can tell a second delivery from a
+    first one.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -20,9 +23,13 @@ class Mailbox:
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
         """Take one mail."""
         content = envelope.original_content or b""
-        key = next((line for line in content.splitlines() if line.lower().startswith(b"message-id:")), b"")
+        key = next(
+            (line for line in content.splitlines() if line.lower().startswith(b"message-id:")), b""
+        )
         name = "".join(
-            c for c in key.decode("ascii", "replace").partition(":")[2].partition("@")[0] if c.isalnum() or c == "-"
+            c
+            for c in key.decode("ascii", "replace").partition(":")[2].partition("@")[0]
+            if c.isalnum() or c == "-"
         )
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)
@@ -36,7 +43,9 @@ async def serve(port: int, directory: Path) -> None:
     gone = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), gone.set)
     server = await loop.create_server(
-        lambda: SMTP(Mailbox(directory), hostname="mail.example", enable_SMTPUTF8=True), "127.0.0.1", port
+        lambda: SMTP(Mailbox(directory), hostname="mail.example", enable_SMTPUTF8=True),
+        "127.0.0.1",
+        port,
     )
     async with server:
         await gone.wait()

@@ -1,5 +1,5 @@
-"""Prometheus and Alertmanager on this machine, with the shipped rules and routes: their durations are divided, and the
-addresses put in that everybody has to put in. Nothing else is changed.
+"""Prometheus and Alertmanager on this machine, with the shipped rules and routes: their durations
+are divided, and the addresses put in that everybody has to put in. Nothing else is changed.
 """
 
 import json
@@ -19,7 +19,9 @@ PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager
 
 ALERTS = files("redrive.demo") / "alerts"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
-DURATION = re.compile(r"(?P<before>\[|offset |(?:interval|wait|for): )(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|\b)")
+DURATION = re.compile(
+    r"(?P<before>\[|offset |(?:interval|wait|for): )(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|\b)"
+)
 
 
 def find(program: str) -> str | None:
@@ -39,7 +41,8 @@ def shortened(text: str, faster: int) -> str:
 
 @dataclass
 class Monitoring:
-    """The two with all they have in `home`: `targets` are scraped every second, pages and tickets go to `pager`.
+    """The two with all they have in `home`: `targets` are scraped every second, pages and tickets
+    go to `pager`.
 
     `prometheus` and `alertmanager` are their ports, on loopback.
     """
@@ -52,10 +55,13 @@ class Monitoring:
     alertmanager: int = field(default_factory=free_port)
 
     def commands(self) -> dict[str, list[str]]:
-        """Write the configuration, and say by name what to run. The programs must be there; rules are not yet."""
+        """Write the configuration, and say by name what to run. The programs must be there; rules
+        are not yet.
+        """
         (self.home / "alertmanager.yml").write_text(self._routes())
         (self.home / "pagerduty.key").write_text(KEY)
-        (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))  # JSON is YAML
+        # JSON is YAML
+        (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))
         return {
             "alertmanager": [
                 find("alertmanager") or "alertmanager",
@@ -76,11 +82,15 @@ class Monitoring:
 
     def write_rules(self) -> None:
         """Write the rules; a Prometheus that runs already reads them with `reload`."""
-        (self.home / "rules.yaml").write_text(shortened((ALERTS / "redrive.rules.yaml").read_text(), self.faster))
+        (self.home / "rules.yaml").write_text(
+            shortened((ALERTS / "redrive.rules.yaml").read_text(), self.faster)
+        )
 
     def reload(self) -> None:
         """Let Prometheus read its configuration again. Raises OSError when it does not."""
-        with urlopen(Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"), timeout=10):
+        with urlopen(
+            Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"), timeout=10
+        ):
             pass
 
     def is_watching(self) -> bool:
@@ -88,13 +98,16 @@ class Monitoring:
         return self._query("sum(up)") == [len(self.targets)]
 
     def growth(self, queue: str) -> list[float]:
-        """By how much the dead letters of a queue have grown, as recorded; nothing as long as nothing is known."""
+        """By how much the dead letters of a queue have grown, as recorded; nothing as long as
+        nothing is known.
+        """
         return self._query(f'redrive:dlq_added:increase5m{{queue="{queue}"}}')
 
     def _query(self, expression: str) -> list[float]:
         try:
             with urlopen(
-                f"http://127.0.0.1:{self.prometheus}/api/v1/query?query={quote(expression)}", timeout=5
+                f"http://127.0.0.1:{self.prometheus}/api/v1/query?query={quote(expression)}",
+                timeout=5,
             ) as answer:
                 return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
         except OSError:
@@ -114,8 +127,15 @@ class Monitoring:
         return {
             "global": {"scrape_interval": "1s"},
             "rule_files": ["rules*.yaml"],
-            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{self.alertmanager}"]}]}]},
+            "alerting": {
+                "alertmanagers": [
+                    {"static_configs": [{"targets": [f"127.0.0.1:{self.alertmanager}"]}]}
+                ]
+            },
             "scrape_configs": [
-                {"job_name": "redrive", "static_configs": [{"targets": self.targets, "labels": labels}]}
+                {
+                    "job_name": "redrive",
+                    "static_configs": [{"targets": self.targets, "labels": labels}],
+                }
             ],
         }

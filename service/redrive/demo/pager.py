@@ -57,9 +57,10 @@ class Pager:
     def sent(self, action: str, queue: str) -> list[dict[str, Any]]:
         """The events of one action, `trigger` or `resolve`, about one queue."""
         return [
-            event for event in self.events
+            event
+            for event in self.events
             if event["event_action"] == action and queue in event["payload"]["summary"]
-        ]  # fmt: skip
+        ]
 
     def news(self) -> list[dict[str, Any]]:
         """The events since the last time it was asked."""
@@ -76,7 +77,9 @@ class Pager:
 
 
 def told(event: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an event says, by name: of a page everything a phone shows, of a resolve which incident it ends."""
+    """What an event says, by name: of a page everything a phone shows, of a resolve which incident
+    it ends.
+    """
     payload = event["payload"]
     summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":

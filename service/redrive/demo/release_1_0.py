@@ -1,4 +1,6 @@
-"""Release 1.0 of the shop's jobs: what the demo starts with. `redrive demo fix decimal-commas` deploys handlers.py."""
+"""Release 1.0 of the shop's jobs: what the demo starts with. `redrive demo fix decimal-commas`
+deploys handlers.py.
+"""
 
 import re
 from decimal import Decimal
@@ -16,7 +18,9 @@ def book(payment: handlers.Payment, job: Job) -> None:
 
 
 def read_amount(text: str) -> Decimal:
-    """Read 1249.50. The bug: half of Europe writes 1249,50, and then there is no match to take groups from."""
+    """Read 1249.50. The bug: half of Europe writes 1249,50, and then there is no match to take
+    groups from.
+    """
     whole, cents = re.fullmatch(r"(\d+)\.(\d\d)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return Decimal(f"{whole}.{cents}")
 

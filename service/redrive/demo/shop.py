@@ -52,20 +52,28 @@ def orders() -> list[dict[str, str]]:
 
 
 def place(conn: Connection, order: dict[str, str]) -> Enqueued:
-    """Enqueue a line of the order file. Its number is the key, so a line that comes twice is one job."""
+    """Enqueue a line of the order file. Its number is the key, so a line that comes twice is one
+    job.
+    """
     key = f"order-{order['order'].strip()}"
-    report: Enqueued = enqueue_reporting(conn, "payment.book", order, queue="payments", idempotency_key=key)
+    report: Enqueued = enqueue_reporting(
+        conn, "payment.book", order, queue="payments", idempotency_key=key
+    )
     return report
 
 
 def accounts(conn: Connection) -> Iterator[Account]:
     """The ledger by currency, beside the control totals that the bank sent with the file."""
-    rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency").fetchall()
+    rows = conn.execute(
+        "select currency, count(*), sum(amount) from shop.ledger group by currency"
+    ).fetchall()
     booked = {currency: (count, amount) for currency, count, amount in rows}
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
     for line in csv.DictReader(io.StringIO(totals)):
         count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
-        yield Account(line["currency"], count, amount, int(line["payments"]), Decimal(line["amount"]))
+        yield Account(
+            line["currency"], count, amount, int(line["payments"]), Decimal(line["amount"])
+        )
 
 
 def switch(conn: Connection, name: str) -> tuple[str, str] | None:
@@ -73,7 +81,9 @@ def switch(conn: Connection, name: str) -> tuple[str, str] | None:
     found = conn.execute("select to_regclass('demo.switches') is not null").fetchone()
     if not (found and found[0]):
         return None
-    return conn.execute("select wanted, actual from demo.switches where name = %s", (name,)).fetchone()
+    return conn.execute(
+        "select wanted, actual from demo.switches where name = %s", (name,)
+    ).fetchone()
 
 
 def turn(conn: Connection, name: str, wanted: str) -> None:
@@ -91,7 +101,11 @@ def turned(conn: Connection, name: str, actual: str) -> None:
 
 def is_placed(conn: Connection) -> bool:
     """Whether orders have arrived here before."""
-    return bool(conn.execute("select from redrive.jobs union all select from redrive.completions limit 1").fetchall())
+    return bool(
+        conn.execute(
+            "select from redrive.jobs union all select from redrive.completions limit 1"
+        ).fetchall()
+    )
 
 
 def is_busy(conn: Connection) -> bool:
@@ -110,12 +124,16 @@ def is_held_up(conn: Connection) -> bool:
 
 def waiting(conn: Connection) -> int:
     """How many receipts are not out yet."""
-    row = conn.execute("select count(*) from redrive.jobs where kind = 'receipt.deliver'").fetchone()
+    row = conn.execute(
+        "select count(*) from redrive.jobs where kind = 'receipt.deliver'"
+    ).fetchone()
     return row[0] if row else 0
 
 
 def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
-    """Ids of the open dead letters of a kind that died of one of these exceptions, named without their modules."""
+    """Ids of the open dead letters of a kind that died of one of these exceptions, named without
+    their modules.
+    """
     rows = conn.execute(
         "select id from redrive.dead_letters where state = 'open' and kind = %s"
         " and regexp_replace(error_class, '^.*[.]', '') = any (%s) order by id",

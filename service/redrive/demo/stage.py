@@ -1,5 +1,5 @@
-"""What a demo runs: Postgres, a mail server and a worker, Prometheus if it is wanted, and the two switches that change
-them while they run.
+"""What a demo runs: Postgres, a mail server and a worker, Prometheus if it is wanted, and the two
+switches that change them while they run.
 """
 
 import contextlib
@@ -41,7 +41,9 @@ class Stopped(Exception):
 
 
 class Stage:
-    """Everything a demo runs. `tend` must be called often: it turns switches and replaces what has died."""
+    """Everything a demo runs. `tend` must be called often: it turns switches and replaces what has
+    died.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -75,7 +77,9 @@ class Stage:
         return self.home / "env"
 
     def listen_for_the_end(self) -> None:
-        """From now on Ctrl-C, SIGTERM and a closed terminal end the demo between two steps, never within one."""
+        """From now on Ctrl-C, SIGTERM and a closed terminal end the demo between two steps, never
+        within one.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.stopping.set()
@@ -141,7 +145,9 @@ class Stage:
         self._start_worker()
 
     def start_monitoring(self) -> Monitoring:
-        """Start Prometheus and Alertmanager, and an exporter beside the worker. Both programs must be there."""
+        """Start Prometheus and Alertmanager, and an exporter beside the worker. Both programs must
+        be there.
+        """
         exporter = free_port()
         self._run("exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter))
         pager = Pager()
@@ -153,7 +159,8 @@ class Stage:
         self.monitoring = Monitoring(home, pager, targets)
         for name, command in self.monitoring.commands().items():
             self._run(name, *command)
-        # Rules come last: at their pace the seconds until the first scrape are minutes without figures, and page.
+        # Rules come last: at their pace the seconds until the first scrape are minutes without
+        # figures, and page.
         self.wait("Prometheus scrapes", self.monitoring.is_watching, START_SECONDS)
         self.monitoring.write_rules()
         self.monitoring.reload()
@@ -215,7 +222,10 @@ class Stage:
             worker = self._run("worker", *PYTHON, "redrive", *arguments)
             deadline = time.monotonic() + START_SECONDS
             while worker.poll() is None and time.monotonic() < deadline:
-                with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1):
+                with (
+                    contextlib.suppress(OSError),
+                    urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1),
+                ):
                     return
                 time.sleep(TICK / 2)
             self._stop("worker")
@@ -226,11 +236,19 @@ class Stage:
     def _start_mail(self) -> None:
         for _ in range(TRIES):
             mail = self._run(
-                "mail", *PYTHON, "redrive.demo.mail", str(self.mail_port), str(self.mailbox), stdin=subprocess.PIPE
+                "mail",
+                *PYTHON,
+                "redrive.demo.mail",
+                str(self.mail_port),
+                str(self.mailbox),
+                stdin=subprocess.PIPE,
             )
             deadline = time.monotonic() + START_SECONDS
             while mail.poll() is None and time.monotonic() < deadline:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.mail_port), 1):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", self.mail_port), 1),
+                ):
                     return
                 time.sleep(TICK / 2)
             self._stop("mail")
@@ -239,7 +257,9 @@ class Stage:
         msg = f"the mail server does not start; see {self.home}/mail.log"
         raise RedriveError(msg)
 
-    def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    def _run(
+        self, name: str, *command: str, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -294,7 +314,8 @@ class Stage:
         file = self.home / "secret"
         with contextlib.suppress(FileExistsError):
             handle: IO[str]
-            with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:  # opener
+            # opener
+            with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
                 handle.write(secrets.token_urlsafe(18))
         return file.read_text()
 

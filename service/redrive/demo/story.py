@@ -1,6 +1,8 @@
-"""What happens in a demo and what it says: an incident, and the commands that get everything back to work.
+"""What happens in a demo and what it says: an incident, and the commands that get everything back
+to work.
 
-The commands are made from what is in the database at that moment, so each of them works as it is printed.
+The commands are made from what is in the database at that moment, so each of them works as it is
+printed.
 """
 
 import shlex
@@ -46,11 +48,15 @@ class Chapter:
 
 
 def begin(stage: Stage, *, observe: bool = False) -> None:
-    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the dead letters.
+    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the
+    dead letters.
 
-    With `observe` Prometheus and Alertmanager watch it, and a page comes; where they are missing it says so.
+    With `observe` Prometheus and Alertmanager watch it, and a page comes; where they are missing it
+    says so.
     """
-    click.echo("A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,")
+    click.echo(
+        "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,"
+    )
     click.echo(f"with all they have in {stage.home}.\n")
     began = time.monotonic()
     with _busy("starting Postgres"):
@@ -81,10 +87,17 @@ def _observe(stage: Stage, began: float) -> None:
     )
     with _busy("starting Prometheus and Alertmanager"):
         watch = stage.start_monitoring()
-        stage.wait("Prometheus knows the payments", lambda: watch.growth("payments") == [0.0], ALERT_SECONDS)
+        stage.wait(
+            "Prometheus knows the payments",
+            lambda: watch.growth("payments") == [0.0],
+            ALERT_SECONDS,
+        )
     addresses = f"http://127.0.0.1:{watch.prometheus}, Alertmanager on http://127.0.0.1:{watch.alertmanager}"
     _say(began, f"Prometheus is on {addresses}")
-    _say(began, f"they watch with the shipped rules and routes, {watch.faster} times faster: a minute takes a second")
+    _say(
+        began,
+        f"they watch with the shipped rules and routes, {watch.faster} times faster: a minute takes a second",
+    )
 
 
 def _arrive(stage: Stage, began: float) -> None:
@@ -92,7 +105,10 @@ def _arrive(stage: Stage, began: float) -> None:
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines[:BEFORE_OUTAGE])
         stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
-    _say(began, f"{BEFORE_OUTAGE} orders came in a CSV file and became jobs; release 1.0 of the handlers has run them")
+    _say(
+        began,
+        f"{BEFORE_OUTAGE} orders came in a CSV file and became jobs; release 1.0 of the handlers has run them",
+    )
     stage.turn("mail", "down")
     _say(began, "the mail server went down")
     with _busy("more orders arrive; their receipts have nowhere to go"):
@@ -100,9 +116,13 @@ def _arrive(stage: Stage, began: float) -> None:
         stage.wait("the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS)
     again = len(lines) - created
     _say(
-        began, f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job"
+        began,
+        f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job",
     )
-    _say(began, f"{shop.waiting(stage.conn)} receipts wait: the breaker of the mail server opened before any gave up")
+    _say(
+        began,
+        f"{shop.waiting(stage.conn)} receipts wait: the breaker of the mail server opened before any gave up",
+    )
     if watch := stage.monitoring:
         with _busy("the alert has yet to fire"):
             stage.wait("the page", lambda: watch.pager.sent("trigger", "payments"), ALERT_SECONDS)
@@ -125,28 +145,43 @@ def chapters(stage: Stage) -> list[Chapter]:
     return [
         Chapter(
             "Look: what is in the queues, what died, and why",
-            ["redrive queue ls", "redrive dlq groups", *(f"redrive dlq show {job}" for job in crash[:1])],
+            [
+                "redrive queue ls",
+                "redrive dlq groups",
+                *(f"redrive dlq show {job}" for job in crash[:1]),
+            ],
         ),
         Chapter(
             "Receipts wait for the mail server behind an open breaker, and lose no attempt; it comes back",
             ["redrive breaker ls", "redrive demo mail up"] if shop.waiting(stage.conn) else [],
             drains=True,
         ),
-        Chapter("One receipt tried, the breaker closed, and the others followed", ["redrive breaker ls"]),
+        Chapter(
+            "One receipt tried, the breaker closed, and the others followed", ["redrive breaker ls"]
+        ),
         Chapter(
             "Release 1.0 cannot read 1249,50; release 1.1 can",
-            ["redrive demo fix decimal-commas",
-             _redrive("payment.book", "bug", "release 1.1 reads decimal commas")] if crash else [],
+            [
+                "redrive demo fix decimal-commas",
+                _redrive("payment.book", "bug", "release 1.1 reads decimal commas"),
+            ]
+            if crash
+            else [],
             drains=True,
         ),
         Chapter(
             "Nothing can mend the rest: no mail address, and a payment in gold",
-            [f"redrive dlq dismiss {_ids(jobs)} --why '{why}'"
-             for jobs, why in ((nowhere, "sent by post"), (refused, "withdrawn by the shop")) if jobs],
+            [
+                f"redrive dlq dismiss {_ids(jobs)} --why '{why}'"
+                for jobs, why in ((nowhere, "sent by post"), (refused, "withdrawn by the shop"))
+                if jobs
+            ],
         ),
-        Chapter("Is everything right? No dead letter is open, and the ledger agrees with the bank",
-                ["redrive queue ls", "redrive demo ledger"]),
-    ]  # fmt: skip
+        Chapter(
+            "Is everything right? No dead letter is open, and the ledger agrees with the bank",
+            ["redrive queue ls", "redrive demo ledger"],
+        ),
+    ]
 
 
 def _redrive(kind: str, category: str, why: str) -> str:
@@ -171,7 +206,9 @@ def tell(stage: Stage) -> None:
     click.echo(
         "\nWithout --yes a redrive shows what it would do, and asks. Every command has --help, most have --json."
     )
-    click.echo(f"Metrics are on http://127.0.0.1:{stage.metrics_port}/metrics, mails in {stage.mailbox}.")
+    click.echo(
+        f"Metrics are on http://127.0.0.1:{stage.metrics_port}/metrics, mails in {stage.mailbox}."
+    )
     click.echo("Ctrl-C ends the demo.\n")
 
 
@@ -187,7 +224,11 @@ def stay(stage: Stage) -> None:
                 f"{booked} of {expected} payments booked, {mailed(stage)} receipts mailed,"
                 f" {shop.waiting(stage.conn)} waiting, {dead} dead letters open"
             )
-            is_well = dead == 0 and all(account.agrees for account in accounts) and not shop.is_busy(stage.conn)
+            is_well = (
+                dead == 0
+                and all(account.agrees for account in accounts)
+                and not shop.is_busy(stage.conn)
+            )
             if is_well and not was_well:
                 click.secho(ALL_IS_WELL, fg="green")
             was_well = is_well
@@ -197,7 +238,11 @@ def stay(stage: Stage) -> None:
 
 def _what_died(stage: Stage) -> str:
     causes, dead = shop.causes(stage.conn)
-    return f"{dead} jobs are dead letters now, for {causes} causes." if dead else "No dead letter is open."
+    return (
+        f"{dead} jobs are dead letters now, for {causes} causes."
+        if dead
+        else "No dead letter is open."
+    )
 
 
 def mailed(stage: Stage) -> int:
@@ -234,7 +279,9 @@ def _type(stage: Stage, command: str) -> None:
     """Run a command as a shell would, while the stage is tended: the command may wait for it."""
     sys.stdout.flush()
     environment = {"COLUMNS": WIDTH} | stage.environment() | {"REDRIVE_DEMO_HOME": str(stage.home)}
-    process = subprocess.Popen(shlex.split(command), stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        shlex.split(command), stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
     try:
         while process.poll() is None:
             stage.pause(TICK)

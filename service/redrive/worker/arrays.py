@@ -1,4 +1,6 @@
-"""Arrays to Postgres by the thousand: packed in one go, where psycopg looks at each element several times."""
+"""Arrays to Postgres by the thousand: packed in one go, where psycopg looks at each element several
+times.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -62,7 +64,9 @@ def _fixed(type_name: str, code: str) -> type[Dumper]:
             count = len(obj.values)
             pairs: list[float] = [width] * (2 * count)
             pairs[1::2] = obj.values
-            return _HEADER.pack(1, 0, info.oid, count, 1) + struct.pack(">" + f"i{code}" * count, *pairs)
+            return _HEADER.pack(1, 0, info.oid, count, 1) + struct.pack(
+                ">" + f"i{code}" * count, *pairs
+            )
 
     return FixedDumper
 

@@ -1,7 +1,9 @@
-"""Shared memory in which a runner shows what it is doing, for the supervisor to read without asking.
+"""Shared memory in which a runner shows what it is doing, for the supervisor to read without
+asking.
 
-A runner that hangs or is dead cannot answer; the board still says which jobs it had started and since when, and which
-it had completed but not yet reported, so that a job that killed its process takes no success of its neighbours with it.
+A runner that hangs or is dead cannot answer; the board still says which jobs it had started and
+since when, and which it had completed but not yet reported, so that a job that killed its process
+takes no success of its neighbours with it.
 
     taken     how many of the jobs sent to this runner it has taken off its list, in the order sent
     done      how many it has completed
@@ -16,7 +18,9 @@ from typing import NamedTuple
 
 WORD = 8
 TAKEN, DONE, SLOTS = 0, 1, 2
-"""Where things are, in words. A word is written whole: whoever looks sees the old value or the new one."""
+"""Where things are, in words. A word is written whole: whoever looks sees the old value or the new
+one.
+"""
 
 RING = 4_096
 """Completed jobs remembered: more than can wait for one report."""
@@ -31,7 +35,9 @@ class Running(NamedTuple):
 
 
 class Board:
-    """One runner's board; made by the supervisor, opened by the runner through the inherited descriptor."""
+    """One runner's board; made by the supervisor, opened by the runner through the inherited
+    descriptor.
+    """
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
         self.slots = slots
@@ -54,8 +60,8 @@ class Board:
     def start(self, slot: int, job: int, token: int, now_ns: int) -> None:
         """Runner: the job starts.
 
-        Its id comes last: a runner stopped by the scheduler between an id and its start would show, for as long as it
-        stands still, a job that began when the one before it did.
+        Its id comes last: a runner stopped by the scheduler between an id and its start would show,
+        for as long as it stands still, a job that began when the one before it did.
         """
         words, at = self._words, SLOTS + 3 * slot
         words[at + 1] = token

@@ -1,9 +1,11 @@
-"""The supervisor's side of breakers: count what is seen of dependencies, learn how they stand, act on it.
+"""The supervisor's side of breakers: count what is seen of dependencies, learn how they stand, act
+on it.
 
-A dependency that is down must cost no attempts. So a transient failure of a job that depends on something is held back
-until the next report (a tenth of a second); when the breaker is open by then, or half of what the fleet saw of the
-dependency has failed, the attempt is refunded. Jobs behind an open breaker are not started at all: they are given back
-as they are claimed, without a way through a runner, and so that they do not come back all at once.
+A dependency that is down must cost no attempts. So a transient failure of a job that depends on
+something is held back until the next report (a tenth of a second); when the breaker is open by
+then, or half of what the fleet saw of the dependency has failed, the attempt is refunded. Jobs
+behind an open breaker are not started at all: they are given back as they are claimed, without a
+way through a runner, and so that they do not come back all at once.
 """
 
 import random
@@ -55,11 +57,15 @@ class Breakers:
         self._check_at = 0.0
         self._said: Bar | None = None
 
-    def configure(self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]) -> None:
+    def configure(
+        self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
+    ) -> None:
         """Take what a runner said of its handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
-        self._prefixes = sorted((k for k in self._of_kind if k.endswith("*")), key=len, reverse=True)
+        self._prefixes = sorted(
+            (k for k in self._of_kind if k.endswith("*")), key=len, reverse=True
+        )
         self._said = None
 
     @property
@@ -104,7 +110,13 @@ class Breakers:
             if standing is None or standing.state == "closed" or self._probing.get(name, 0.0) > now:
                 continue
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
-            return put_off(name, standing.open_until - now, self._settings[name].cooldown, ahead, random.random())
+            return put_off(
+                name,
+                standing.open_until - now,
+                self._settings[name].cooldown,
+                ahead,
+                random.random(),
+            )
         return None
 
     def is_due(self, now: float, *, was_notified: bool) -> bool:
@@ -118,7 +130,9 @@ class Breakers:
         """
         names = list(self._settings)
         with link.use() as conn:
-            rows = store.breakers(conn, [self._settings[n] for n in names], self._failures, self._successes)
+            rows = store.breakers(
+                conn, [self._settings[n] for n in names], self._failures, self._successes
+            )
             for name, state, _, _ in rows:
                 if state == "half_open" and self._probing.get(name, 0.0) < now:
                     if store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS):
@@ -127,8 +141,13 @@ class Breakers:
                     self._probing.pop(name, None)
         self._failures, self._successes = {}, {}
         self._check_at = now + CHECK_SECONDS
-        self._standing = {name: Standing(state, now + open_for, failing) for name, state, open_for, failing in rows}
-        self._ahead = {name: self._ahead.get(name, 0) for name, state, _, _ in rows if state == "open"}
+        self._standing = {
+            name: Standing(state, now + open_for, failing)
+            for name, state, open_for, failing in rows
+        }
+        self._ahead = {
+            name: self._ahead.get(name, 0) for name, state, _, _ in rows if state == "open"
+        }
         held, self._held = self._held, []
         return [(one, self._final(one, verdict)) for one, verdict in held]
 
@@ -140,7 +159,9 @@ class Breakers:
             for name, standing in self._standing.items()
             if standing.state != "closed"
         }
-        probes = {name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now}
+        probes = {
+            name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now
+        }
         bar = Bar(barred, probes)
         if self._said is not None and _is_alike(self._said, bar):
             return None
@@ -172,14 +193,19 @@ class Breakers:
             return verdict
         wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
         delay = max(verdict.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
-        return msgspec.structs.replace(verdict, outcome="retry", reason=verdict.category, delay=delay, refund=True)
+        return msgspec.structs.replace(
+            verdict, outcome="retry", reason=verdict.category, delay=delay, refund=True
+        )
 
 
 def _is_alike(one: Bar, other: Bar) -> bool:
-    """Whether they say the same; each report counts anew how long a breaker stays open, a few milliseconds apart.
+    """Whether they say the same; each report counts anew how long a breaker stays open, a few
+    milliseconds apart.
 
     While a probe is out its breaker is due at every moment: that it is a later one is nothing new.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
-    return bool(one.probes) or all(abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names)
+    return bool(one.probes) or all(
+        abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names
+    )

@@ -1,7 +1,7 @@
 """Dispatch: which runner gets a claimed job, and what becomes of one that no runner can take.
 
-A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose doing it was, and
-its neighbours are spared.
+A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose
+doing it was, and its neighbours are spared.
 """
 
 from collections import deque
@@ -41,7 +41,9 @@ class Dispatch:
 
     def claimed(self, batch: Batch, rows: list[Row]) -> None:
         """Hand out the jobs of one claim."""
-        suspects = {row[0] for row in rows if row[5] is not None and self._is_on_its_last_chance(row)}
+        suspects = {
+            row[0] for row in rows if row[5] is not None and self._is_on_its_last_chance(row)
+        }
         if suspects:
             self._suspects.extend(Held(row, batch) for row in rows if row[0] in suspects)
             rows = [row for row in rows if row[0] not in suspects]
@@ -53,7 +55,9 @@ class Dispatch:
         self._waiting.append(held)
 
     def tend(self, now: float) -> None:
-        """Hand out what waits to the runners there are by now; let go of one kept for suspects when there are none."""
+        """Hand out what waits to the runners there are by now; let go of one kept for suspects when
+        there are none.
+        """
         waiting, self._waiting = self._waiting, deque()
         for held in waiting:
             self._hand_out(held.batch, [held.row])

@@ -1,6 +1,7 @@
 """What has ended and the database does not know yet.
 
-An ending stays here until the database has answered for it: taken for a try, put back when the try came to nothing.
+An ending stays here until the database has answered for it: taken for a try, put back when the try
+came to nothing.
 """
 
 import time
@@ -50,7 +51,9 @@ class Endings:
     def __len__(self) -> int:
         return len(self._waiting.completions) + len(self._waiting.verdicts)
 
-    def completed(self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None) -> None:
+    def completed(
+        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+    ) -> None:
         """Attempts succeeded, with the seconds each took, and the trace of one of them."""
         self._waiting.completions.extend([held for held, _ in finished])
         self._telemetry.completed(finished, example)
@@ -68,7 +71,9 @@ class Endings:
             self._first_at = time.monotonic()
 
     def due_at(self, linger: float) -> float:
-        """The monotonic instant at which to send them, when the first may wait for `linger` seconds."""
+        """The monotonic instant at which to send them, when the first may wait for `linger`
+        seconds.
+        """
         return 0.0 if len(self) >= BATCH else self._first_at + linger
 
     def take(self) -> Try:
@@ -80,7 +85,9 @@ class Endings:
     def put_back(self, taken: Try, *, may_be_done: bool = False) -> None:
         """Keep them for the next try. `may_be_done`: nobody knows whether this one was carried out."""
         waiting = self._waiting
-        self._waiting = Try(taken.completions + waiting.completions, taken.verdicts + waiting.verdicts)
+        self._waiting = Try(
+            taken.completions + waiting.completions, taken.verdicts + waiting.verdicts
+        )
         self._sent_before |= may_be_done
         if self:
             self._note()
@@ -90,9 +97,11 @@ class Endings:
         return {held.worker for held in self._waiting.held()}
 
     def done(self, taken: Try, completed: set[int] | None, settled: set[int]) -> None:
-        """The database has answered: `completed` (None: all) and `settled` are the ids that were ours to end.
+        """The database has answered: `completed` (None: all) and `settled` are the ids that were
+        ours to end.
 
-        The others had been fenced off; after an unknown outcome a missing one may be our own earlier success.
+        The others had been fenced off; after an unknown outcome a missing one may be our own
+        earlier success.
         """
         stale: list[Held] = []
         if completed is not None:

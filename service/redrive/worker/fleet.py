@@ -1,4 +1,5 @@
-"""The supervisor's side of its runners: start them, give them jobs, see them hang or die, replace them.
+"""The supervisor's side of its runners: start them, give them jobs, see them hang or die, replace
+them.
 
 Every job handed out is in exactly one runner's `held` until its ending is known.
 """
@@ -25,13 +26,19 @@ from redrive.worker.store import Row
 RUNNER = "import sys; from redrive.worker.runner import main; sys.exit(main(sys.argv[1:]))"
 
 FRAME_CHARACTERS = 1 << 18
-"""Of payloads in one frame: a runner starts the first jobs of a claim while the others are on their way."""
+"""Of payloads in one frame: a runner starts the first jobs of a claim while the others are on their
+way.
+"""
 
 KILL_GRACE = 1.0
-"""Seconds past its timeout that an attempt may take to react to being cancelled, before its process is killed."""
+"""Seconds past its timeout that an attempt may take to react to being cancelled, before its process
+is killed.
+"""
 
 RETIRE_SECONDS = 5.0
-"""Seconds that a runner without jobs gets to end by itself: a task that refuses to be cancelled would keep it."""
+"""Seconds that a runner without jobs gets to end by itself: a task that refuses to be cancelled
+would keep it.
+"""
 
 REAP_SECONDS = 0.002
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -43,14 +50,18 @@ NEIGHBOUR_GRACE = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What one claim's rows have in common: the identity it was made for, and the queue of each lane."""
+    """What one claim's rows have in common: the identity it was made for, and the queue of each
+    lane.
+    """
 
     worker: int
     queues: list[str]
 
 
 class Held(msgspec.Struct, gc=False):
-    """A job in a runner's hands. `position` counts the jobs sent to that runner; compare with Board.taken."""
+    """A job in a runner's hands. `position` counts the jobs sent to that runner; compare with
+    Board.taken.
+    """
 
     row: Row
     batch: Batch
@@ -87,8 +98,9 @@ class Held(msgspec.Struct, gc=False):
 class RunnerProcess:
     """One runner.
 
-    `alone`: it gets one suspect at a time and nothing else. `rate`: jobs per second while it has any, as measured;
-    `done` and `busy` (jobs, and seconds with jobs in hand) are what came since. `peak_memory`: bytes, once it is dead.
+    `alone`: it gets one suspect at a time and nothing else. `rate`: jobs per second while it has
+    any, as measured; `done` and `busy` (jobs, and seconds with jobs in hand) are what came since.
+    `peak_memory`: bytes, once it is dead.
     """
 
     process: subprocess.Popen[bytes]
@@ -116,7 +128,9 @@ class RunnerProcess:
         return self.process.pid
 
     def hand(self, batch: Batch, rows: list[Row]) -> None:
-        """Send jobs of one claim. When the runner is gone they are held all the same: its end sorts them out."""
+        """Send jobs of one claim. When the runner is gone they are held all the same: its end sorts
+        them out.
+        """
         if not self.held:
             self.busy_since = time.monotonic()
         for row in rows:
@@ -126,8 +140,11 @@ class RunnerProcess:
             parts = sum([len(row[4]) for row in rows]) // FRAME_CHARACTERS + 1
             step = -(-len(rows) // parts) or 1
             for at in range(0, len(rows), step):
-                # Rows go as the tuples they came as: encoded like Work, without making one for each.
-                self.channel.send(Jobs(batch.worker, batch.queues, [row[:7] for row in rows[at : at + step]]))  # pyright: ignore[reportArgumentType]
+                # Rows go as the tuples they came as: encoded like Work, without making one for
+                # each.
+                self.channel.send(
+                    Jobs(batch.worker, batch.queues, [row[:7] for row in rows[at : at + step]])
+                )  # pyright: ignore[reportArgumentType]
 
     @property
     def takes_any(self) -> bool:
@@ -156,19 +173,25 @@ class RunnerProcess:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process has ended. Its channel need not say so: a child of a handler may hold it open."""
+        """Whether its process has ended. Its channel need not say so: a child of a handler may hold
+        it open.
+        """
         self._reap()
         return self.process.returncode is not None
 
     def wait(self, patience: float = float("inf")) -> int | None:
-        """Its exit status, negative for a signal; None when it has not ended within `patience` seconds."""
+        """Its exit status, negative for a signal; None when it has not ended within `patience`
+        seconds.
+        """
         give_up_at = time.monotonic() + patience
         while not self.is_dead and time.monotonic() < give_up_at:
             time.sleep(REAP_SECONDS)
         return self.process.returncode
 
     def _reap(self) -> None:
-        """Take in its end by ourselves: `Popen` would throw away what the system says of its memory."""
+        """Take in its end by ourselves: `Popen` would throw away what the system says of its
+        memory.
+        """
         if self.process.returncode is not None:
             return
         try:
@@ -196,7 +219,9 @@ class RunnerProcess:
 
 @dataclass(slots=True)
 class Remains:
-    """What a dead runner left: running when it died, completed or failed but unreported, never started."""
+    """What a dead runner left: running when it died, completed or failed but unreported, never
+    started.
+    """
 
     running: list[Held] = field(default_factory=list[Held])
     completed: list[Held] = field(default_factory=list[Held])
@@ -237,14 +262,27 @@ class Fleet:
         return sum(len(runner.held) for runner in self.runners)
 
     def spawn(self, *, alone: bool = False) -> RunnerProcess:
-        """Start a runner. Only the main thread may: on Linux a runner dies with the thread that started it."""
+        """Start a runner. Only the main thread may: on Linux a runner dies with the thread that
+        started it.
+        """
         ours, theirs = socket.socketpair()
         slots = 1 if alone else self._slots
         board = Board(slots)
-        command = [sys.executable, "-c", RUNNER, str(theirs.fileno()), str(board.fd), str(slots),
-                   str(os.getpid()), self._handlers, self._targets,
-                   msgspec.json.encode(self.where).decode()]  # fmt: skip
-        process = subprocess.Popen(command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True)
+        command = [
+            sys.executable,
+            "-c",
+            RUNNER,
+            str(theirs.fileno()),
+            str(board.fd),
+            str(slots),
+            str(os.getpid()),
+            self._handlers,
+            self._targets,
+            msgspec.json.encode(self.where).decode(),
+        ]
+        process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True
+        )
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
         self.runners.append(runner)
@@ -267,16 +305,21 @@ class Fleet:
         runner.kill()  # what its handlers started and left behind
         runner.channel.close()
         runner.board.close()
-        # Only what cannot even start is held back: a poisonous job must not slow the restarts its neighbours wait for.
+        # Only what cannot even start is held back: a poisonous job must not slow the restarts its
+        # neighbours wait for.
         self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
-        self._respawn_at = time.monotonic() + random.uniform(0.0, min(10.0, 0.1 * 2.0 ** min(self._deaths, 8) - 0.1))
+        self._respawn_at = time.monotonic() + random.uniform(
+            0.0, min(10.0, 0.1 * 2.0 ** min(self._deaths, 8) - 0.1)
+        )
         return status or 0
 
     def enforce_deadlines(self) -> None:
         """Retire runners with an attempt that outlived its timeout, then kill them."""
         now, now_ns = time.monotonic(), time.monotonic_ns()
         for runner in self.runners:
-            is_idle = runner.retiring and not runner.held and now - runner.idle_since > RETIRE_SECONDS
+            is_idle = (
+                runner.retiring and not runner.held and now - runner.idle_since > RETIRE_SECONDS
+            )
             if runner.kill_at <= now or is_idle:
                 runner.kill()
                 continue
@@ -287,9 +330,13 @@ class Fleet:
                 known = self.kind(held.kind)
                 limit = known.timeout if known else float("inf")
                 # A slot may be read while it is written: what is so is so when one looks again.
-                if (now_ns - running.since_ns) / 1e9 > limit + KILL_GRACE and running in runner.board.running():
+                if (
+                    now_ns - running.since_ns
+                ) / 1e9 > limit + KILL_GRACE and running in runner.board.running():
                     runner.killed_for.add(running.id)
-                    runner.kill_at = min(runner.kill_at, now + (0.0 if len(runner.held) == 1 else NEIGHBOUR_GRACE))
+                    runner.kill_at = min(
+                        runner.kill_at, now + (0.0 if len(runner.held) == 1 else NEIGHBOUR_GRACE)
+                    )
                     runner.stop()
 
     def enforce_memory(self) -> None:

@@ -1,7 +1,7 @@
 """What supervisor and runner say to each other, and how it crosses the socket pair between them.
 
-Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload that cannot be read
-must fail its own job and not the batch it came in.
+Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload
+that cannot be read must fail its own job and not the batch it came in.
 """
 
 import socket
@@ -22,7 +22,8 @@ _READ_SIZE = 1 << 18
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A claimed job on its way to a runner.
 
-    `rest` is the JSON of `Rest`, or None where all of it is at its default; `lane` counts `Jobs.queues` from 1.
+    `rest` is the JSON of `Rest`, or None where all of it is at its default; `lane` counts
+    `Jobs.queues` from 1.
     """
 
     id: int
@@ -77,7 +78,12 @@ def read_rest(text: str | None) -> Rest:
     except (msgspec.DecodeError, RecursionError):
         return _NO_REST
     return Rest(
-        facts.max_attempts, facts.losses, facts.streak, facts.fingerprint, facts.redrives, expires_in=facts.expires_in
+        facts.max_attempts,
+        facts.losses,
+        facts.streak,
+        facts.fingerprint,
+        facts.redrives,
+        expires_in=facts.expires_in,
     )
 
 
@@ -93,8 +99,9 @@ def has_expired(text: str | None) -> bool:
 class Verdict(msgspec.Struct, array_like=True, frozen=True):
     """A settlement other than Complete, in the form of settle_v1's parameters.
 
-    `outcome` is retry | release | dead | cancel. `may_be_gone`: the handler completed it in a transaction of its own,
-    so finding no row is the expected end and this verdict is for the transaction that was rolled back.
+    `outcome` is retry | release | dead | cancel. `may_be_gone`: the handler completed it in a
+    transaction of its own, so finding no row is the expected end and this verdict is for the
+    transaction that was rolled back.
     """
 
     id: int
@@ -124,7 +131,9 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
-    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds at first."""
+    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds
+    at first.
+    """
 
     name: str
     threshold: int = 5
@@ -133,7 +142,9 @@ class Dependency(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
-    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane it claimed from."""
+    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane
+    it claimed from.
+    """
 
     worker: int
     queues: list[str]
@@ -152,7 +163,9 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """Up: completed attempts as (id, token, seconds); the trace of one of them, where they are traced."""
+    """Up: completed attempts as (id, token, seconds); the trace of one of them, where they are
+    traced.
+    """
 
     rows: list[tuple[int, int, float]]
     example: tuple[int, str] | None = None
@@ -174,7 +187,8 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
 
 
 class Bar(msgspec.Struct, array_like=True, tag="bar"):
-    """Down: start nothing that depends on these, but one job for each lease in `probes`, however often it is told.
+    """Down: start nothing that depends on these, but one job for each lease in `probes`, however
+    often it is told.
 
     names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
     probes -> the lease: the monotonic instant at which it runs out
@@ -219,11 +233,33 @@ def verdict_of(job: int, token: int, settlement: Settlement, *, spent: float = 0
     """Write a settlement as a verdict. `spent`: seconds the handler ran."""
     match settlement:
         case Again(delay=delay, failure=failure, losses=losses, refund=refund):
-            return Verdict(job, token, "retry", delay, None, refund, losses, _json(failure), str(failure.category),
-                           str(failure.category), spent)  # fmt: skip
+            return Verdict(
+                job,
+                token,
+                "retry",
+                delay,
+                None,
+                refund,
+                losses,
+                _json(failure),
+                str(failure.category),
+                str(failure.category),
+                spent,
+            )
         case Bury(reason=reason, failure=failure, losses=losses, refund=refund):
-            return Verdict(job, token, "dead", 0.0, None, refund, losses, _json(failure), str(reason),
-                           str(failure.category), spent)  # fmt: skip
+            return Verdict(
+                job,
+                token,
+                "dead",
+                0.0,
+                None,
+                refund,
+                losses,
+                _json(failure),
+                str(reason),
+                str(failure.category),
+                spent,
+            )
         case Release(why=why, delay=delay, at=at):
             return Verdict(job, token, "release", delay, at, refund=True, reason=why, seconds=spent)
         case Drop():
@@ -238,7 +274,9 @@ def _json(failure: Failure) -> str:
 
 
 class Channel:
-    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in order."""
+    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in
+    order.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)  # noqa: FBT003 # takes no keyword
@@ -258,7 +296,9 @@ class Channel:
         return bool(self._out)
 
     def send(self, message: Down | Up) -> None:
-        """Queue a message and send what the socket takes. Raises OSError when the other side is gone."""
+        """Queue a message and send what the socket takes. Raises OSError when the other side is
+        gone.
+        """
         body = encode_frame(message)
         self._out.append(memoryview(_HEADER.pack(len(body)) + body))
         self.flush()
@@ -276,7 +316,9 @@ class Channel:
                 self._out[0] = self._out[0][sent:]
 
     def receive(self) -> list[bytes] | None:
-        """All whole frames that have arrived; None when the other side has closed and nothing is left."""
+        """All whole frames that have arrived; None when the other side has closed and nothing is
+        left.
+        """
         closed = False
         while True:
             try:

@@ -7,7 +7,9 @@ LAST_SECONDS = 1.5
 
 
 class Grace:
-    """`seconds` for what runs to end by itself, from the first signal on. A second signal ends it at once."""
+    """`seconds` for what runs to end by itself, from the first signal on. A second signal ends it
+    at once.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -16,7 +18,9 @@ class Grace:
         self._over_at = self._exit_at = float("inf")
 
     def signal(self) -> None:
-        """Take a signal. The clock starts here and not in the loop, which a frozen database may hold for seconds."""
+        """Take a signal. The clock starts here and not in the loop, which a frozen database may
+        hold for seconds.
+        """
         now = time.monotonic()
         self._over_at = min(self._over_at, now + (0.0 if self.is_asked else self.seconds))
         self._exit_at = min(self._exit_at, self._over_at + LAST_SECONDS)

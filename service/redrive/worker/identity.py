@@ -1,7 +1,9 @@
-"""Who the worker is in the database: the identity jobs are claimed for, and those it has left behind.
+"""Who the worker is in the database: the identity jobs are claimed for, and those it has left
+behind.
 
-An identity is left behind when its last claim may have gone through unseen: nothing more is claimed for it, it beats on
-while anything known of it is unsettled, and then what is still claimed for it is given back.
+An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
+for it, it beats on while anything known of it is unsettled, and then what is still claimed for it
+is given back.
 """
 
 import logging
@@ -16,7 +18,9 @@ logger = logging.getLogger("redrive.worker")
 
 
 class Identity:
-    """The identities of one worker; `me` is None before the first claim, and after one was left behind."""
+    """The identities of one worker; `me` is None before the first claim, and after one was left
+    behind.
+    """
 
     def __init__(self, name: str, version: str, pulse: Pulse) -> None:
         self.me: int | None = None
@@ -51,11 +55,16 @@ class Identity:
         return lost
 
     def retire(self, link: Link, known: AbstractSet[int]) -> None:
-        """Give back what those left behind were claimed for, except `known` ones. Raises psycopg.Error."""
+        """Give back what those left behind were claimed for, except `known` ones. Raises
+        psycopg.Error.
+        """
         for worker in self.left - known:
             with link.use() as conn:
                 released = store.retire(conn, worker)
             self.left.discard(worker)
             self._pulse.forget(worker)
             if released:
-                logger.info("released jobs of an identity left behind", extra={"worker": worker, "jobs": released})
+                logger.info(
+                    "released jobs of an identity left behind",
+                    extra={"worker": worker, "jobs": released},
+                )

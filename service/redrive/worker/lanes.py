@@ -1,9 +1,10 @@
 """Which lanes to look at, in what order, and from where: the floor.
 
-A worker remembers, for each lane, the last run_at it claimed, and starts its next scan there instead of walking again
-over the dead index entries behind it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms instead of
-80 ms. The floor is a hint. What lies below it (a transaction that committed late, a job that another claimer let go) is
-found by a sweep from the beginning, allowed whenever 20 times the cost of the last one has passed.
+A worker remembers, for each lane, the last run_at it claimed, and starts its next scan there
+instead of walking again over the dead index entries behind it: with 400,000 of them held by an open
+snapshot a claim takes 0.5 ms instead of 80 ms. The floor is a hint. What lies below it (a
+transaction that committed late, a job that another claimer let go) is found by a sweep from the
+beginning, allowed whenever 20 times the cost of the last one has passed.
 """
 
 import time
@@ -41,11 +42,14 @@ class LaneBook:
         has_reason = was_notified or not self._lanes
         return now >= self._fresh_until or (has_reason and now >= self.may_look_at)
 
-    def replace(self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float) -> float | None:
-        """Take what the database answered. Returns the seconds until the next job is due anywhere, or None.
+    def replace(
+        self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float
+    ) -> float | None:
+        """Take what the database answered. Returns the seconds until the next job is due anywhere,
+        or None.
 
-        A lane in which nothing was found is looked at a little longer: under a steady load it is empty every now and
-        then, and would be left alone until the next look.
+        A lane in which nothing was found is looked at a little longer: under a steady load it is
+        empty every now and then, and would be left alone until the next look.
         """
         lanes = list(found)
         self._seen |= dict.fromkeys((lane for lane, _ in lanes), ended)

@@ -17,7 +17,9 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class RunnerDeath:
-    """How a runner died: its exit status (negative: the signal), its peak memory in bytes, the kernel's OOM kills."""
+    """How a runner died: its exit status (negative: the signal), its peak memory in bytes, the
+    kernel's OOM kills.
+    """
 
     status: int
     peak: int
@@ -33,7 +35,9 @@ class RunnerDeath:
         return found
 
     def __str__(self) -> str:
-        return _how(self.status) + (", out of memory" if self.oom_kills and self.status == -signal.SIGKILL else "")
+        return _how(self.status) + (
+            ", out of memory" if self.oom_kills and self.status == -signal.SIGKILL else ""
+        )
 
 
 class OomWatch:
@@ -50,20 +54,35 @@ class OomWatch:
 
     def _count(self) -> int:
         try:
-            counts = dict(line.split() for path in self._files for line in path.read_text().splitlines())
+            counts = dict(
+                line.split() for path in self._files for line in path.read_text().splitlines()
+            )
             return int(counts["oom_kill"])
         except (OSError, ValueError, KeyError):
             return 0
 
 
 def loss(  # noqa: PLR0913 # what is known of one death
-    held: Held, runner: RunnerProcess, death: RunnerDeath, running: int, known: Kind | None, where: Mapping[str, str]
+    held: Held,
+    runner: RunnerProcess,
+    death: RunnerDeath,
+    running: int,
+    known: Kind | None,
+    where: Mapping[str, str],
 ) -> Settlement:
-    """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it had just failed)."""
+    """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it
+    had just failed).
+    """
     policy = policy_of(known)
     rest = read_rest(held.row[5])
     claimed = Claimed(
-        held.kind, held.row[2], rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
+        held.kind,
+        held.row[2],
+        rest.max_attempts,
+        rest.losses,
+        rest.streak,
+        rest.fingerprint,
+        rest.expires_in,
     )
     detail = {**death.record(), "running": running, **where}
     if held.id in runner.killed_for:
@@ -74,13 +93,19 @@ def loss(  # noqa: PLR0913 # what is known of one death
     is_innocent = runner.killed_for or runner.blameless or not running
     if is_innocent and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
         return Release("neighbour_killed")
-    failure = made_up("RunnerLost", f"its process died: {death}", Category.LOST, held.kind, **detail)
+    failure = made_up(
+        "RunnerLost", f"its process died: {death}", Category.LOST, held.kind, **detail
+    )
     return decide_loss(claimed, failure, policy, alone=running == 1)
 
 
 def policy_of(known: Kind | None) -> Policy:
     """As much of a kind's policy as the supervisor knows; the defaults for a kind that it does not."""
-    return Policy() if known is None else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
+    return (
+        Policy()
+        if known is None
+        else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
+    )
 
 
 def _how(status: int) -> str:
@@ -93,7 +118,9 @@ def _how(status: int) -> str:
 
 
 def _oom_files() -> Iterator[Path]:
-    """Where version 1 and version 2 of cgroups tell: ours, or the root that a container sees as its own."""
+    """Where version 1 and version 2 of cgroups tell: ours, or the root that a container sees as its
+    own.
+    """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,7 +1,8 @@
-"""The thread that keeps the worker alive in the database, and does the chores of the fleet while it is there.
+"""The thread that keeps the worker alive in the database, and does the chores of the fleet while it
+is there.
 
-It shares nothing with handlers, so nothing a handler does can silence it. When it cannot make itself heard in time, the
-worker must assume that its jobs are being given to others, and stops.
+It shares nothing with handlers, so nothing a handler does can silence it. When it cannot make
+itself heard in time, the worker must assume that its jobs are being given to others, and stops.
 """
 
 import logging
@@ -24,15 +25,17 @@ FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
-"""A job that lost so many workers is buried by whoever takes it back. Before that its policy decides, at the claim."""
+"""A job that lost so many workers is buried by whoever takes it back. Before that its policy
+decides, at the claim.
+"""
 
 
 @dataclass
 class Pulse:
     """Beats for every identity the supervisor has.
 
-    Shared with the supervisor: it adds and removes `identities` (id -> monotonic instant of the last good beat, taken
-    before the beat was sent) and takes ids out of `lost`.
+    Shared with the supervisor: it adds and removes `identities` (id -> monotonic instant of the
+    last good beat, taken before the beat was sent) and takes ids out of `lost`.
     """
 
     link: Link
@@ -82,16 +85,23 @@ class Pulse:
                     next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)
             except psycopg.Error as error:
                 logger.debug("the pulse could not reach the database: %s", type(error).__name__)
-                # After an outage every supervisor settles what has ended meanwhile, before jobs are taken from them.
+                # After an outage every supervisor settles what has ended meanwhile, before jobs are
+                # taken from them.
                 next_chores = max(next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS)
 
     def check_silence(self, now: float) -> None:
-        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on running here.
+        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on
+        running here.
 
-        Called from the watchdog: this thread may be held up by the very call that cannot make itself heard.
+        Called from the watchdog: this thread may be held up by the very call that cannot make
+        itself heard.
         """
         margin = min(2.0, self.ttl / 5)
-        silent = [worker for worker, heard in list(self.identities.items()) if now - heard > self.ttl - margin]
+        silent = [
+            worker
+            for worker, heard in list(self.identities.items())
+            if now - heard > self.ttl - margin
+        ]
         if any(worker not in self.lost for worker in silent):
             self.lost.update(silent)
             self.on_silence()

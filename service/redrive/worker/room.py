@@ -1,8 +1,9 @@
-"""How many jobs to have in hand: enough that no slot waits for the database, not so many that jobs wait behind others.
+"""How many jobs to have in hand: enough that no slot waits for the database, not so many that jobs
+wait behind others.
 
-Each runner gets its slots' worth, and beyond that what it ends within a moment, by its speed while it has any: waiting
-for the database does not make it slow. Handlers of a second are not fetched ahead at all; handlers of a microsecond are
-fetched by the thousand.
+Each runner gets its slots' worth, and beyond that what it ends within a moment, by its speed while
+it has any: waiting for the database does not make it slow. Handlers of a second are not fetched
+ahead at all; handlers of a microsecond are fetched by the thousand.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,9 @@ class Room:
         return sum(self._room_of(r) for r in runners if r.takes_any)
 
     def is_worth_a_claim(self, runners: Sequence[RunnerProcess], *, backlog: bool) -> bool:
-        """Whether to ask now: at once for an idle slot; to fetch ahead, only for half of that at a time."""
+        """Whether to ask now: at once for an idle slot; to fetch ahead, only for half of that at a
+        time.
+        """
         free = self.free(runners)
         if free == 0:
             return False
@@ -61,7 +64,9 @@ class Room:
     def shares(
         self, runners: Sequence[RunnerProcess], rows: list[Row]
     ) -> Iterator[tuple[RunnerProcess | None, list[Row]]]:
-        """Deal rows out by room; the last taker gets what is left, None when there is nobody to take them."""
+        """Deal rows out by room; the last taker gets what is left, None when there is nobody to
+        take them.
+        """
         takers = sorted((r for r in runners if r.takes_any), key=self._room_of)
         if not takers:
             yield None, rows
@@ -70,9 +75,13 @@ class Room:
             left = len(rows) - start
             if left <= 0:
                 return
-            # Even shares, the fullest first: what it has no room for goes to those that have, and no slow job queues up
-            # in one runner beside an idle slot of another.
-            size = left if n == len(takers) - 1 else min(left // (len(takers) - n), self._room_of(runner))
+            # Even shares, the fullest first: what it has no room for goes to those that have, and
+            # no slow job queues up in one runner beside an idle slot of another.
+            size = (
+                left
+                if n == len(takers) - 1
+                else min(left // (len(takers) - n), self._room_of(runner))
+            )
             if size:
                 yield runner, rows[start : start + size]
                 start += size

@@ -1,7 +1,8 @@
 """A runner: the process in which handlers run. It knows nothing of Postgres and owns no truth.
 
-Long-lived slots take jobs off one list in the order they came, so `Board.taken` tells the supervisor what has started.
-Async handlers run in the event loop, the others in a thread of their slot.
+Long-lived slots take jobs off one list in the order they came, so `Board.taken` tells the
+supervisor what has started. Async handlers run in the event loop, the others in a thread of their
+slot.
 """
 
 import asyncio
@@ -67,14 +68,17 @@ from redrive.worker.frames import (
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
-"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run this often.
+"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run
+this often.
 
-Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor would learn of all of
-them at once, and settle and claim while the runner has nothing to do.
+Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor
+would learn of all of them at once, and settle and claim while the runner has nothing to do.
 """
 
 UNKNOWN_KIND_DELAY = 15.0
-"""Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may have brought it."""
+"""Seconds (about) until a job whose kind this runner lacks is offered again; by then a rollout may
+have brought it.
+"""
 
 DEADLINE_TICK, IDLE_TICK = 0.05, 0.25
 
@@ -158,7 +162,11 @@ class Runner(Watch):
                     self._stop()
                 case Bar(names=names, probes=probes):
                     self._barred, self._ahead = names, Counter()
-                    self._probes = {name: lease for name, lease in probes.items() if self._probed.get(name) != lease}
+                    self._probes = {
+                        name: lease
+                        for name, lease in probes.items()
+                        if self._probed.get(name) != lease
+                    }
                 case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
                     self._escalate(job, kind, attempt, verdict)
 
@@ -194,7 +202,8 @@ class Runner(Watch):
                 self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
             else:
                 self._ended.append(self._sealed(verdict))
-                if verdict.outcome == "dead" and not verdict.may_be_gone:  # most likely it is gone, and did not die
+                # most likely it is gone, and did not die
+                if verdict.outcome == "dead" and not verdict.may_be_gone:
                     self._escalate(work.id, work.kind, work.attempt, verdict)
             if not self._flush_is_due:
                 self._flush_is_due = True
@@ -228,11 +237,15 @@ class Runner(Watch):
             ticker.cancel()
             self._threads.shutdown(wait=False)
 
-    async def _traced_attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
+    async def _traced_attempt(
+        self, slot: int, batch: Jobs, work: Work, started: int
+    ) -> Verdict | None:
         """The same, as a span."""
         tracing = cast("Tracing", self._tracing)
         headers = read_rest(work.rest).headers
-        with tracing.process(batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers) as span:
+        with tracing.process(
+            batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers
+        ) as span:
             self._traces[work.id] = traceparent(span)
             verdict = await self._attempt(slot, batch, work, started)
             trace = self._traces.pop(work.id).split("-")[1]
@@ -252,7 +265,11 @@ class Runner(Watch):
             return self._unknown(work)
         if work.payload.startswith(SEALED):
             opened = self._opened(work)
-            return opened if isinstance(opened, Verdict) else await self._attempt(slot, batch, opened, started)
+            return (
+                opened
+                if isinstance(opened, Verdict)
+                else await self._attempt(slot, batch, opened, started)
+            )
         settlement: Settlement | None
         job: Job | None = None
         rest = _NO_REST
@@ -290,39 +307,60 @@ class Runner(Watch):
         taken = (time.monotonic_ns() - started) / 1e9
         if job is not None and job.completed_on is not None:
             settlement = await self._completed_by_handler(handler, work, rest, job, settlement)
-            return msgspec.structs.replace(verdict_of(work.id, work.token, settlement, spent=taken), may_be_gone=True)
-        return None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+            return msgspec.structs.replace(
+                verdict_of(work.id, work.token, settlement, spent=taken), may_be_gone=True
+            )
+        return (
+            None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+        )
 
     def _opened(self, work: Work) -> Work | Verdict:
         """The job with its payload in clear, or its end."""
         try:
-            payload = open_payload(self._keyring, work.payload, work.kind, read_rest(work.rest).headers).decode()
+            payload = open_payload(
+                self._keyring, work.payload, work.kind, read_rest(work.rest).headers
+            ).decode()
         except Undecryptable as error:
-            failure = made_up("Undecryptable", str(error), Category.INVALID, work.kind, **self._where)
+            failure = made_up(
+                "Undecryptable", str(error), Category.INVALID, work.kind, **self._where
+            )
             return verdict_of(work.id, work.token, Bury(Reason.UNDECRYPTABLE, failure))
         return msgspec.structs.replace(work, payload=payload)
 
     def _sealed(self, verdict: Verdict) -> Verdict:
         """What leaves this process. That a payload cannot be read says nothing of what is in it."""
-        if self._keyring is None or verdict.failure is None or verdict.reason == Reason.UNDECRYPTABLE:
+        if (
+            self._keyring is None
+            or verdict.failure is None
+            or verdict.reason == Reason.UNDECRYPTABLE
+        ):
             return verdict
         record = self._keyring.seal_failure(decode_object(verdict.failure), verdict.id)
         return msgspec.structs.replace(verdict, failure=encode_json(record).decode())
 
     def _unknown(self, work: Work) -> Verdict:
-        """A kind we lack is given back, but its window closes all the same: perhaps nobody ever knows it."""
+        """A kind we lack is given back, but its window closes all the same: perhaps nobody ever
+        knows it.
+        """
         if has_expired(work.rest):
             return self._not_started(work, Reason.EXPIRED)
-        return verdict_of(work.id, work.token, Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)))
+        return verdict_of(
+            work.id,
+            work.token,
+            Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)),
+        )
 
     def _not_started(self, work: Work, reason: Reason) -> Verdict:
-        failure = made_up("NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where)
+        failure = made_up(
+            "NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where
+        )
         return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
 
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
         for name in names:
-            barred = self._barred.get(name)  # once: a handler in a thread asks while the loop may be told anew
+            # once: a handler in a thread asks while the loop may be told anew
+            barred = self._barred.get(name)
             if barred is not None:
                 lease = self._probes.pop(name, None)
                 if lease is None:
@@ -343,11 +381,16 @@ class Runner(Watch):
 
     def leave(self, name: str, error: Exception | None) -> None:
         """Report how it went; what is no fault of the dependency's speaks for it."""
-        blamed = error is not None and category_of(evidence_of(error, "")) in {Category.TRANSIENT, Category.THROTTLED}
+        blamed = error is not None and category_of(evidence_of(error, "")) in {
+            Category.TRANSIENT,
+            Category.THROTTLED,
+        }
         self._loop.call_soon_threadsafe(self._channel.send, Observed(name, succeeded=not blamed))
 
     async def _absorb_cancellation(self, slot: int) -> None:
-        """Take in what was asked of the slot's task, by us or by the handler: its next await would end the slot."""
+        """Take in what was asked of the slot's task, by us or by the handler: its next await would
+        end the slot.
+        """
         task = self._tasks[slot]
         while task.cancelling():
             with contextlib.suppress(asyncio.CancelledError):
@@ -362,13 +405,21 @@ class Runner(Watch):
             described = self._describe(handler, work, error, phase="payload")
             return dataclasses.replace(described, category=Category.INVALID)
 
-    def _describe(self, handler: Handler, work: Work, error: BaseException, **detail: Any) -> Failure:
+    def _describe(
+        self, handler: Handler, work: Work, error: BaseException, **detail: Any
+    ) -> Failure:
         """The record of an exception, without the secrets of the payload it may speak of."""
         secrets = self._secrets(handler, work)
         hidden: dict[str, Any] = {"secret_fields": sorted(handler.secret)} if handler.secret else {}
         hidden |= self._trace(work)
         return describe(
-            error, work.kind, rules=handler.policy.rules, secrets=secrets, **hidden, **detail, **self._where
+            error,
+            work.kind,
+            rules=handler.policy.rules,
+            secrets=secrets,
+            **hidden,
+            **detail,
+            **self._where,
         )
 
     def _secrets(self, handler: Handler, work: Work) -> set[str]:
@@ -388,7 +439,9 @@ class Runner(Watch):
         if handler.on_expired is None:
             return
         payload = self._payload(handler, work, rest.headers.get("version", 1))
-        arguments = (payload, self._job(handler, batch, work, rest)) if handler.takes_job else (payload,)
+        arguments = (
+            (payload, self._job(handler, batch, work, rest)) if handler.takes_job else (payload,)
+        )
         await self._shielded("on_expired", handler.on_expired, *arguments)
 
     def _escalate(self, job: int, kind: str, attempt: int, verdict: Verdict) -> None:
@@ -396,7 +449,9 @@ class Runner(Watch):
         if self._handlers.on_dead is None or verdict.failure is None:
             return
         failure = decode_object(verdict.failure)
-        told = {name: failure[name] for name in ("category", "error_class", "message", "fingerprint")}
+        told = {
+            name: failure[name] for name in ("category", "error_class", "message", "fingerprint")
+        }
         death = Death(job, kind, attempt, verdict.reason or "", **told)
         task = self._loop.create_task(self._shielded("on_dead", self._handlers.on_dead, death))
         self._hooks.add(task)
@@ -420,7 +475,8 @@ class Runner(Watch):
             if self._keyring is not None:
                 what, detail = self._keyring.seal_side_effect(what, detail, work.id)
             told = Told(work.id, work.token, what, encode_json(detail).decode())
-            self._loop.call_soon_threadsafe(self._channel.send, told)  # the handler may run in a thread
+            # the handler may run in a thread
+            self._loop.call_soon_threadsafe(self._channel.send, told)
 
         headers = rest.headers
         if self._keyring is not None:
@@ -455,31 +511,39 @@ class Runner(Watch):
             if asyncio.iscoroutine(returned):
                 await returned  # a plain function that returned what an async one would
 
-    def _failed(self, slot: int, handler: Handler, work: Work, rest: Rest, error: BaseException) -> Settlement:
+    def _failed(
+        self, slot: int, handler: Handler, work: Work, rest: Rest, error: BaseException
+    ) -> Settlement:
         claimed = _claimed(work, rest)
         jitter = random.random()
         if self._timed_out[slot]:
             limit = seconds(handler.policy.timeout)
             message = f"the attempt took longer than its timeout of {limit:g} s"
             return decide(
-                claimed, made_up("DeadlineExceeded", message, Category.LOST, work.kind, **self._trace(work)),
-                handler.policy, jitter,
-            )  # fmt: skip
+                claimed,
+                made_up("DeadlineExceeded", message, Category.LOST, work.kind, **self._trace(work)),
+                handler.policy,
+                jitter,
+            )
         if isinstance(error, Signal):
             failure = made_up(
-                type(error).__name__, safe_text(error) or "asked for by the handler", Category.OTHER, work.kind,
+                type(error).__name__,
+                safe_text(error) or "asked for by the handler",
+                Category.OTHER,
+                work.kind,
                 **self._trace(work),
-            )  # fmt: skip
+            )
             return decide_signal(claimed, error, failure, handler.policy, jitter)
         return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
     async def _completed_by_handler(
         self, handler: Handler, work: Work, rest: Rest, job: Job, settlement: Settlement | None
     ) -> Settlement:
-        """What the job's end is if its completion in a transaction of the handler's was not committed.
+        """What the job's end is if its completion in a transaction of the handler's was not
+        committed.
 
-        A transaction that is still open is rolled back: it locks the job's row, and the settlement of the whole batch
-        would wait for it.
+        A transaction that is still open is rolled back: it locks the job's row, and the settlement
+        of the whole batch would wait for it.
         """
         try:
             async with asyncio.timeout(HOOK_SECONDS):
@@ -489,7 +553,8 @@ class Runner(Watch):
         except Exception as error:  # noqa: BLE001 # of a driver, about a connection that is broken
             open_still = True
             logger.warning(
-                "the transaction of job.complete() cannot be ended", extra={"error_class": class_name(error)}
+                "the transaction of job.complete() cannot be ended",
+                extra={"error_class": class_name(error)},
             )
         if settlement is not None:
             return settlement
@@ -508,7 +573,9 @@ class Runner(Watch):
             await self._loop.run_in_executor(self._threads, sql_drivers.roll_back, conn)
 
     async def _tick(self) -> None:
-        """Cancel async attempts whose time is over: one clock for all slots instead of a timer for each job."""
+        """Cancel async attempts whose time is over: one clock for all slots instead of a timer for
+        each job.
+        """
         while True:
             await asyncio.sleep(IDLE_TICK if min(self._over_at) == float("inf") else DEADLINE_TICK)
             now = time.monotonic()
@@ -519,7 +586,9 @@ class Runner(Watch):
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-    """What a function returns, and what it raises: a Future cannot carry a StopIteration or a GeneratorExit."""
+    """What a function returns, and what it raises: a Future cannot carry a StopIteration or a
+    GeneratorExit.
+    """
     try:
         return function(*arguments), None
     except BaseException as error:  # noqa: BLE001 # raised again where the attempt is judged
@@ -528,14 +597,25 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException
 
 def _claimed(work: Work, rest: Rest) -> Claimed:
     return Claimed(
-        work.kind, work.attempt, rest.max_attempts, rest.losses, rest.streak, rest.fingerprint, rest.expires_in
+        work.kind,
+        work.attempt,
+        rest.max_attempts,
+        rest.losses,
+        rest.streak,
+        rest.fingerprint,
+        rest.expires_in,
     )
 
 
 def _kind(handler: Handler) -> Kind:
     policy = handler.policy
     return Kind(
-        handler.kind, policy.max_attempts, seconds(policy.timeout), policy.max_losses, handler.depends_on, handler.queue
+        handler.kind,
+        policy.max_attempts,
+        seconds(policy.timeout),
+        policy.max_losses,
+        handler.depends_on,
+        handler.queue,
     )
 
 
@@ -554,10 +634,13 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS TARGETS WHERE. Returns the exit status."""
+    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS TARGETS WHERE. Returns the exit
+    status.
+    """
     fd, board_fd, slots, parent = map(int, arguments[:4])
     _end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor drains; a terminal's Ctrl-C is for it
+    # the supervisor drains; a terminal's Ctrl-C is for it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         handlers = load(arguments[4]) if arguments[4] else Handlers()

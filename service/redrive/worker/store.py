@@ -1,4 +1,6 @@
-"""The statements of the worker, one function each, on a connection of its own. Rows in, rows out; no decisions."""
+"""The statements of the worker, one function each, on a connection of its own. Rows in, rows out;
+no decisions.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +59,8 @@ def exchange(
 ) -> tuple[set[int] | None, set[int], list[Row]]:
     """Settle and claim in one round trip, one transaction, one commit.
 
-    Settlements come first and by ascending id, and the claim never waits, so nobody waits while holding.
+    Settlements come first and by ascending id, and the claim never waits, so nobody waits while
+    holding.
 
     Returns:
         the completed ids (None: all of them), the ids settled by verdicts, the claimed rows.
@@ -65,7 +68,11 @@ def exchange(
     completed: set[int] | None = None
     settled: set[int] = set()
     rows: list[Row] = []
-    with conn.cursor(binary=True) as complete, conn.cursor(binary=True) as settle, conn.cursor(binary=True) as take:
+    with (
+        conn.cursor(binary=True) as complete,
+        conn.cursor(binary=True) as settle,
+        conn.cursor(binary=True) as take,
+    ):
         with conn.pipeline():
             if completions:
                 ids, tokens, workers = zip(*sorted(completions), strict=True)
@@ -112,7 +119,9 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
 
 
 def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]:
-    """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to come with again."""
+    """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to
+    come with again.
+    """
     found = conn.execute(
         "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])",
         (
@@ -133,9 +142,14 @@ def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, fl
 
 
 def breakers(
-    conn: Connection, settings: Sequence[Dependency], failures: Mapping[str, int], successes: Mapping[str, int]
+    conn: Connection,
+    settings: Sequence[Dependency],
+    failures: Mapping[str, int],
+    successes: Mapping[str, int],
 ) -> list[tuple[str, str, float, bool]]:
-    """Report what was seen. Returns name, state, seconds until a probe, and whether the dependency is failing."""
+    """Report what was seen. Returns name, state, seconds until a probe, and whether the dependency
+    is failing.
+    """
     return conn.execute(
         "select name, state, open_for, failing from redrive.breakers_v1("
         "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])",
@@ -166,7 +180,9 @@ def register(conn: Connection, name: str, version: str) -> int:
 
 def beat(conn: Connection, inflight: dict[int, int]) -> set[int]:
     """Beat for each identity (-> jobs in flight). Returns those that are still alive."""
-    rows = conn.execute("select redrive.beat_v1(%s::int[], %s::int[])", (list(inflight), list(inflight.values())))
+    rows = conn.execute(
+        "select redrive.beat_v1(%s::int[], %s::int[])", (list(inflight), list(inflight.values()))
+    )
     return {row[0] for row in rows}
 
 
@@ -177,14 +193,22 @@ def retire(conn: Connection, worker: int) -> int:
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Whether this worker is the one to do the chore now; `every` seconds at most once in the fleet."""
-    row = conn.execute("select redrive.take_chore_v1(%s, %s * interval '1 second')", (name, every)).fetchone()
+    """Whether this worker is the one to do the chore now; `every` seconds at most once in the
+    fleet.
+    """
+    row = conn.execute(
+        "select redrive.take_chore_v1(%s, %s * interval '1 second')", (name, every)
+    ).fetchone()
     return bool(row and row[0])
 
 
 def rescue(conn: Connection, ttl: float, max_losses: int) -> tuple[int, int, int]:
-    """Take jobs back from workers silent for `ttl` seconds. Returns workers lost, jobs rescued, jobs buried."""
-    row = conn.execute("select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)).fetchone()
+    """Take jobs back from workers silent for `ttl` seconds. Returns workers lost, jobs rescued,
+    jobs buried.
+    """
+    row = conn.execute(
+        "select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)
+    ).fetchone()
     return row or (0, 0, 0)
 
 
@@ -205,7 +229,9 @@ def unpark(conn: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def is_pending(conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str], horizon: float) -> bool:
+def is_pending(
+    conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str], horizon: float
+) -> bool:
     """Whether a job of these kinds runs or is due within `horizon` seconds."""
     row = conn.execute(
         "select redrive.pending_v1(%s::text[], %s::text[], %s * interval '1 second')",

@@ -1,8 +1,9 @@
-"""The supervisor: claims jobs, hands them to runners, settles what comes back. It never runs user code.
+"""The supervisor: claims jobs, hands them to runners, settles what comes back. It never runs user
+code.
 
-One thread, one loop, one connection: every turn settles what has ended and claims what there is room for, in one round
-trip and one commit. While that is under way the runners work on what they have, so batches grow by themselves under
-load and are one job long when there is only one.
+One thread, one loop, one connection: every turn settles what has ended and claims what there is
+room for, in one round trip and one commit. While that is under way the runners work on what they
+have, so batches grow by themselves under load and are one job long when there is only one.
 """
 
 import contextlib
@@ -79,7 +80,9 @@ SEE_OUT_SECONDS = 1.2
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker runs. Durations in seconds; `queues` None = all; `where` is kept with every failure."""
+    """How a worker runs. Durations in seconds; `queues` None = all; `where` is kept with every
+    failure.
+    """
 
     url: str
     handlers: str
@@ -104,7 +107,12 @@ class Supervisor:
         self.telemetry = telemetry
         self.link = Link(options.url, "redrive worker")
         self.fleet = Fleet(
-            options.handlers, options.targets, options.runners, options.slots, options.memory_limit, options.where
+            options.handlers,
+            options.targets,
+            options.runners,
+            options.slots,
+            options.memory_limit,
+            options.where,
         )
         self.lanes = LaneBook(options.queues)
         self.room = Room(options.slots)
@@ -113,10 +121,15 @@ class Supervisor:
         self.grace = Grace(options.drain)
         pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
-        self.pulse = Pulse(pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held)
+        self.pulse = Pulse(
+            pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held
+        )
         self.listener = Listener(listen_link, self._notified)
         self.watchdog = Watchdog(
-            self.link, pulse_link, listen_link, checks=(self.pulse.check_silence, self._exit_when_overdue)
+            self.link,
+            pulse_link,
+            listen_link,
+            checks=(self.pulse.check_silence, self._exit_when_overdue),
         )
 
         self.identity = Identity(options.name, options.version, self.pulse)
@@ -201,7 +214,9 @@ class Supervisor:
         now = time.monotonic()
         due = [self.housekeeping_at]
         if self.endings:
-            due.append(max(self.endings.due_at(self._linger()), self.hold_off_until, self.link.retry_at))
+            due.append(
+                max(self.endings.due_at(self._linger()), self.hold_off_until, self.link.retry_at)
+            )
         if self._can_claim():
             poll_at = now if self.more_likely or self.was_notified else self.poll_at
             due.append(max(poll_at, self.hold_off_until, self.link.retry_at))
@@ -218,7 +233,9 @@ class Supervisor:
     def _watch_blocked(self) -> None:
         """Hear of the runners whose channels are full when these take more."""
         for runner in self.fleet.runners:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if runner.channel.is_blocked else 0)
+            events = selectors.EVENT_READ | (
+                selectors.EVENT_WRITE if runner.channel.is_blocked else 0
+            )
             if self.selector.get_key(runner.channel.fileno()).events != events:
                 self.selector.modify(runner.channel.fileno(), events, runner)
 
@@ -251,7 +268,9 @@ class Supervisor:
             case Hello(kinds=kinds, dependencies=dependencies):
                 runner.ready = True
                 self.fleet.kinds = {kind.kind: kind for kind in kinds}
-                self.breakers.configure(dependencies, {kind.kind: kind.depends_on for kind in kinds})
+                self.breakers.configure(
+                    dependencies, {kind.kind: kind.depends_on for kind in kinds}
+                )
                 self._tell_bar()
                 self.telemetry.ready(self.fleet.kinds)
                 self.more_likely = True
@@ -266,7 +285,10 @@ class Supervisor:
             self._ended(held, verdict)
 
     def _completed(
-        self, runner: RunnerProcess, rows: Sequence[tuple[int, int, float]], example: tuple[int, str] | None = None
+        self,
+        runner: RunnerProcess,
+        rows: Sequence[tuple[int, int, float]],
+        example: tuple[int, str] | None = None,
     ) -> None:
         held_by = runner.held
         finished: list[tuple[Held, float]] = []
@@ -291,14 +313,19 @@ class Supervisor:
         self._ended(held, verdict_of(held.id, held.token, settlement))
 
     def _runner_ended(self, runner: RunnerProcess) -> None:
-        if self.pulse.lost:  # it may have been ended for that, and then its jobs are not to be charged
+        # it may have been ended for that, and then its jobs are not to be charged
+        if self.pulse.lost:
             self._declared_lost()
         self.selector.unregister(runner.channel.fileno())
         remains = self.fleet.sort_out(runner)
         status = self.fleet.bury(runner)
-        if not self.fleet.kinds and not runner.alone and status >= 0:  # killed is another matter: it may start yet
-            logger.error("a runner ended before it could say what it runs", extra={"status": status})
-            self.exit_status = status if status > 0 else 1  # it could not even load the handlers, and has said why
+        # killed is another matter: it may start yet
+        if not self.fleet.kinds and not runner.alone and status >= 0:
+            logger.error(
+                "a runner ended before it could say what it runs", extra={"status": status}
+            )
+            # it could not even load the handlers, and has said why
+            self.exit_status = status if status > 0 else 1
             self.stopped = True
             return
         self.telemetry.runner_ended(runner, status, len(remains.running))
@@ -322,14 +349,18 @@ class Supervisor:
             self.dispatch.take_back(held)
 
     def _lost(self, held: Held, runner: RunnerProcess, death: RunnerDeath, running: int) -> None:
-        settlement = loss(held, runner, death, running, self.fleet.kind(held.kind), self.options.where)
+        settlement = loss(
+            held, runner, death, running, self.fleet.kind(held.kind), self.options.where
+        )
         self._settle(held, settlement)
         if isinstance(settlement, Bury):
             verdict = verdict_of(held.id, held.token, settlement)
             self.untold_deaths.append(Died(held.id, held.kind, held.row[2], verdict))
 
     def _tell_deaths(self) -> None:
-        """Let the registry's `on_dead` hear of deaths that no runner saw, as soon as one is there to listen."""
+        """Let the registry's `on_dead` hear of deaths that no runner saw, as soon as one is there
+        to listen.
+        """
         listener = next((r for r in self.fleet.runners if r.ready and not r.retiring), None)
         while listener is not None and self.untold_deaths:
             with contextlib.suppress(OSError):
@@ -396,9 +427,9 @@ class Supervisor:
     def _failed(self, error: psycopg.Error, taken: Try, told: list[tuple[int, Told]]) -> None:
         """An exchange came to nothing: keep what it was to write.
 
-        When the connection was lost the identity is left behind: jobs may have been claimed for it unseen; and a server
-        that crashed may have forgotten claims of it that were committed relaxed, and give us the same jobs again under
-        the same fence.
+        When the connection was lost the identity is left behind: jobs may have been claimed for it
+        unseen; and a server that crashed may have forgotten claims of it that were committed
+        relaxed, and give us the same jobs again under the same fence.
         """
         match trouble(error):
             case Trouble.DATA if taken.verdicts or told:
@@ -433,7 +464,8 @@ class Supervisor:
         bar = self.breakers.bar()
         if bar is None:
             return
-        prober = next((r for r in self.fleet.runners if r.takes_any), None)  # one probe in the whole fleet
+        # one probe in the whole fleet
+        prober = next((r for r in self.fleet.runners if r.takes_any), None)
         for runner in self.fleet.runners:
             with contextlib.suppress(OSError):
                 runner.channel.send(bar if runner is prober else Bar(bar.names, {}))
@@ -447,7 +479,9 @@ class Supervisor:
         return self.lanes.known - before
 
     def _look_again(self) -> None:
-        """See whether there are new lanes, after the jobs of those that were known are on their way."""
+        """See whether there are new lanes, after the jobs of those that were known are on their
+        way.
+        """
         try:
             with self.link.use() as conn:
                 self.more_likely |= bool(self._look_for_lanes(conn))
@@ -456,14 +490,18 @@ class Supervisor:
             self._failed(error, Try([], []), [])
 
     def _poll_later(self, now: float) -> None:
-        """Poll soon after activity and rarely when idle: about a fifth of the time since something happened."""
+        """Poll soon after activity and rarely when idle: about a fifth of the time since something
+        happened.
+        """
         self.more_likely = False
         interval = min(1.0, max(0.005, (now - self.active_at) * 0.2))
         self.poll_at = now + interval * (0.8 + 0.4 * random.random())
         if self.lanes_due_at > now:
             self.poll_at = min(self.poll_at, self.lanes_due_at + 0.001)
 
-    def _claimed_rows(self, request: store.ClaimRequest, rows: list[store.Row], cost: float) -> None:
+    def _claimed_rows(
+        self, request: store.ClaimRequest, rows: list[store.Row], cost: float
+    ) -> None:
         self.telemetry.claimed(request, rows, cost)
         if not rows:
             return
@@ -474,7 +512,9 @@ class Supervisor:
         self.dispatch.claimed(batch, rows)
 
     def _put_off(self, batch: Batch, rows: list[store.Row]) -> list[store.Row]:
-        """Give back what waits for a dependency: it takes no room. Returns the others, and what waits no longer."""
+        """Give back what waits for a dependency: it takes no room. Returns the others, and what
+        waits no longer.
+        """
         others: list[store.Row] = []
         for row in rows:
             release = None if has_expired(row[5]) else self.breakers.put_off(row[3])
@@ -485,17 +525,29 @@ class Supervisor:
         return others
 
     def _settle_singly(self, verdicts: list[tuple[Verdict, Held]]) -> None:
-        """A record in the batch is not acceptable to the database: find it, and say a constant in its place."""
+        """A record in the batch is not acceptable to the database: find it, and say a constant in
+        its place.
+        """
         for verdict, held in verdicts:
-            constant = made_up("UnstorableError", "the failure could not be stored", Category.OTHER, held.kind)
-            bare = msgspec.structs.replace(
-                verdict, failure=None if verdict.failure is None else msgspec.json.encode(constant.record()).decode()
+            constant = made_up(
+                "UnstorableError", "the failure could not be stored", Category.OTHER, held.kind
             )
-            # The last one holds nothing that came from a handler: whatever was refused, the job must not stay claimed.
+            bare = msgspec.structs.replace(
+                verdict,
+                failure=None
+                if verdict.failure is None
+                else msgspec.json.encode(constant.record()).decode(),
+            )
+            # The last one holds nothing that came from a handler: whatever was refused, the job
+            # must not stay claimed.
             plain = Verdict(
-                verdict.id, verdict.token, "release", UNSTORABLE_SECONDS, reason="unstorable",
+                verdict.id,
+                verdict.token,
+                "release",
+                UNSTORABLE_SECONDS,
+                reason="unstorable",
                 may_be_gone=verdict.may_be_gone,
-            )  # fmt: skip
+            )
             for version in (verdict, bare, plain):
                 attempt = Try([], [(version, held)])
                 try:
@@ -535,8 +587,8 @@ class Supervisor:
     def _declared_lost(self) -> None:
         """Others may have our jobs already: end what runs, come back as somebody new.
 
-        What has ended is still settled: if the jobs are others' by now the fence refuses it, and if it was only the
-        database that was away, no work is done twice.
+        What has ended is still settled: if the jobs are others' by now the fence refuses it, and if
+        it was only the database that was away, no work is done twice.
         """
         lost = self.identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
@@ -550,7 +602,9 @@ class Supervisor:
         self.dispatch.forget(lost)
 
     def _retire_left(self, now: float) -> None:
-        """Give back what an identity was claimed for without our knowing, once what we know of it is settled."""
+        """Give back what an identity was claimed for without our knowing, once what we know of it
+        is settled.
+        """
         if not self.identity.left or now < max(self.hold_off_until, self.link.retry_at):
             return
         known = {h.worker for r in self.fleet.runners for h in r.held.values()}
@@ -583,7 +637,9 @@ class Supervisor:
             os.write(self.wake_write, b"w")
 
     def _silenced(self) -> None:
-        """Called by the pulse. The loop may be stuck in a call itself, so the handlers are ended from here."""
+        """Called by the pulse. The loop may be stuck in a call itself, so the handlers are ended
+        from here.
+        """
         self.fleet.kill()
         self._wake()
 
@@ -597,7 +653,9 @@ class Supervisor:
         self.fleet.stop()
 
     def _finish(self, now: float) -> None:
-        """While draining: end when everything is settled; at the end of the grace, give the rest back."""
+        """While draining: end when everything is settled; at the end of the grace, give the rest
+        back.
+        """
         if self.fleet.held() and self.grace.is_over(now):
             self.fleet.kill()
             for runner in list(self.fleet.runners):
@@ -615,17 +673,25 @@ class Supervisor:
         """Take the last reports of a dead runner, then give back what it still held."""
         runner.wait()
         self._read(runner)
-        if runner in self.fleet.runners:  # the channel is still open, in the hands of a child that outlived it
+        # the channel is still open, in the hands of a child that outlived it
+        if runner in self.fleet.runners:
             self._runner_ended(runner)
 
     def _stop_when_empty(self, now: float) -> None:
         idle = not (self.fleet.held() or self.endings or self.dispatch or self.more_likely)
-        if not idle or now < self.empty_check_at or not self.fleet.kinds or self.identity.me is None:
+        if (
+            not idle
+            or now < self.empty_check_at
+            or not self.fleet.kinds
+            or self.identity.me is None
+        ):
             return
         self.empty_check_at = now + 0.2
         try:
             with self.link.use() as conn:
-                pending = store.is_pending(conn, self.options.queues, list(self.fleet.kinds), SOON_SECONDS)
+                pending = store.is_pending(
+                    conn, self.options.queues, list(self.fleet.kinds), SOON_SECONDS
+                )
         except psycopg.Error as error:
             self.telemetry.database_error("pending", error)
             return

@@ -1,4 +1,6 @@
-"""What `helm test` runs, and its handlers: enqueue a job, run it in a worker of its own, look at the exporter."""
+"""What `helm test` runs, and its handlers: enqueue a job, run it in a worker of its own, look at
+the exporter.
+"""
 
 import os
 import subprocess
@@ -25,7 +27,12 @@ def canary(payload: dict[str, str]) -> None:
 def redrive(*arguments: str) -> str:
     """Run the command; what it prints belongs to this test's log."""
     print("$ redrive", *arguments, flush=True)
-    return subprocess.run(("redrive", *arguments), check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S607
+    return subprocess.run(
+        ("redrive", *arguments),  # noqa: S607
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
 
 
 def main() -> int:
@@ -33,7 +40,8 @@ def main() -> int:
     DONE.mkdir(exist_ok=True)
     run = str(time.time_ns())
     print("enqueued job", redrive("enqueue", KIND, f'{{"run": "{run}"}}', "--queue", QUEUE).strip())
-    # A worker of yours that serves all queues may take it first; it knows no such kind and gives it back after a while.
+    # A worker of yours that serves all queues may take it first; it knows no such kind and gives it
+    # back after a while.
     deadline = time.monotonic() + 120
     while not (DONE / run).exists():
         if time.monotonic() > deadline:
