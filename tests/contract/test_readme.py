@@ -12,11 +12,9 @@ import click
 import pytest
 
 from redrive.cli.main import cli
-from redrive.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-SETTINGS = re.compile(r"(<!-- settings:.*?-->\n)(.*?)(<!-- /settings -->)", re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
@@ -51,21 +49,6 @@ def test_make_has_the_targets_that_are_named():
     named = set(re.findall(r"`make (\w+)`|^\$ make (\w+)", README, re.MULTILINE))
 
     assert [t for pair in named for t in pair if t and f"\n{t}:" not in makefile] == []
-
-
-def settings_table() -> str:
-    lines = ["| variable | default | what |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f"`{field.default}`"
-        lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_settings_are_those_of_settings_py():
-    found = SETTINGS.search(README)
-
-    assert found, "the README has no settings"
-    assert found[2] == settings_table(), "bring it up to date: python -m tests.contract.test_readme"
 
 
 def test_links_lead_to_files():
@@ -103,9 +86,3 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     said = run("worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty")
 
     assert "charging 49.90 for invoice 17, key invoice-17, attempt 1" in said
-
-
-if __name__ == "__main__":
-    (ROOT / "README.md").write_text(
-        SETTINGS.sub(lambda found: found[1] + settings_table() + found[3], README)
-    )

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 from redrive import enqueue
 from tests.postgres import Database, Server
+from tools.dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 
 from .conftest import Query, other_queries, queries
 

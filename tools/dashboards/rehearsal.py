@@ -24,7 +24,7 @@ import yaml
 from redrive import Handlers, Policy
 from redrive.embedded import free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
 # no REDRIVE_ name: the worker would warn of a setting it does not know
 HOME_VARIABLE = "REHEARSAL_HOME"
@@ -142,7 +142,7 @@ class Rehearsal:
         self.ports[name] = free_port()
         fixed = {
             "REDRIVE_DATABASE_URL": self.url,
-            "REDRIVE_HANDLERS": "dashboards.rehearsal:jobs",
+            "REDRIVE_HANDLERS": "tools.dashboards.rehearsal:jobs",
             "REDRIVE_HTTP_PORT": self.ports[name],
             HOME_VARIABLE: self.home,
         }

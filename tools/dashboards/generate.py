@@ -1,7 +1,7 @@
-"""Write the dashboards: `python -m dashboards.generate [--show-cluster] [DIRECTORY]`.
+"""Make the dashboards: `python -m tools.dashboards.generate [--show-cluster] [DIRECTORY]`.
 
-What it writes is committed and shipped, and a test holds it to this. With --show-cluster the
-variable `cluster` can be chosen, for a Prometheus that watches several.
+What it writes is committed and shipped. With --show-cluster the variable `cluster` can be chosen,
+for a Prometheus that watches several.
 """
 
 import argparse
@@ -10,10 +10,11 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import dead_letters, overview, worker
-from dashboards.parts import Made
+from tools import generated
+from tools.dashboards import dead_letters, overview, worker
+from tools.dashboards.parts import Made
 
-HERE = Path(__file__).parent
+DIRECTORY = generated.ROOT / "dashboards"
 BOARDS = {
     "overview.json": overview.build,
     "dead-letters.json": dead_letters.build,
@@ -21,10 +22,11 @@ BOARDS = {
 }
 
 
-def texts(*, show_cluster: bool = False) -> dict[str, str]:
-    """Every file, by name."""
+def files(directory: Path = DIRECTORY, *, show_cluster: bool = False) -> generated.Files:
+    """Every dashboard."""
     return {
-        name: text_of(build(show_cluster=show_cluster).build()) for name, build in BOARDS.items()
+        directory / name: text_of(build(show_cluster=show_cluster).build())
+        for name, build in BOARDS.items()
     }
 
 
@@ -40,12 +42,13 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("directory", nargs="?", type=Path, default=HERE)
+    options.add_argument("directory", nargs="?", type=Path, default=DIRECTORY)
     options.add_argument("--show-cluster", action="store_true", help="let the cluster be chosen")
+    generated.add_check(options)
     chosen = options.parse_args()
-    chosen.directory.mkdir(parents=True, exist_ok=True)
-    for name, text in texts(show_cluster=chosen.show_cluster).items():
-        (chosen.directory / name).write_text(text)
+    generated.run(
+        lambda: files(chosen.directory, show_cluster=chosen.show_cluster), check=chosen.check
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Is all well, and if not, where? The first dashboard somebody looks at who was woken."""
 
-from dashboards.parts import (
+from tools.dashboards.parts import (
     ALERTS,
     BAD,
     CALM,

@@ -1,7 +1,7 @@
 """What died, why, whether it goes on, and what became of what was redriven."""
 
-from dashboards.overview import DIED, ENDED, added_within
-from dashboards.parts import (
+from tools.dashboards.overview import DIED, ENDED, added_within
+from tools.dashboards.parts import (
     BAD,
     CALM,
     GOOD,

@@ -1,4 +1,4 @@
-"""Draw the overview for the README: `python -m dashboards.picture [--minutes 12] [--data FILE]
+"""Draw the overview for the README: `python -m tools.dashboards.picture [--minutes 12] [--data FILE]
 [OUTPUT]`.
 
 It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus
@@ -20,9 +20,9 @@ from typing import Any
 
 import psycopg
 
-from dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
-from dashboards.scratch import scratch_postgres
 from redrive import enqueue
+from tools.dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
+from tools.scratch import scratch_postgres
 
 STEP = 5.0
 RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
@@ -47,7 +47,7 @@ def main() -> None:
         answers = perform(chosen.minutes * 60)
         if chosen.data is not None:
             chosen.data.write_text(json.dumps(answers))
-    from dashboards.drawing import draw  # noqa: PLC0415 # wants matplotlib
+    from tools.dashboards.drawing import draw  # noqa: PLC0415 # wants matplotlib
 
     draw(answers, chosen.output)
 

@@ -1,6 +1,6 @@
 """Each worker by itself: which one hangs, which one dies, which one is new."""
 
-from dashboards.parts import (
+from tools.dashboards.parts import (
     BAD,
     CALM,
     GOOD,
