@@ -11,10 +11,10 @@ import yaml
 from prometheus_client.metrics_core import Metric
 
 from dashboards.scratch import scratch_postgres
-from redrive import telemetry
-from redrive.metrics import Metrics
-from redrive.model import Category, Reason
-from redrive.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.observability.metrics import Metrics
+from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.rules.model import Category, Reason
+from redrive.worker.supervisor import telemetry
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "metrics.md"

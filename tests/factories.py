@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from redrive.enqueue import enqueue
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Verdict
 from redrive.worker.store import EPOCH, Lane
 from tests.postgres import Connection
 
@@ -20,7 +20,7 @@ class Claimed(NamedTuple):
     attempt: int
     kind: str
     payload: str
-    rest: str | None
+    extras: str | None
     lane_no: int
     run_at: datetime
 

@@ -20,9 +20,9 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_payload
 from redrive.enqueue import check
 from redrive.handlers import Handlers
-from redrive.worker.board import Board
-from redrive.worker.frames import Channel, Jobs, Told, Verdict, Work, decode_up
-from redrive.worker.runner import Runner
+from redrive.worker.protocol import Channel, Jobs, SideEffect, Verdict, Work, decode_up
+from redrive.worker.runner.loop import Runner
+from redrive.worker.shared_state import SharedState
 
 _OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
@@ -71,14 +71,14 @@ def run(
         msg = f"no handler is registered for {kind!r}"
         raise LookupError(msg)
     job = check(kind, payload, **options)
-    rest = {
+    extras = {
         "max_attempts": job.max_attempts,
         "idempotency_key": job.idempotency_key,
         "tenant": job.tenant,
         "headers": msgspec.json.decode(job.headers),
         "expires_in": job.expires_in,
     }
-    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(rest).decode(), 1)
+    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(extras).decode(), 1)
     return asyncio.run(_run(handlers, Jobs(0, [job.queue], [work]), work))
 
 
@@ -126,19 +126,19 @@ def assert_enqueued(
 
 async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     ours, theirs = socket.socketpair()
-    board = Board(1)
+    shared = SharedState(1)
     try:
-        verdict = await Runner(Channel(theirs), board, handlers, {}).once(
+        verdict = await Runner(Channel(theirs), shared, handlers, {}).once(
             batch, work, time.monotonic_ns()
         )
         await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
         told = [
             message
             for frame in Channel(ours).receive() or ()
-            if isinstance(message := decode_up(frame), Told)
+            if isinstance(message := decode_up(frame), SideEffect)
         ]
     finally:
-        board.close()
+        shared.close()
         ours.close()
         theirs.close()
     return _outcome(verdict, [(t.what, msgspec.json.decode(t.detail)) for t in told])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from redrive.logs import JsonFormatter
-from redrive.metrics import Metrics
-from redrive.telemetry import Telemetry
-from redrive.worker.fleet import Batch, Held
-from redrive.worker.frames import Verdict
+from redrive.observability.logs import JsonFormatter
+from redrive.observability.metrics import Metrics
+from redrive.worker.protocol import Verdict
+from redrive.worker.supervisor.pool import Batch, Held
+from redrive.worker.supervisor.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
 SHOWN = [

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from redrive.enqueue import enqueue_reporting
 from redrive.job import COMPLETE
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Verdict
 from tests.factories import Claimed, claim, failure, make_campaign, make_worker
 from tests.postgres import Database
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
-from redrive.categories import (
+from redrive.rules.categories import (
     BY_CLASS,
     BY_SQLSTATE,
     BY_STATUS,
@@ -30,9 +30,9 @@ from redrive.categories import (
     evidence_of,
     judge,
 )
-from redrive.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
-from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release
-from redrive.policy import (
+from redrive.rules.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
+from redrive.rules.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release
+from redrive.rules.policy import (
     MAX_WAIT,
     Policy,
     decide,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Verdict
 from tests.factories import (
     bury,
     claim,
@@ -27,7 +27,7 @@ COUNTED = {"retry": "retried", "release": "released", "dead": "dead", "cancel": 
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-@pytest.mark.parametrize("wrong", ["id", "token", "worker"])
+@pytest.mark.parametrize("wrong", ["id", "deliveries", "worker"])
 def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     database: Database, outcome: str, wrong: str
 ) -> None:
@@ -35,7 +35,9 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.rows("select * from redrive.jobs")
-    stale = {"id": job._replace(id=job.id + 1), "token": job._replace(deliveries=2)}.get(wrong, job)
+    stale = {"id": job._replace(id=job.id + 1), "deliveries": job._replace(deliveries=2)}.get(
+        wrong, job
+    )
 
     assert not settle(
         database.conn, worker + (wrong == "worker"), stale, outcome, failure=failure(), reason="r"

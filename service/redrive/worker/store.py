@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from redrive.worker.arrays import Bigints, Booleans, Floats, Ints, Texts
-from redrive.worker.frames import Dependency, Told, Verdict
+from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
+from redrive.worker.protocol import Dependency, SideEffect, Verdict
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])
 
 Row = tuple[Any, ...]
 Completion = tuple[int, int, int]
-"""id, token, worker"""
+"""id, deliveries, worker"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,8 +75,8 @@ def exchange(
     ):
         with conn.pipeline():
             if completions:
-                ids, tokens, workers = zip(*sorted(completions), strict=True)
-                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(tokens)))
+                ids, deliveries, workers = zip(*sorted(completions), strict=True)
+                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
             if verdicts:
                 settle.execute(_SETTLE, _columns(verdicts))
             if claim is not None:
@@ -107,7 +107,7 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
     return (
         Ints([worker for _, worker in ordered]),
         Bigints([v.id for v, _ in ordered]),
-        Ints([v.token for v, _ in ordered]),
+        Ints([v.deliveries for v, _ in ordered]),
         Texts([v.outcome for v, _ in ordered]),
         [v.run_at for v, _ in ordered],
         Floats([v.delay for v, _ in ordered]),
@@ -118,7 +118,7 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
     )
 
 
-def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]:
+def side_effects(conn: Connection, told: Sequence[tuple[int, SideEffect]]) -> set[int]:
     """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to
     come with again.
     """
@@ -127,7 +127,7 @@ def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]
         (
             [worker for worker, _ in told],
             [t.id for _, t in told],
-            [t.token for _, t in told],
+            [t.deliveries for _, t in told],
             [t.what for _, t in told],
             [t.detail for _, t in told],
         ),

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from redrive.telemetry import Telemetry
-from redrive.worker.fleet import Held
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Verdict
 from redrive.worker.store import Completion
+from redrive.worker.supervisor.pool import Held
+from redrive.worker.supervisor.telemetry import Telemetry
 
 BATCH = 500
 """Endings that go at once; fewer may wait for company."""

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.categories import Evidence, judge
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
-from redrive.model import Again, Bury, Category, Claimed, Failure
-from redrive.policy import decide
+from redrive.rules.categories import Evidence, judge
+from redrive.rules.model import Again, Bury, Category, Claimed, Failure
+from redrive.rules.policy import decide
 
 MIDDLE = 0.5
 """In place of chance: it changes how long a wait is, never what is decided."""

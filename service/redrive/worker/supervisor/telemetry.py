@@ -28,19 +28,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 
-from redrive.metrics import MAX_LABEL_SETS, Metrics
-from redrive.model import Category
-from redrive.tracing import MAX_LINKS, Tracing
+from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
+from redrive.observability.tracing import MAX_LINKS, Tracing
+from redrive.rules.model import Category
 
 if TYPE_CHECKING:
-    from redrive.worker.fleet import Held, RunnerProcess
-    from redrive.worker.frames import Kind, Verdict
+    from redrive.worker.protocol import Kind, Verdict
     from redrive.worker.store import ClaimRequest, Row
-    from redrive.worker.supervisor import Supervisor
+    from redrive.worker.supervisor.loop import Supervisor
+    from redrive.worker.supervisor.pool import Held, RunnerProcess
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_rest = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
 
 OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
@@ -191,7 +191,7 @@ class Telemetry:
         fields: dict[str, object] = {
             "job": held.id,
             "kind": held.kind,
-            "delivery": held.token,
+            "delivery": held.deliveries,
             "reason": verdict.reason,
             "category": verdict.category or None,
             "trace_id": verdict.trace,
@@ -251,16 +251,18 @@ class Telemetry:
     def gauges(self, supervisor: "Supervisor") -> None:
         """What is so at this moment."""
         inflight = Tally(
-            (held.queue, held.kind) for r in supervisor.fleet.runners for held in r.held.values()
+            (held.queue, held.kind) for r in supervisor.pool.runners for held in r.held.values()
         )
         self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
         slots = supervisor.options.slots * supervisor.options.runners
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, inflight.total()))
-        self.metrics.draining.set((), float(supervisor.grace.is_on))
+        self.metrics.draining.set((), float(supervisor.drain.is_on))
 
 
 def _created(rows: Iterable["Row"]) -> list[object]:
     """The contexts in which some of these jobs were enqueued."""
     traced = (row[5] for row in rows if row[5] is not None and '"traceparent"' in row[5])
-    return [_decode_rest(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)]
+    return [
+        _decode_extras(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)
+    ]

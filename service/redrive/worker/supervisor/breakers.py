@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.connect import Link
+from redrive.database.connect import Link
 from redrive.handlers import matching
-from redrive.model import Category, Release
-from redrive.policy import put_off
+from redrive.rules.model import Category, Release
+from redrive.rules.policy import put_off
 from redrive.worker import store
-from redrive.worker.fleet import Held
-from redrive.worker.frames import Bar, Dependency, Verdict
+from redrive.worker.protocol import Dependency, OpenBreakers, Verdict
+from redrive.worker.supervisor.pool import Held
 
 CHECK_SECONDS = 0.5
 PROBE_LEASE_SECONDS = 30.0
@@ -55,7 +55,7 @@ class Breakers:
         self._probing: dict[str, float] = {}
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
-        self._said: Bar | None = None
+        self._said: OpenBreakers | None = None
 
     def configure(
         self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
@@ -151,7 +151,7 @@ class Breakers:
         held, self._held = self._held, []
         return [(one, self._final(one, verdict)) for one, verdict in held]
 
-    def bar(self) -> Bar | None:
+    def bar(self) -> OpenBreakers | None:
         """What the runners must be told now, or None when they know."""
         now = time.monotonic()
         barred = {
@@ -162,7 +162,7 @@ class Breakers:
         probes = {
             name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now
         }
-        bar = Bar(barred, probes)
+        bar = OpenBreakers(barred, probes)
         if self._said is not None and _is_alike(self._said, bar):
             return None
         self._said = bar
@@ -184,7 +184,7 @@ class Breakers:
     def _final(self, held: Held, verdict: Verdict) -> Verdict:
         standings = [self._standing[n] for n in self._names(held.kind) if n in self._standing]
         to_blame = [s for s in standings if s.state != "closed" or s.failing]
-        refunds = held.token - held.row[2]
+        refunds = held.deliveries - held.row[2]
         if (
             not to_blame
             or refunds >= MAX_REFUNDS
@@ -198,7 +198,7 @@ class Breakers:
         )
 
 
-def _is_alike(one: Bar, other: Bar) -> bool:
+def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """Whether they say the same; each report counts anew how long a breaker stays open, a few
     milliseconds apart.
 

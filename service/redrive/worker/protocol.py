@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.model import Again, Bury, Drop, Failure, Release, Settlement
+from redrive.rules.model import Again, Bury, Drop, Failure, Release, Settlement
 
 _HEADER = struct.Struct(">I")
 _READ_SIZE = 1 << 18
@@ -22,20 +22,20 @@ _READ_SIZE = 1 << 18
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A claimed job on its way to a runner.
 
-    `rest` is the JSON of `Rest`, or None where all of it is at its default; `lane` counts
+    `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane` counts
     `Jobs.queues` from 1.
     """
 
     id: int
-    token: int
+    deliveries: int
     attempt: int
     kind: str
     payload: str
-    rest: str | None
+    extras: str | None
     lane: int
 
 
-class Rest(msgspec.Struct, frozen=True):
+class Extras(msgspec.Struct, frozen=True):
     """What few jobs have."""
 
     max_attempts: int | None = None
@@ -51,7 +51,7 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """`Rest` without what comes from a producer as it was."""
+    """`Extras` without what comes from a producer as it was."""
 
     max_attempts: int | None = None
     losses: int = 0
@@ -62,22 +62,22 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 _decode_facts = msgspec.json.Decoder(_Facts).decode
-decode_rest = msgspec.json.Decoder(Rest).decode
+decode_extras = msgspec.json.Decoder(Extras).decode
 
 
-def read_rest(text: str | None) -> Rest:
+def read_extras(text: str | None) -> Extras:
     """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
     if text is None:
-        return _NO_REST
+        return _NO_EXTRAS
     try:
-        return decode_rest(text)
+        return decode_extras(text)
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):
-        return _NO_REST
-    return Rest(
+        return _NO_EXTRAS
+    return Extras(
         facts.max_attempts,
         facts.losses,
         facts.streak,
@@ -87,12 +87,12 @@ def read_rest(text: str | None) -> Rest:
     )
 
 
-_NO_REST = Rest()
+_NO_EXTRAS = Extras()
 
 
 def has_expired(text: str | None) -> bool:
-    """Whether the window of a job with this `Rest` had closed when it was claimed."""
-    expires_in = read_rest(text).expires_in
+    """Whether the window of a job with this `Extras` had closed when it was claimed."""
+    expires_in = read_extras(text).expires_in
     return expires_in is not None and expires_in <= 0
 
 
@@ -105,7 +105,7 @@ class Verdict(msgspec.Struct, array_like=True, frozen=True):
     """
 
     id: int
-    token: int
+    deliveries: int
     outcome: str
     delay: float = 0.0
     run_at: datetime | None = None
@@ -163,7 +163,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """Up: completed attempts as (id, token, seconds); the trace of one of them, where they are
+    """Up: completed attempts as (id, deliveries, seconds); the trace of one of them, where they are
     traced.
     """
 
@@ -177,16 +177,16 @@ class Ended(msgspec.Struct, array_like=True, tag="ended"):
     verdicts: list[Verdict]
 
 
-class Told(msgspec.Struct, array_like=True, tag="told"):
+class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
     """Up: a handler says what it has done."""
 
     id: int
-    token: int
+    deliveries: int
     what: str
     detail: str
 
 
-class Bar(msgspec.Struct, array_like=True, tag="bar"):
+class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
     """Down: start nothing that depends on these, but one job for each lease in `probes`, however
     often it is told.
 
@@ -220,8 +220,8 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     ids: list[int]
 
 
-Down = Jobs | Stop | Died | Bar
-Up = Hello | Done | Ended | Unstarted | Told | Observed
+Down = Jobs | Stop | Died | OpenBreakers
+Up = Hello | Done | Ended | Unstarted | SideEffect | Observed
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode
@@ -229,13 +229,13 @@ decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Deco
 _encode_json = msgspec.json.Encoder().encode
 
 
-def verdict_of(job: int, token: int, settlement: Settlement, *, spent: float = 0.0) -> Verdict:
+def verdict_of(job: int, deliveries: int, settlement: Settlement, *, spent: float = 0.0) -> Verdict:
     """Write a settlement as a verdict. `spent`: seconds the handler ran."""
     match settlement:
         case Again(delay=delay, failure=failure, losses=losses, refund=refund):
             return Verdict(
                 job,
-                token,
+                deliveries,
                 "retry",
                 delay,
                 None,
@@ -249,7 +249,7 @@ def verdict_of(job: int, token: int, settlement: Settlement, *, spent: float = 0
         case Bury(reason=reason, failure=failure, losses=losses, refund=refund):
             return Verdict(
                 job,
-                token,
+                deliveries,
                 "dead",
                 0.0,
                 None,
@@ -261,9 +261,11 @@ def verdict_of(job: int, token: int, settlement: Settlement, *, spent: float = 0
                 spent,
             )
         case Release(why=why, delay=delay, at=at):
-            return Verdict(job, token, "release", delay, at, refund=True, reason=why, seconds=spent)
+            return Verdict(
+                job, deliveries, "release", delay, at, refund=True, reason=why, seconds=spent
+            )
         case Drop():
-            return Verdict(job, token, "cancel", seconds=spent)
+            return Verdict(job, deliveries, "cancel", seconds=spent)
         case _:
             msg = f"{settlement} is not settled by a verdict"
             raise TypeError(msg)

@@ -8,9 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from redrive.categories import Rule
-from redrive.limits import FIRST_INSTANT, LAST_INSTANT
-from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
+from redrive.rules.categories import Rule
+from redrive.rules.limits import FIRST_INSTANT, LAST_INSTANT
+from redrive.rules.model import (
+    Again,
+    Bury,
+    Category,
+    Claimed,
+    Drop,
+    Failure,
+    Reason,
+    Release,
+    Settlement,
+)
 from redrive.signals import Cancel, DependencyOpen, GiveUp, Retry, Seconds, Signal, Snooze, seconds
 
 MAX_WAIT = 100 * 366 * 86_400.0
