@@ -6,11 +6,13 @@ from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
 from redrive.rules.categories import Rule
+from redrive.rules.model import Category
 from redrive.rules.policy import Policy
 from redrive.signals import Cancel, GiveUp, Retry, Snooze
 
 __all__ = [
     "Cancel",
+    "Category",
     "GiveUp",
     "Handlers",
     "InvalidJob",

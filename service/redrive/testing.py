@@ -20,11 +20,11 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_payload
 from redrive.enqueue import check
 from redrive.handlers import Handlers
-from redrive.worker.protocol import Channel, Jobs, SideEffect, Verdict, Work, decode_up
+from redrive.rules import settlement
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import Jobs, Report, SideEffect, Work, decode_up
 from redrive.worker.runner.loop import Runner
 from redrive.worker.shared_state import SharedState
-
-_OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     ours, theirs = socket.socketpair()
     shared = SharedState(1)
     try:
-        verdict = await Runner(Channel(theirs), shared, handlers, {}).once(
+        report = await Runner(Channel(theirs), shared, handlers, {}).once(
             batch, work, time.monotonic_ns()
         )
         await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
@@ -141,23 +141,27 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
         shared.close()
         ours.close()
         theirs.close()
-    return _outcome(verdict, [(t.what, msgspec.json.decode(t.detail)) for t in told])
+    return _outcome(report, [(t.what, msgspec.json.decode(t.detail)) for t in told])
 
 
-def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
+def _outcome(report: Report | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
     failure: dict[str, Any] = {}
-    if verdict is not None and verdict.failure is not None:
-        failure = msgspec.json.decode(verdict.failure)
-    # A handler that completed the job in its own transaction and returned: the verdict is for a
+    if report is not None and report.failure is not None:
+        failure = msgspec.json.decode(report.failure)
+    # A handler that completed the job in its own transaction and returned: the report is for a
     # rollback of it.
-    if verdict is None or (verdict.may_be_gone and failure.get("error_class") == "NotCommitted"):
-        return Outcome("completed", side_effects=side_effects)
-    reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
+    if report is None or (report.may_be_gone and failure.get("error_class") == "NotCommitted"):
+        return Outcome(settlement.Outcome.COMPLETE.event, side_effects=side_effects)
+    reason = (
+        report.reason
+        if report.outcome in {settlement.Outcome.DEAD_LETTER, settlement.Outcome.RELEASE}
+        else None
+    )
     return Outcome(
-        _OUTCOMES[verdict.outcome],
+        report.outcome.event,
         reason,
-        verdict.delay,
-        verdict.category,
+        report.delay,
+        report.category,
         failure.get("error_class", ""),
         failure.get("message", ""),
         side_effects,

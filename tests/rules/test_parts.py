@@ -1,4 +1,5 @@
-"""The parts of a worker that need neither a database nor a process: frames, shared, room, lanes."""
+"""The parts of a worker that need neither a database nor a process: protocol, shared state, capacity,
+lanes."""
 
 import random
 import socket
@@ -13,20 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.rules.model import Again, Bury, Category, Complete, Drop, Failure, Reason, Release
+from redrive.rules import settlement
+from redrive.rules.model import Category, Failure, Reason
+from redrive.rules.settlement import Outcome
+from redrive.worker.channel import Channel
 from redrive.worker.protocol import (
-    Channel,
     Done,
     Ended,
     Extras,
     Jobs,
+    Report,
     Unstarted,
-    Verdict,
     decode_down,
     decode_up,
     encode_frame,
     read_extras,
-    verdict_of,
+    report_of,
 )
 from redrive.worker.shared_state import RING, Running, SharedState
 from redrive.worker.store import EPOCH, Lane
@@ -37,26 +40,26 @@ from redrive.worker.supervisor.pool import Batch, RunnerProcess
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
 
 
-# ---------------------------------------------------------------------- frames
+# ---------------------------------------------------------------------- protocol and channel
 
 
 @pytest.mark.parametrize(
-    ("settlement", "expected"),
+    ("ending", "expected"),
     [
-        (Again(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
-        (Bury(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
-        (Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
+        (settlement.Retry(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
+        (settlement.DeadLetter(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
+        (settlement.Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
          ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed")),
-        (Drop("unwanted"), ("cancel", 0.0, None, False, 0, None)),
+        (settlement.Cancel("unwanted"), ("cancel", 0.0, None, False, 0, None)),
     ],
 )  # fmt: skip
-def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(
-    settlement: Any, expected: tuple[Any, ...]
+def test_a_settlement_crosses_as_a_report_and_comes_out_the_same(
+    ending: Any, expected: tuple[Any, ...]
 ):
-    verdict = verdict_of(7, 3, settlement, spent=0.25)
-    (back,) = decode_up(encode_frame(Ended([verdict]))).verdicts
+    report = report_of(7, 3, ending, seconds=0.25)
+    (back,) = decode_up(encode_frame(Ended([report]))).reports
 
-    assert back == verdict
+    assert back == report
     assert (
         back.outcome,
         back.delay,
@@ -68,9 +71,9 @@ def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(
     assert back.seconds == 0.25
 
 
-def test_a_completion_is_no_verdict():
-    with pytest.raises(TypeError):
-        verdict_of(1, 1, Complete())
+def test_a_completion_has_no_report():
+    with pytest.raises(AssertionError):
+        report_of(1, 1, settlement.Complete())  # pyright: ignore[reportArgumentType]
 
 
 @given(
@@ -374,5 +377,5 @@ def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
     assert book.is_stale(12.5, was_notified=False), "whoever knows none may look when it polls"
 
 
-def test_a_verdict_is_small():
-    assert len(encode_frame(Ended([Verdict(1, 1, "release")]))) < 60
+def test_a_report_is_small():
+    assert len(encode_frame(Ended([Report(1, 1, Outcome.RELEASE)]))) < 60

@@ -1,22 +1,25 @@
-"""What supervisor and runner say to each other, and how it crosses the socket pair between them.
+"""What supervisor and runner say to each other.
 
 Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload
 that cannot be read must fail its own job and not the batch it came in.
 """
 
-import socket
-import struct
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
-from redrive.rules.model import Again, Bury, Drop, Failure, Release, Settlement
-
-_HEADER = struct.Struct(">I")
-_READ_SIZE = 1 << 18
+from redrive.rules.model import Failure
+from redrive.rules.settlement import (
+    Cancel,
+    DeadLetter,
+    NotComplete,
+    Outcome,
+    Release,
+    Retry,
+)
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -96,17 +99,17 @@ def has_expired(text: str | None) -> bool:
     return expires_in is not None and expires_in <= 0
 
 
-class Verdict(msgspec.Struct, array_like=True, frozen=True):
-    """A settlement other than Complete, in the form of settle_v1's parameters.
+class Report(msgspec.Struct, array_like=True, frozen=True):
+    """How an attempt ended, in the form of settle_v1's parameters; `report_of` writes it.
 
-    `outcome` is retry | release | dead | cancel. `may_be_gone`: the handler completed it in a
-    transaction of its own, so finding no row is the expected end and this verdict is for the
-    transaction that was rolled back.
+    `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of its own, so
+    finding no row is the expected end, and this report is for the transaction that was rolled
+    back.
     """
 
     id: int
     deliveries: int
-    outcome: str
+    outcome: Outcome
     delay: float = 0.0
     run_at: datetime | None = None
     refund: bool = False
@@ -174,7 +177,7 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 class Ended(msgspec.Struct, array_like=True, tag="ended"):
     """Up: attempts that ended otherwise."""
 
-    verdicts: list[Verdict]
+    reports: list[Report]
 
 
 class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
@@ -211,7 +214,7 @@ class Died(msgspec.Struct, array_like=True, tag="died"):
     id: int
     kind: str
     attempt: int
-    verdict: Verdict
+    report: Report
 
 
 class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
@@ -229,124 +232,38 @@ decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Deco
 _encode_json = msgspec.json.Encoder().encode
 
 
-def verdict_of(job: int, deliveries: int, settlement: Settlement, *, spent: float = 0.0) -> Verdict:
-    """Write a settlement as a verdict. `spent`: seconds the handler ran."""
+def report_of(
+    job: int, deliveries: int, settlement: NotComplete, *, seconds: float = 0.0
+) -> Report:
+    """Write a settlement as a report. `seconds`: how long the handler ran."""
+    report = Report(job, deliveries, settlement.outcome, seconds=seconds)
     match settlement:
-        case Again(delay=delay, failure=failure, losses=losses, refund=refund):
-            return Verdict(
-                job,
-                deliveries,
-                "retry",
-                delay,
-                None,
-                refund,
-                losses,
-                _json(failure),
-                str(failure.category),
-                str(failure.category),
-                spent,
+        case Retry(delay=delay, failure=failure, losses=losses, refund=refund):
+            return replace(
+                report,
+                delay=delay,
+                refund=refund,
+                losses=losses,
+                failure=_json(failure),
+                reason=str(failure.category),
+                category=str(failure.category),
             )
-        case Bury(reason=reason, failure=failure, losses=losses, refund=refund):
-            return Verdict(
-                job,
-                deliveries,
-                "dead",
-                0.0,
-                None,
-                refund,
-                losses,
-                _json(failure),
-                str(reason),
-                str(failure.category),
-                spent,
+        case DeadLetter(reason=reason, failure=failure, losses=losses, refund=refund):
+            return replace(
+                report,
+                refund=refund,
+                losses=losses,
+                failure=_json(failure),
+                reason=str(reason),
+                category=str(failure.category),
             )
         case Release(why=why, delay=delay, at=at):
-            return Verdict(
-                job, deliveries, "release", delay, at, refund=True, reason=why, seconds=spent
-            )
-        case Drop():
-            return Verdict(job, deliveries, "cancel", seconds=spent)
+            return replace(report, delay=delay, run_at=at, refund=True, reason=why)
+        case Cancel():
+            return report
         case _:
-            msg = f"{settlement} is not settled by a verdict"
-            raise TypeError(msg)
+            assert_never(settlement)
 
 
 def _json(failure: Failure) -> str:
     return _encode_json(failure.record()).decode()
-
-
-class Channel:
-    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in
-    order.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)  # noqa: FBT003 # takes no keyword
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
-        self._sock = sock
-        self._in = bytearray()
-        self._out: deque[memoryview] = deque()
-
-    def fileno(self) -> int:
-        """For selectors."""
-        return self._sock.fileno()
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether something waits for the other side to read."""
-        return bool(self._out)
-
-    def send(self, message: Down | Up) -> None:
-        """Queue a message and send what the socket takes. Raises OSError when the other side is
-        gone.
-        """
-        body = encode_frame(message)
-        self._out.append(memoryview(_HEADER.pack(len(body)) + body))
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what the socket takes."""
-        while self._out:
-            try:
-                sent = self._sock.send(self._out[0])
-            except BlockingIOError:
-                return
-            if sent == len(self._out[0]):
-                self._out.popleft()
-            else:
-                self._out[0] = self._out[0][sent:]
-
-    def receive(self) -> list[bytes] | None:
-        """All whole frames that have arrived; None when the other side has closed and nothing is
-        left.
-        """
-        closed = False
-        while True:
-            try:
-                chunk = self._sock.recv(_READ_SIZE)
-            except BlockingIOError:
-                break
-            except ConnectionResetError:
-                chunk = b""
-            if not chunk:
-                closed = True
-                break
-            self._in += chunk
-            if len(chunk) < _READ_SIZE:
-                break
-        frames: list[bytes] = []
-        start, size = 0, len(self._in)
-        while size - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._in, start)
-            if size - start - _HEADER.size < length:
-                break
-            start += _HEADER.size
-            frames.append(bytes(self._in[start : start + length]))
-            start += length
-        del self._in[:start]
-        return None if closed and not frames else frames
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._sock.close()

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
-from redrive.worker.protocol import Dependency, SideEffect, Verdict
+from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ class ClaimRequest:
 def exchange(
     conn: Connection,
     completions: Sequence[Completion],
-    verdicts: Sequence[tuple[Verdict, int]],
+    reports: Sequence[tuple[Report, int]],
     claim: ClaimRequest | None,
 ) -> tuple[set[int] | None, set[int], list[Row]]:
     """Settle and claim in one round trip, one transaction, one commit.
@@ -63,7 +63,7 @@ def exchange(
     holding.
 
     Returns:
-        the completed ids (None: all of them), the ids settled by verdicts, the claimed rows.
+        the completed ids (None: all of them), the ids settled by reports, the claimed rows.
     """
     completed: set[int] | None = None
     settled: set[int] = set()
@@ -77,8 +77,8 @@ def exchange(
             if completions:
                 ids, deliveries, workers = zip(*sorted(completions), strict=True)
                 complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
-            if verdicts:
-                settle.execute(_SETTLE, _columns(verdicts))
+            if reports:
+                settle.execute(_SETTLE, _columns(reports))
             if claim is not None:
                 take.execute(
                     _CLAIM,
@@ -89,21 +89,21 @@ def exchange(
                         [lane.lane for lane in claim.lanes],
                         list(claim.floors),
                         claim.want,
-                        not completions and not verdicts,
+                        not completions and not reports,
                     ),
                 )
         if completions:
             found = complete.fetchone()
             completed = None if found is None or found[0] is None else set(found[0])
-        if verdicts:
+        if reports:
             settled = {row[0] for row in settle.fetchall()}
         if claim is not None:
             rows = take.fetchall()
     return completed, settled, rows
 
 
-def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
-    ordered = sorted(verdicts, key=lambda item: item[0].id)
+def _columns(reports: Sequence[tuple[Report, int]]) -> tuple[Any, ...]:
+    ordered = sorted(reports, key=lambda item: item[0].id)
     return (
         Ints([worker for _, worker in ordered]),
         Bigints([v.id for v, _ in ordered]),

@@ -44,12 +44,13 @@ from redrive.observability.tracing import (
 )
 from redrive.rules.categories import category_of, evidence_of
 from redrive.rules.failure import class_name, describe, made_up, safe_text
-from redrive.rules.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
+from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import decide, decide_signal, put_off, spent
 from redrive.rules.redact import redact, scrub, secret_values
+from redrive.rules.settlement import DeadLetter, NotComplete, Outcome, Release
 from redrive.signals import DependencyOpen, Signal, seconds
+from redrive.worker.channel import Channel
 from redrive.worker.protocol import (
-    Channel,
     Dependency,
     Died,
     Done,
@@ -60,16 +61,16 @@ from redrive.worker.protocol import (
     Kind,
     Observed,
     OpenBreakers,
+    Report,
     SideEffect,
     Stop,
     Unstarted,
-    Verdict,
     Work,
     decode_down,
     decode_extras,
     has_expired,
     read_extras,
-    verdict_of,
+    report_of,
 )
 from redrive.worker.shared_state import SharedState
 
@@ -121,7 +122,7 @@ class Runner(Watch):
         self._idle: deque[asyncio.Future[None]] = deque()
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
-        self._ended: list[Verdict] = []
+        self._ended: list[Report] = []
         self._flush_is_due = False
         self._flushed_ns = 0
         self._stopping = False
@@ -174,8 +175,8 @@ class Runner(Watch):
                         for name, lease in probes.items()
                         if self._probed.get(name) != lease
                     }
-                case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
-                    self._escalate(job, kind, attempt, verdict)
+                case Died(id=job, kind=kind, attempt=attempt, report=report):
+                    self._escalate(job, kind, attempt, report)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -201,17 +202,17 @@ class Runner(Watch):
             self._shared.start(slot, work.id, work.deliveries, started)
             is_traced = self._tracing is not None and not self._tracing.is_overrun
             attempt = self._traced_attempt if is_traced else self._attempt
-            verdict = await attempt(slot, batch, work, started)
-            if verdict is None:
+            report = await attempt(slot, batch, work, started)
+            if report is None:
                 self._shared.complete(work.id, work.deliveries)
             self._shared.clear(slot)
-            if verdict is None:
+            if report is None:
                 self._done.append((work.id, work.deliveries, (time.monotonic_ns() - started) / 1e9))
             else:
-                self._ended.append(self._sealed(verdict))
+                self._ended.append(self._sealed(report))
                 # most likely it is gone, and did not die
-                if verdict.outcome == "dead" and not verdict.may_be_gone:
-                    self._escalate(work.id, work.kind, work.attempt, verdict)
+                if report.outcome is Outcome.DEAD_LETTER and not report.may_be_gone:
+                    self._escalate(work.id, work.kind, work.attempt, report)
             if not self._flush_is_due:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush)
@@ -233,7 +234,7 @@ class Runner(Watch):
         if self._channel.is_blocked:
             self._loop.call_later(0.002, self._channel.flush)
 
-    async def once(self, batch: Jobs, work: Work, started: int) -> Verdict | None:
+    async def once(self, batch: Jobs, work: Work, started: int) -> Report | None:
         """Run one attempt in slot 0 of a runner that does nothing else; None means complete."""
         self._loop = asyncio.get_running_loop()
         self._tasks = [cast("asyncio.Task[None]", asyncio.current_task())]
@@ -246,7 +247,7 @@ class Runner(Watch):
 
     async def _traced_attempt(
         self, slot: int, batch: Jobs, work: Work, started: int
-    ) -> Verdict | None:
+    ) -> Report | None:
         """The same, as a span."""
         tracing = cast("Tracing", self._tracing)
         headers = read_extras(work.extras).headers
@@ -254,18 +255,18 @@ class Runner(Watch):
             batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers
         ) as span:
             self._traces[work.id] = traceparent(span)
-            verdict = await self._attempt(slot, batch, work, started)
+            report = await self._attempt(slot, batch, work, started)
             trace = self._traces.pop(work.id).split("-")[1]
-            if verdict is not None and verdict.failure is not None:
-                fail(span, decode_object(verdict.failure)["error_class"])
+            if report is not None and report.failure is not None:
+                fail(span, decode_object(report.failure)["error_class"])
         if not is_sampled(span):
-            return verdict
-        if verdict is None:
+            return report
+        if report is None:
             self._example = (work.id, trace)
             return None
-        return msgspec.structs.replace(verdict, trace=trace)
+        return msgspec.structs.replace(report, trace=trace)
 
-    async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
+    async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Report | None:
         """Run one attempt; None means complete."""
         handler = self._handlers.get(work.kind)
         if handler is None:
@@ -274,10 +275,10 @@ class Runner(Watch):
             opened = self._opened(work)
             return (
                 opened
-                if isinstance(opened, Verdict)
+                if isinstance(opened, Report)
                 else await self._attempt(slot, batch, opened, started)
             )
-        settlement: Settlement | None
+        settlement: NotComplete | None
         job: Job | None = None
         extras = _NO_EXTRAS
         try:
@@ -291,14 +292,16 @@ class Runner(Watch):
                     await self._say_expired(handler, batch, work, extras)
                 return self._not_started(work, reason)
             if self._barred and (release := self._put_off(handler.depends_on)) is not None:
-                return verdict_of(work.id, work.deliveries, release)
+                return report_of(work.id, work.deliveries, release)
             version = extras.headers.get("version", 1)
             if isinstance(version, int) and version > handler.version:
                 wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
-                return verdict_of(work.id, work.deliveries, Release("newer_payload", wait))
+                return report_of(work.id, work.deliveries, Release("newer_payload", wait))
             payload = self._payload(handler, work, version)
             if isinstance(payload, Failure):
-                return verdict_of(work.id, work.deliveries, Bury(Reason.INVALID_PAYLOAD, payload))
+                return report_of(
+                    work.id, work.deliveries, DeadLetter(Reason.INVALID_PAYLOAD, payload)
+                )
             if handler.takes_job:
                 job = self._job(handler, batch, work, extras)
             if handler.is_async:  # a thread cannot be cancelled: the supervisor ends the process
@@ -315,15 +318,15 @@ class Runner(Watch):
         if job is not None and job.completed_on is not None:
             settlement = await self._completed_by_handler(handler, work, extras, job, settlement)
             return msgspec.structs.replace(
-                verdict_of(work.id, work.deliveries, settlement, spent=taken), may_be_gone=True
+                report_of(work.id, work.deliveries, settlement, seconds=taken), may_be_gone=True
             )
         return (
             None
             if settlement is None
-            else verdict_of(work.id, work.deliveries, settlement, spent=taken)
+            else report_of(work.id, work.deliveries, settlement, seconds=taken)
         )
 
-    def _opened(self, work: Work) -> Work | Verdict:
+    def _opened(self, work: Work) -> Work | Report:
         """The job with its payload in clear, or its end."""
         try:
             payload = open_payload(
@@ -333,37 +336,33 @@ class Runner(Watch):
             failure = made_up(
                 "Undecryptable", str(error), Category.INVALID, work.kind, **self._where
             )
-            return verdict_of(work.id, work.deliveries, Bury(Reason.UNDECRYPTABLE, failure))
+            return report_of(work.id, work.deliveries, DeadLetter(Reason.UNDECRYPTABLE, failure))
         return msgspec.structs.replace(work, payload=payload)
 
-    def _sealed(self, verdict: Verdict) -> Verdict:
+    def _sealed(self, report: Report) -> Report:
         """What leaves this process. That a payload cannot be read says nothing of what is in it."""
-        if (
-            self._keyring is None
-            or verdict.failure is None
-            or verdict.reason == Reason.UNDECRYPTABLE
-        ):
-            return verdict
-        record = self._keyring.seal_failure(decode_object(verdict.failure), verdict.id)
-        return msgspec.structs.replace(verdict, failure=encode_json(record).decode())
+        if self._keyring is None or report.failure is None or report.reason == Reason.UNDECRYPTABLE:
+            return report
+        record = self._keyring.seal_failure(decode_object(report.failure), report.id)
+        return msgspec.structs.replace(report, failure=encode_json(record).decode())
 
-    def _unknown(self, work: Work) -> Verdict:
+    def _unknown(self, work: Work) -> Report:
         """A kind we lack is given back, but its window closes all the same: perhaps nobody ever
         knows it.
         """
         if has_expired(work.extras):
             return self._not_started(work, Reason.EXPIRED)
-        return verdict_of(
+        return report_of(
             work.id,
             work.deliveries,
             Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)),
         )
 
-    def _not_started(self, work: Work, reason: Reason) -> Verdict:
+    def _not_started(self, work: Work, reason: Reason) -> Report:
         failure = made_up(
             "NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where
         )
-        return verdict_of(work.id, work.deliveries, Bury(reason, failure, refund=True))
+        return report_of(work.id, work.deliveries, DeadLetter(reason, failure, refund=True))
 
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
@@ -453,15 +452,15 @@ class Runner(Watch):
         )
         await self._shielded("on_expired", handler.on_expired, *arguments)
 
-    def _escalate(self, job: int, kind: str, attempt: int, verdict: Verdict) -> None:
+    def _escalate(self, job: int, kind: str, attempt: int, report: Report) -> None:
         """Tell the registry's `on_dead`, beside and after the job's settling."""
-        if self._handlers.on_dead is None or verdict.failure is None:
+        if self._handlers.on_dead is None or report.failure is None:
             return
-        failure = decode_object(verdict.failure)
+        failure = decode_object(report.failure)
         told = {
             name: failure[name] for name in ("category", "error_class", "message", "fingerprint")
         }
-        death = Death(job, kind, attempt, verdict.reason or "", **told)
+        death = Death(job, kind, attempt, report.reason or "", **told)
         task = self._loop.create_task(self._shielded("on_dead", self._handlers.on_dead, death))
         self._hooks.add(task)
         task.add_done_callback(self._hooks.discard)
@@ -522,7 +521,7 @@ class Runner(Watch):
 
     def _failed(
         self, slot: int, handler: Handler, work: Work, extras: Extras, error: BaseException
-    ) -> Settlement:
+    ) -> NotComplete:
         claimed = _claimed(work, extras)
         jitter = random.random()
         if self._timed_out[slot]:
@@ -546,8 +545,8 @@ class Runner(Watch):
         return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
     async def _completed_by_handler(
-        self, handler: Handler, work: Work, extras: Extras, job: Job, settlement: Settlement | None
-    ) -> Settlement:
+        self, handler: Handler, work: Work, extras: Extras, job: Job, settlement: NotComplete | None
+    ) -> NotComplete:
         """What the job's end is if its completion in a transaction of the handler's was not
         committed.
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redrive.rules.failure import made_up
-from redrive.rules.model import Category, Claimed, Release, Settlement
+from redrive.rules.model import Category, Claimed
 from redrive.rules.policy import Policy, decide, decide_loss
+from redrive.rules.settlement import NotComplete, Release
 from redrive.worker.protocol import Kind, read_extras
 from redrive.worker.supervisor.pool import Held, RunnerProcess
 
@@ -69,7 +70,7 @@ def loss(  # noqa: PLR0913 # what is known of one death
     running: int,
     known: Kind | None,
     where: Mapping[str, str],
-) -> Settlement:
+) -> NotComplete:
     """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it
     had just failed).
     """

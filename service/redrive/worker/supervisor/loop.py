@@ -24,7 +24,8 @@ import psycopg
 
 from redrive.database.connect import Link, Trouble, Watchdog, trouble
 from redrive.rules.failure import made_up
-from redrive.rules.model import Bury, Category, Release, Settlement
+from redrive.rules.model import Category
+from redrive.rules.settlement import DeadLetter, NotComplete, Outcome, Release
 from redrive.worker import store
 from redrive.worker.protocol import (
     Died,
@@ -33,13 +34,13 @@ from redrive.worker.protocol import (
     Hello,
     Observed,
     OpenBreakers,
+    Report,
     SideEffect,
     Unstarted,
     Up,
-    Verdict,
     decode_up,
     has_expired,
-    verdict_of,
+    report_of,
 )
 from redrive.worker.supervisor.breakers import Breakers
 from redrive.worker.supervisor.capacity import Capacity
@@ -257,9 +258,9 @@ class Supervisor:
         match message:
             case Done(rows=rows, example=example):
                 self._completed(runner, rows, example)
-            case Ended(verdicts=verdicts):
-                for verdict in verdicts:
-                    self._heed_verdict(runner, verdict)
+            case Ended(reports=reports):
+                for report in reports:
+                    self._heed_report(runner, report)
             case SideEffect(id=job):
                 if (held := runner.held.get(job)) is not None:
                     self.told.append((held.worker, message))
@@ -280,14 +281,14 @@ class Supervisor:
                 self.telemetry.ready(self.pool.kinds)
                 self.more_likely = True
 
-    def _heed_verdict(self, runner: RunnerProcess, verdict: Verdict) -> None:
-        held = runner.held.get(verdict.id)
-        if held is None or held.deliveries != verdict.deliveries:
+    def _heed_report(self, runner: RunnerProcess, report: Report) -> None:
+        held = runner.held.get(report.id)
+        if held is None or held.deliveries != report.deliveries:
             return  # of an earlier claim: the job in hand is not it
-        del runner.held[verdict.id]
+        del runner.held[report.id]
         runner.ended(1)
-        if self.drain.is_on or not self.breakers.holds_back(held, verdict):
-            self._ended(held, verdict)
+        if self.drain.is_on or not self.breakers.holds_back(held, report):
+            self._ended(held, report)
 
     def _completed(
         self,
@@ -309,13 +310,13 @@ class Supervisor:
                 self.breakers.saw(held.kind, succeeded=1)
         self.endings.completed(finished, example)
 
-    def _ended(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome in {"retry", "release"} and verdict.run_at is None:
-            self.poll_at = min(self.poll_at, time.monotonic() + verdict.delay + 0.001)
-        self.endings.ended(held, verdict)
+    def _ended(self, held: Held, report: Report) -> None:
+        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
+            self.poll_at = min(self.poll_at, time.monotonic() + report.delay + 0.001)
+        self.endings.ended(held, report)
 
-    def _settle(self, held: Held, settlement: Settlement) -> None:
-        self._ended(held, verdict_of(held.id, held.deliveries, settlement))
+    def _settle(self, held: Held, settlement: NotComplete) -> None:
+        self._ended(held, report_of(held.id, held.deliveries, settlement))
 
     def _runner_ended(self, runner: RunnerProcess) -> None:
         # it may have been ended for that, and then its jobs are not to be charged
@@ -358,9 +359,9 @@ class Supervisor:
             held, runner, death, running, self.pool.kind(held.kind), self.options.where
         )
         self._settle(held, settlement)
-        if isinstance(settlement, Bury):
-            verdict = verdict_of(held.id, held.deliveries, settlement)
-            self.untold_deaths.append(Died(held.id, held.kind, held.row[2], verdict))
+        if isinstance(settlement, DeadLetter):
+            report = report_of(held.id, held.deliveries, settlement)
+            self.untold_deaths.append(Died(held.id, held.kind, held.row[2], report))
 
     def _tell_deaths(self) -> None:
         """Let the registry's `on_dead` hear of deaths that no runner saw, as soon as one is there
@@ -437,9 +438,9 @@ class Supervisor:
         relaxed, and give us the same jobs again under the same fence.
         """
         match trouble(error):
-            case Trouble.DATA if taken.verdicts or told:
+            case Trouble.DATA if taken.reports or told:
                 self.endings.put_back(Try(taken.completions, []))
-                self._settle_singly(taken.verdicts)
+                self._settle_singly(taken.reports)
             case Trouble.AGAIN:
                 self.told = told + self.told
                 self.endings.put_back(taken)
@@ -460,8 +461,8 @@ class Supervisor:
         except psycopg.Error as error:
             self.telemetry.database_error("breakers", error)
             return
-        for held, verdict in settled:
-            self._ended(held, verdict)
+        for held, report in settled:
+            self._ended(held, report)
         self._tell_bar()
 
     def _tell_bar(self) -> None:
@@ -529,31 +530,31 @@ class Supervisor:
                 self._settle(Held(row, batch), release)
         return others
 
-    def _settle_singly(self, verdicts: list[tuple[Verdict, Held]]) -> None:
+    def _settle_singly(self, reports: list[tuple[Report, Held]]) -> None:
         """A record in the batch is not acceptable to the database: find it, and say a constant in
         its place.
         """
-        for verdict, held in verdicts:
+        for report, held in reports:
             constant = made_up(
                 "UnstorableError", "the failure could not be stored", Category.OTHER, held.kind
             )
             bare = msgspec.structs.replace(
-                verdict,
+                report,
                 failure=None
-                if verdict.failure is None
+                if report.failure is None
                 else msgspec.json.encode(constant.record()).decode(),
             )
             # The last one holds nothing that came from a handler: whatever was refused, the job
             # must not stay claimed.
-            plain = Verdict(
-                verdict.id,
-                verdict.deliveries,
-                "release",
+            plain = Report(
+                report.id,
+                report.deliveries,
+                Outcome.RELEASE,
                 UNSTORABLE_SECONDS,
                 reason="unstorable",
-                may_be_gone=verdict.may_be_gone,
+                may_be_gone=report.may_be_gone,
             )
-            for version in (verdict, bare, plain):
+            for version in (report, bare, plain):
                 attempt = Try([], [(version, held)])
                 try:
                     with self.link.use() as conn:
@@ -653,8 +654,8 @@ class Supervisor:
         logger.info("draining", extra={"jobs": self.pool.held(), "seconds": self.drain.seconds})
         for held in self.dispatch.give_up():
             self._settle(held, Release("shutdown"))
-        for held, verdict in self.breakers.give_up_holding():
-            self._ended(held, verdict)
+        for held, report in self.breakers.give_up_holding():
+            self._ended(held, report)
         self.pool.stop()
 
     def _finish(self, now: float) -> None:

@@ -20,7 +20,8 @@ from typing import cast
 import msgspec
 
 from redrive.handlers import matching
-from redrive.worker.protocol import Channel, Jobs, Kind, Stop, Work
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import Jobs, Kind, Stop, Work
 from redrive.worker.shared_state import SharedState
 from redrive.worker.store import Row
 
