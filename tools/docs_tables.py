@@ -1,7 +1,7 @@
 """Write the tables of the docs that say what the code says: settings, and events of telemetry."""
 
-from redrive import telemetry
 from redrive.settings import PREFIX, Settings
+from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
 README = ROOT / "README.md"

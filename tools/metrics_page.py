@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from redrive import telemetry
-from redrive.metrics import Metrics
-from redrive.model import Category, Reason
-from redrive.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.observability.metrics import Metrics
+from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.rules.model import Category, Reason
+from redrive.rules.settlement import Outcome
 from tools.generated import ROOT, Files, main
 from tools.scratch import scratch_postgres
 
@@ -47,7 +47,7 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
     (
         "outcome",
         "redrive_job_attempts_total, redrive_job_duration_seconds",
-        ("succeeded", *telemetry.OUTCOMES.values()),
+        [outcome.label for outcome in Outcome],
     ),
     ("result", "redrive_claims_total", ("hit", "empty", "error")),
     ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),

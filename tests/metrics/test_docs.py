@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from redrive import telemetry
+from redrive.worker.supervisor import telemetry
 from tools.docs_tables import events
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import re
 import pytest
 from psycopg.sql import SQL
 
-from redrive.migrate import functions, migrations
+from redrive.database.migrate import functions, migrations
 from tests.postgres import Database
 
 FILES = sorted(functions().items())

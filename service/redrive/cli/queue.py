@@ -14,7 +14,7 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
-from redrive.limits import check_name
+from redrive.rules.limits import check_name
 
 COLUMNS = (
     "queue",
