@@ -90,7 +90,10 @@ def draw(answers: Mapping[str, Any], output: Path) -> None:
     page = plt.figure(figsize=(16, 10.4), dpi=110, facecolor=PAGE)
     page.text(0.018, 0.966, "Redrive / Overview", fontsize=17, fontweight="bold")
     minutes = (answers["end"] - answers["start"]) / 60
-    told = f"real data of a {minutes:.0f}-minute run, drawn by the dashboard's own queries; not a screenshot of Grafana"
+    told = (
+        f"real data of a {minutes:.0f}-minute run, drawn by the dashboard's own queries;"
+        " not a screenshot of Grafana"
+    )
     page.text(0.984, 0.968, told, fontsize=10, color=FAINT, ha="right")
     grid = GridSpec(
         4,
@@ -153,7 +156,7 @@ def _frame(axes: Axes, title: str) -> Axes:
     return inside
 
 
-def _figure(  # noqa: PLR0913
+def _figure(  # noqa: PLR0913 # what a figure shows, and in which colours
     axes: Axes, title: str, suffix: str, queries: Sequence[Any], calm: str, bad: str
 ) -> None:
     """A large number over its past."""

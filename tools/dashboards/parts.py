@@ -40,35 +40,43 @@ QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # a worker without a list of que
 INSTANCE = f'{WHERE}, instance=~"$instance"'
 INSTANCE_QUEUE = f'{INSTANCE}, queue=~"$queue"'
 ALERTS = (
-    'ALERTS{service="redrive", alertstate="firing", cluster=~"$cluster", namespace=~"$namespace|", job=~"$job",'
-    ' queue=~"$queue|"}'
+    'ALERTS{service="redrive", alertstate="firing", cluster=~"$cluster",'
+    ' namespace=~"$namespace|", job=~"$job", queue=~"$queue|"}'
 )
 
 GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
 OUTCOMES = {"succeeded": GOOD, "retried": WARN, "dead": BAD, "released": CALM, "cancelled": GREY}
 STATES = {"ready": CALM, "running": GOOD, "retrying": WARN, "scheduled": VIOLET}
 
-DEAD_LETTERS_OF_SERIES = (
-    "/d/redrive-dead-letters?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
-    "&${job:queryparam}&var-queue=${__field.labels.queue}"
+CHOSEN = (
+    "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
+    "&${job:queryparam}"
 )
+DEAD_LETTERS_OF_SERIES = f"/d/redrive-dead-letters?{CHOSEN}&var-queue=${{__field.labels.queue}}"
 DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace("__field.labels.queue", "__data.fields.queue")
-WORKER_OF_SERIES = (
-    "/d/redrive-worker?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
-    "&${job:queryparam}&var-instance=${__field.labels.instance}"
-)
+WORKER_OF_SERIES = f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.instance}}"
 
 
 def same(metric: str, *labels: str, where: str = QUEUE) -> str:
     """A gauge of the database by `labels`, told once however many processes export it."""
-    return f"max by ({', '.join((INSTALLATION, *labels))}) ({metric}{{{where}}})"
+    return _once(f"{metric}{{{where}}}", *labels)
 
 
 def same_rate(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """A counter of the database by `labels`, per second. During a rollout it may read low, never
-    high.
+    """A counter of the database by `labels`, per second.
+
+    During a rollout it may read low, never high.
     """
-    return f"max by ({', '.join((INSTALLATION, *labels))}) (rate({metric}{{{where}}}[$__rate_interval]))"
+    return _once(f"rate({metric}{{{where}}}[$__rate_interval])", *labels)
+
+
+def same_increase(metric: str, *labels: str, where: str = QUEUE) -> str:
+    """By how much a counter of the database rose in the range that is looked at."""
+    return _once(f"increase({metric}{{{where}}}[$__range])", *labels)
+
+
+def _once(expression: str, *labels: str) -> str:
+    return f"max by ({', '.join((INSTALLATION, *labels))}) ({expression})"
 
 
 def total(expression: str, *by: str) -> str:

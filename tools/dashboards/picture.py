@@ -1,5 +1,4 @@
-"""Draw the overview for the README: `python -m tools.dashboards.picture [--minutes 12] [--data FILE]
-[OUTPUT]`.
+"""Draw the overview for the README: `python -m tools.dashboards.picture`; --help says the rest.
 
 It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus
 with the shipped rules), asks Prometheus the very queries of the dashboard, and draws the answers.

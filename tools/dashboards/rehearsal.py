@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -119,7 +120,7 @@ class Prometheus:
             contextlib.suppress(OSError),
             urlopen(f"http://{self.address}/-/ready", timeout=5) as answer,
         ):
-            return bool(answer.status == 200)  # noqa: PLR2004
+            return bool(answer.status == HTTPStatus.OK)
         return False
 
 
