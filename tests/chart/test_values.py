@@ -64,8 +64,9 @@ LEAVES = [path for path in leaves(SCHEMA) if path not in FOR_PARENT_CHARTS]
 
 ALL = read_values(EVERYTHING)
 POOLS = {name: ALL[name] for name in ("database", "workerDefaults", "workers")} | {
-    "purge": {"enabled": False}, "redrive": {"template": {"enabled": False}}
-}  # fmt: skip
+    "purge": {"enabled": False},
+    "redrive": {"template": {"enabled": False}},
+}
 WITHOUT_POOLS = ALL | {"workers": {"plain": {}}}
 CONTEXTS = [
     # what those two exclude
@@ -84,12 +85,29 @@ CONTEXTS = [
 
 # Tried in turn, for want of a word that fits every field.
 CANDIDATES = [
-    True, False, "changed", "changed:changed", "app.changed:jobs", "2h", "3m", "65Mi", "0 1 * * *", "https://changed.example",
-    "postgresql://changed/changed", "sha256:" + "1" * 64, ["changed"], [{"name": "changed"}], [{"changed": "x"}],
-    ["RedriveMetricsAbsent"], [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
-    {"changed": {"handlers": "a:b"}}, {"changed": {"objectives": {"dead_ratio": 0.5}}}, {"changed": "x"},
-    {"cpu": "7m"}, {"key": "1"},
-]  # fmt: skip
+    True,
+    False,
+    "changed",
+    "changed:changed",
+    "app.changed:jobs",
+    "2h",
+    "3m",
+    "65Mi",
+    "0 1 * * *",
+    "https://changed.example",
+    "postgresql://changed/changed",
+    "sha256:" + "1" * 64,
+    ["changed"],
+    [{"name": "changed"}],
+    [{"changed": "x"}],
+    ["RedriveMetricsAbsent"],
+    [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
+    {"changed": {"handlers": "a:b"}},
+    {"changed": {"objectives": {"dead_ratio": 0.5}}},
+    {"changed": "x"},
+    {"cpu": "7m"},
+    {"key": "1"},
+]
 
 
 def candidates(path: Path) -> Iterator[Any]:
