@@ -50,10 +50,10 @@ def between_marks(page: Path, name: str, text: str) -> str:
 
 
 def main(*generators: Callable[[], Files]) -> None:
-    """Run generators as a program."""
+    """Run generators as a program, whose exit status is that of `run`."""
     options = argparse.ArgumentParser()
     add_check(options)
-    run(*generators, check=options.parse_args().check)
+    sys.exit(run(*generators, check=options.parse_args().check))
 
 
 def add_check(options: argparse.ArgumentParser) -> None:
@@ -61,13 +61,13 @@ def add_check(options: argparse.ArgumentParser) -> None:
     options.add_argument("--check", action="store_true", help="write nothing, name what is stale")
 
 
-def run(*generators: Callable[[], Files], check: bool) -> None:
+def run(*generators: Callable[[], Files], check: bool) -> int:
     """Write what they make, in their order, as some read what one before them wrote.
 
-    Exit status: 1 when they are to be checked and something is stale.
+    Returns the exit status: 1 when this is a check and something is stale.
     """
     act = stale if check else write
     changed = [os.path.relpath(path) for generator in generators for path in act(generator())]
     for path in changed:
         print(f"{path} is stale; run: make generate" if check else f"wrote {path}")
-    sys.exit(check and bool(changed))
+    return int(check and bool(changed))

@@ -53,6 +53,12 @@ def test_every_way_to_import_is_seen(tree: Path):
     }
 
 
+def test_a_package_can_be_measured_by_itself(tree: Path):
+    write(tree, one="from app import two", two="")
+
+    assert imports(modules(tree / "app"))["app.one"] == {"app.two"}
+
+
 def test_circles_arrows_and_names_are_counted(tree: Path):
     write(tree, two="from app.inner import four", **{"inner.four": "from app.two import f"})
     write(tree, **{"inner.__init__": ""})

@@ -6,6 +6,7 @@ for a Prometheus that watches several.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -37,8 +38,8 @@ def text_of(dashboard: Made) -> str:
     return json.dumps(dashboard, cls=JSONEncoder, indent=2, ensure_ascii=False) + "\n"
 
 
-def main() -> None:
-    """Write them."""
+def main() -> int:
+    """Write them, and return the exit status."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,10 +47,10 @@ def main() -> None:
     options.add_argument("--show-cluster", action="store_true", help="let the cluster be chosen")
     generated.add_check(options)
     chosen = options.parse_args()
-    generated.run(
+    return generated.run(
         lambda: files(chosen.directory, show_cluster=chosen.show_cluster), check=chosen.check
     )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
