@@ -364,8 +364,11 @@ def workers() -> list:
 
 def database() -> list:
     """What makes queues in Postgres slow, and whether the figures themselves can be trusted."""
-    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
-    interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
+    return [*answers(), *upkeep()]
+
+
+def answers() -> list:
+    """How fast the database answers, and what it refuses."""
     return [
         chart(
             "Claim p99",
@@ -407,6 +410,14 @@ def database() -> list:
             alerts=("RedriveMetricsStale", "RedriveMetricsAbsent"),
             width=6,
         ),
+    ]
+
+
+def upkeep() -> list:
+    """Whether what was deleted is cleaned up, and chores are done."""
+    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
+    interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
+    return [
         chart(
             "Dead tuples",
             "Rows that vacuum has not taken away yet, by table.",
