@@ -18,6 +18,8 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tools.dashboards.parts import BAD, CALM, GOOD, GREY, OUTCOMES, WARN
+
 mpl.use("Agg")
 
 PAGE, PANEL, GRID, TEXT, FAINT = "#111217", "#181b1f", "#2a2d34", "#d8d9da", "#8e9198"
@@ -30,11 +32,9 @@ GREEN, YELLOW, RED, BLUE, PURPLE, ORANGE = (
     "#ff9830",
 )
 CYCLE = (BLUE, ORANGE, PURPLE, GREEN, YELLOW, "#8ab8ff", "#ffa6b0", "#96d98d")
+SHADES = {GOOD: GREEN, WARN: YELLOW, BAD: RED, CALM: BLUE, GREY: FAINT}
 NAMED = {
-    "succeeded": GREEN,
-    "retried": YELLOW,
-    "dead": RED,
-    "released": BLUE,
+    **{label: SHADES[color] for label, color in OUTCOMES.items()},
     "ready": BLUE,
     "running": GREEN,
     "retrying": YELLOW,

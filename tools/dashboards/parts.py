@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from redrive.rules.settlement import Outcome
+
 # The older of two formats, which every Grafana in use reads; the SDK would rather we left it.
 with warnings.catch_warnings(action="ignore"):
     from grafana_foundation_sdk.builders import (
@@ -45,7 +47,14 @@ ALERTS = (
 )
 
 GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
-OUTCOMES = {"succeeded": GOOD, "retried": WARN, "dead": BAD, "released": CALM, "cancelled": GREY}
+_COLORS = {
+    Outcome.COMPLETE: GOOD,
+    Outcome.RETRY: WARN,
+    Outcome.RELEASE: CALM,
+    Outcome.DEAD_LETTER: BAD,
+    Outcome.CANCEL: GREY,
+}
+OUTCOMES = {outcome.label: _COLORS[outcome] for outcome in Outcome}
 STATES = {"ready": CALM, "running": GOOD, "retrying": WARN, "scheduled": VIOLET}
 
 CHOSEN = (
