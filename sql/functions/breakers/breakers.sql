@@ -68,38 +68,3 @@ begin
     end loop;
 end
 $$;
-
--- take_probe: one job of the whole fleet tries a half-open dependency; the lease runs out by itself.
-create or replace function redrive.take_probe_v1(name text, worker int, lease interval) returns boolean
-language sql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    with taken as (
-        update redrive.breakers b set probe_by = worker, probe_until = clock_timestamp() + lease
-        where b.name = take_probe_v1.name and b.state = 'half_open' and b.forced_by is null
-          and (b.probe_until is null or b.probe_until < clock_timestamp())
-        returning 1)
-    select exists (select from taken)
-$$;
-
--- force_breaker: an operator holds it open or closed; null lets it go by what is seen again.
-create or replace function redrive.force_breaker_v1(name text, state text, actor text, why text) returns boolean
-language sql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    with forced as (
-        update redrive.breakers b
-        set state = coalesce(force_breaker_v1.state, 'closed'), failures = 0, successes = 0, opened = 0,
-            open_until = null, probe_by = null, probe_until = null,
-            forced_by = case when force_breaker_v1.state is not null then actor end,
-            forced_why = case when force_breaker_v1.state is not null then why end,
-            changed_at = clock_timestamp()
-        where b.name = force_breaker_v1.name
-        returning b.name),
-    audited as (
-        insert into redrive.audit (actor, action, why, n, detail)
-        select actor, case when force_breaker_v1.state is null then 'reset breaker' else 'force breaker' end, why, 1,
-               jsonb_build_object('breaker', f.name, 'state', force_breaker_v1.state)
-        from forced f)
-    select exists (select from forced)
-$$;

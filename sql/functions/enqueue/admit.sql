@@ -1,4 +1,4 @@
--- on_insert: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
+-- admit: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
 -- Refuses what a job cannot hold (RD001 'field: rule', never the value), counts what came, and wakes workers at most
 -- every 20 ms per session: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
 create or replace function redrive.admit() returns trigger
@@ -61,23 +61,5 @@ begin
 end
 $$;
 
--- A job behind its ordering key waits at infinity, outside every index range a claim reads.
--- An earlier job of the key that is still in an open transaction is not seen here; claim looks again.
-create or replace function redrive.park_behind_key() returns trigger
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-as $$
-begin
-    if exists (select from redrive.jobs o
-               where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id <> new.id) then
-        new.run_at := 'infinity';
-    end if;
-    return new;
-end
-$$;
-
 create or replace trigger jobs_admitted after insert on redrive.jobs
     referencing new table as fresh for each statement execute function redrive.admit();
-create or replace trigger jobs_parked before insert on redrive.jobs
-    for each row when (new.ordering_key is not null) execute function redrive.park_behind_key();

@@ -1,7 +1,7 @@
 -- payload_fault: what is wrong with a payload, as 'path: rule', or null.
 -- in:    payload jsonb
 -- out:   text
--- Asked at every insert (on_insert.sql) and at every edit; Python says the same before it sends anything.
+-- Asked at every insert (admit.sql) and at every edit; Python says the same before it sends anything.
 create or replace function redrive.payload_fault(payload jsonb) returns text
 language plpgsql immutable parallel safe
 as $$

@@ -17,7 +17,7 @@ declare
     due constant timestamptz := greatest(run_at, clock_timestamp());
     shard smallint := 0;
 begin
-    -- What can be stored at all is judged by on_insert; here is what would not get that far.
+    -- What can be stored at all is judged by admit; here is what would not get that far.
     fault := case
         when kind is null then 'kind: must match ^[a-z][a-z0-9_.-]{0,62}$'
         when queue is null then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
@@ -80,6 +80,7 @@ begin
 end
 $$;
 
+-- For those who write SQL themselves: the same with defaults. Its signature is part of the interface.
 create or replace function redrive.enqueue(
     kind text, payload jsonb default '{}', queue text default 'default', run_at timestamptz default null,
     priority int default 0, max_attempts int default null, idempotency_key text default null,
@@ -91,33 +92,4 @@ set search_path = pg_catalog, pg_temp
 as $$
     select id from redrive.enqueue_v1(kind, payload, queue, run_at, priority, max_attempts, idempotency_key,
                                       ordering_key, tenant, expires_in, headers)
-$$;
-
--- enqueue_many: jobs as a JSON array of objects with the parameters of enqueue as fields (expires_in in seconds).
--- out:   n (position from 0), id, created
-create or replace function redrive.enqueue_many_v1(jobs jsonb)
-returns table (n int, id bigint, created boolean)
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    job record;
-begin
-    for job in
-        select (a.n - 1)::int as n, r.*
-        from jsonb_array_elements(jobs) with ordinality a(value, n),
-        lateral jsonb_to_record(a.value) as r(
-            kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
-            idempotency_key text, ordering_key text, tenant text, expires_in float8, headers jsonb)
-        order by a.n
-    loop
-        n := job.n;
-        select e.id, e.created into id, created
-        from redrive.enqueue_v1(
-            job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,
-            coalesce(job.priority, 0), job.max_attempts, job.idempotency_key, job.ordering_key, job.tenant,
-            make_interval(secs => job.expires_in), coalesce(job.headers, '{}')) e;
-        return next;
-    end loop;
-end
 $$;
