@@ -13,6 +13,7 @@ returns table (id bigint, blocked text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
@@ -26,15 +27,11 @@ begin
     with asked as materialized (
         select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
     pick as materialized (
-        select d.*, a.nth,
-               case when d.idempotency_key is not null and exists (
-                        select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)
-                        then 'succeeded'
-                    when d.redrives >= max_redrives then 'max_redrives'
-                    when exists (select from redrive.groups g
-                                 where g.fingerprint = d.fingerprint and g.muted_until > clock_timestamp())
-                        then 'muted' end as obstacle
-        from redrive.dead_letters d join asked a on d.id = a.id
+        select d.*, a.nth, o.cause as obstacle
+        from redrive.dead_letters d
+        join asked a on d.id = a.id
+        cross join lateral redrive.redrive_obstacle_v1(
+            d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives) o
         where d.id = any (ids) and d.state is not distinct from 'open'  -- keeps indexes on state out of it
         order by d.id
         for update of d),
@@ -51,7 +48,9 @@ begin
                    from redrive.failures f where f.job = p.id and f.detail ? 'traceparent'
                    order by f.deliveries desc limit 1), '{}'),
                p.payload
-        from pick p where p.obstacle is null
+        from pick p
+        -- A live job of its key may end while this waits for it: whether it is in the way is seen here.
+        where p.obstacle is null or p.obstacle = 'conflict'
         order by p.id
         on conflict do nothing
         returning id),
