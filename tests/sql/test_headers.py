@@ -68,6 +68,19 @@ def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
         database.rows(text)  # type: ignore[arg-type] # our own files
 
 
+def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
+    """And those of a job that comes back from there in another."""
+    found = {
+        name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t) for name, t in FILES
+    }
+
+    assert {name: tables for name, tables in found.items() if tables} == {
+        "enqueue": ["jobs"],
+        "redrive": ["jobs"],
+        "settle": ["dead_letters"],
+    }
+
+
 @pytest.mark.parametrize("text", [t for _, t in FILES] + [m.text for m in migrations()])
 def test_a_file_can_be_sent_with_parameters_too(text: str) -> None:
     """A per cent sign in a comment is a placeholder to psycopg."""

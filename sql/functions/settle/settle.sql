@@ -1,6 +1,6 @@
 -- settle: every ending but complete, a mixed batch, already sorted by id.
 -- in:    parallel arrays: workers, ids, tokens (deliveries as claimed),
---        outcomes  retry | release | dead | cancel,
+--        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
 --        refunds   the attempt does not count, losses  the process died under it (0 or 1),
 --        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it died or was released
@@ -43,7 +43,7 @@ begin
                            then j.headers || jsonb_build_object('attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                            else j.headers end
         from verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('retry', 'release')
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('retry', 'release', 'rescue')
         returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind, j.ordering_key, j.worker, v.worker as held_by,
                   v.outcome, v.failure, v.reason),
     recorded as (
@@ -92,18 +92,21 @@ begin
         where e.job = any (array(select id from gone where outcome = 'cancel' and noted and redrives = 0))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
-        from (select id, queue, ordering_key from gone union all select id, queue, ordering_key from back) s
+        from (select id, queue, ordering_key, false as is_back from gone
+              union all
+              select id, queue, ordering_key, true from back) s
         where s.ordering_key is not null
           and n.id = (select o.id from redrive.jobs o
                       where o.queue = s.queue and o.ordering_key = s.ordering_key
-                        and (o.id <> s.id or exists (select from back b where b.id = s.id))
+                        and (o.id <> s.id or s.is_back)
                       order by o.id limit 1)
           and n.id <> s.id and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone
         union all
-        select id, queue, kind, case outcome when 'retry' then 'retried' else 'released' end,
+        select id, queue, kind,
+               case outcome when 'retry' then 'retried' when 'rescue' then 'rescued' else 'released' end,
                coalesce(reason, '') from back
         union all
         select id, queue, kind, 'outcome', case outcome when 'dead' then 'dead_again' else 'cancelled' end
