@@ -20,7 +20,7 @@ begin
     return query
     with sums as (
         select t.queue,
-               sum(case when event in ('enqueued', 'redriven', 'adjusted') then n
+               sum(case when event in ('enqueued', 'redriven') then n
                         when event in ('completed', 'cancelled', 'dead') then -n else 0 end)::bigint as live,
                sum(case when event = 'claimed' then n
                         when event in ('completed', 'cancelled', 'dead', 'retried', 'released', 'rescued') then -n
