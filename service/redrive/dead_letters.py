@@ -298,6 +298,14 @@ def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> li
     return sorted(row[0] for row in rows)
 
 
+def assign(conn: Connection, ids: Sequence[int], owner: str, *, why: str, actor: str) -> list[int]:
+    """Say who looks after open dead letters, "" for nobody. Returns the ids that were open."""
+    rows = conn.execute(
+        "select redrive.assign_v1(%s::bigint[], %s, %s, %s)", (list(ids), owner, actor, why)
+    ).fetchall()
+    return sorted(row[0] for row in rows)
+
+
 def note(conn: Connection, job: int, text: str, *, actor: str) -> bool:
     """Attach a note to a dead letter. Returns whether there is one."""
     row = conn.execute("select redrive.note_v1(%s, %s, %s)", (job, actor, text)).fetchone()

@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from redrive.worker import store
+from redrive.worker.lanes import LaneBook
 from redrive.worker.store import EPOCH, Lane
 from tests.factories import (
+    Claimed,
     bury,
     claim,
     claim_one,
@@ -137,6 +140,44 @@ def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -
         (1, "c0"),
         (2, "a3"),
         (2, "a3"),
+    ]
+
+
+def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
+    """A loud one keeps nobody waiting; without lanes the quiet one comes last."""
+    for queue, lanes in (("fair", 16), ("plain", 1)):
+        database.rows("select redrive.set_lanes_v1(%s, %s, 'ada', 'x')", queue, lanes)
+        for tenant in ("loud", "loud", "loud", "quiet", "quiet"):
+            make_job(database.conn, queue=queue, tenant=tenant)
+    worker = make_worker(database.conn)
+
+    assert sorted(tenants_in_turn(database, worker, "fair")[:4]) == ["loud"] * 2 + ["quiet"] * 2
+    assert tenants_in_turn(database, worker, "plain") == ["loud"] * 3 + ["quiet"] * 2
+
+
+def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
+    """Whose jobs are claimed, one at a time, by a worker that knows where to look."""
+    book, found = LaneBook([queue]), []
+    book.replace(store.lanes(database.conn, [queue]), 0.0, 0.0)
+    for _ in range(5):
+        request = book.request(worker, 1, 0.0)
+        assert request is not None
+        _, _, [row] = store.exchange(database.conn, [], [], request)
+        found.append(Claimed(*row).more["tenant"])
+    return found
+
+
+def test_a_queue_gets_lanes_and_loses_them_again(database: Database) -> None:
+    for lanes in (16, 1):
+        database.rows("select redrive.set_lanes_v1('q', %s, 'ada', 'a loud tenant')", lanes)
+        assert database.rows("select queue, lanes, paused_at from redrive.queues") == [
+            ("q", lanes, None)
+        ]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        database.rows("select redrive.set_lanes_v1('q', 257, 'ada', 'x')")
+
+    assert database.rows("select action, why, detail from redrive.audit order by id") == [
+        ("set lanes", "a loud tenant", {"queue": "q", "lanes": lanes}) for lanes in (16, 1)
     ]
 
 

@@ -352,12 +352,18 @@ def test_nobody_acts_without_a_name_and_a_reason(
         ("select redrive.dismiss_v1(%s, %s, %s)", (ids, actor, why)),
         ("select redrive.pause_v1('q', %s, %s)", (actor, why)),
         ("select redrive.note_v1(%s, %s, %s)", (ids[0], actor, why)),
+        ("select redrive.assign_v1(%s, 'bo', %s, %s)", (ids, actor, why)),
+        ("select redrive.set_lanes_v1('q', 16, %s, %s)", (actor, why)),
     ):
         with pytest.raises(psycopg.errors.IntegrityError):
             database.rows(statement, *parameters)
 
     assert database.value("select count(*) from redrive.audit") == 0
-    assert database.row("select state, notes from redrive.dead_letters") == ("open", [])
+    assert database.row("select state, notes, owner from redrive.dead_letters") == (
+        "open",
+        [],
+        None,
+    )
     assert database.rows("select from redrive.queues") == []
 
 
@@ -426,3 +432,48 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     assert database.rows(
         "select action, actor, why, n from redrive.audit where action = 'note'"
     ) == [("note", "ada", "see ticket 7", 1)]
+
+
+# Assign
+
+
+def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
+    first, second, third = make_dead_letters(database.conn, 3)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third])
+    assign = "select redrive.assign_v1(%s, %s, 'ada', 'she knows the bank')"
+
+    assert sorted(database.column(assign, [third, second, first], "bo")) == [first, second]
+    assert database.column(assign, [second], "") == [second]
+    assert database.column(assign, [999], "bo") == []
+
+    assert database.column("select owner from redrive.dead_letters order by id") == [
+        "bo",
+        None,
+        None,
+    ]
+    audited = database.rows(
+        "select actor, why, n, detail from redrive.audit where action = 'assign' order by id"
+    )
+    assert [(actor, why, n, d["owner"], sorted(d["ids"])) for actor, why, n, d in audited] == [
+        ("ada", "she knows the bank", 2, "bo", [first, second]),
+        ("ada", "she knows the bank", 1, None, [second]),
+    ]
+
+
+def test_an_owner_has_a_length(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    with pytest.raises(psycopg.Error) as caught:
+        database.rows("select redrive.assign_v1(%s, %s, 'ada', 'x')", [job_id], "a" * 256)
+
+    assert caught.value.sqlstate == "RD001"
+
+
+def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 500)
+    sessions = [database.session() for _ in range(2)]
+    done = [
+        s.start(lambda s=s, i=order: s.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", i))
+        for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
+    ]
+
+    assert [len(d.result(10)) for d in done] == [500, 500]
