@@ -20,8 +20,8 @@ from bench.install import Peers
 from bench.server import Connection, Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
-from redrive.connect import connect
-from redrive.dead_letters import Filter, plan, redrive
+from redrive.database.connect import connect
+from redrive.dead_letters.redrive import Filter, plan, redrive
 from redrive.worker import store
 
 Figures = dict[str, float]

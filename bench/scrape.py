@@ -23,11 +23,11 @@ from urllib.request import urlopen
 import psycopg
 
 from bench.usage import cpu_of
-from redrive.embedded import EmbeddedPostgres, free_port
-from redrive.health import serve
-from redrive.metrics import Exposition
-from redrive.migrate import migrate
-from redrive.stats import DatabaseStats
+from redrive.database.embedded import EmbeddedPostgres, free_port
+from redrive.database.migrate import migrate
+from redrive.observability.health import serve
+from redrive.observability.metrics import Exposition
+from redrive.observability.stats import DatabaseStats
 
 QUEUES, KINDS = 20, 50
 CHUNK = 500_000

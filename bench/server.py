@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from redrive.embedded import EmbeddedPostgres
+from redrive.database.embedded import EmbeddedPostgres
 
 SETTINGS = {
     "fsync": "on",

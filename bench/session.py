@@ -18,7 +18,7 @@ from bench import usage
 from bench.install import Peers
 from bench.server import Connection, Server
 from bench.systems import System
-from redrive.embedded import free_port
+from redrive.database.embedded import free_port
 
 Event = dict[str, Any]
 

@@ -11,10 +11,10 @@ import yaml
 from prometheus_client.metrics_core import Metric
 
 from dashboards.scratch import scratch_postgres
-from redrive import telemetry
-from redrive.metrics import Metrics
-from redrive.model import Category, Reason
-from redrive.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.observability.metrics import Metrics
+from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.rules.model import Category, Reason
+from redrive.rules.settlement import Outcome
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "metrics.md"
@@ -115,7 +115,7 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
         (
             "outcome",
             "redrive_job_attempts_total, redrive_job_duration_seconds",
-            ("succeeded", *telemetry.OUTCOMES.values()),
+            [outcome.label for outcome in Outcome],
         ),
         ("result", "redrive_claims_total", ("hit", "empty", "error")),
         ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),

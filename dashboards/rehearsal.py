@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import yaml
 
 from redrive import Handlers, Policy
-from redrive.embedded import free_port
+from redrive.database.embedded import free_port
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 
-from redrive.embedded import EmbeddedPostgres
-from redrive.migrate import migrate
+from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.migrate import migrate
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from redrive.enqueue import enqueue
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Report
 from redrive.worker.store import EPOCH, Lane
 from tests.postgres import Connection
 
@@ -20,7 +20,7 @@ class Claimed(NamedTuple):
     attempt: int
     kind: str
     payload: str
-    rest: str | None
+    extras: str | None
     lane_no: int
     run_at: datetime
 
@@ -108,20 +108,20 @@ def failure(**overrides: Any) -> str:
     )
 
 
-def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **verdict: Any) -> bool:
+def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **report: Any) -> bool:
     """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to
     end.
     """
     _, settled, _ = store.exchange(
-        conn, [], [(Verdict(job.id, job.deliveries, outcome, **verdict), worker)], None
+        conn, [], [(Report(job.id, job.deliveries, outcome, **report), worker)], None
     )
     return settled == {job.id}
 
 
-def bury(conn: Connection, worker: int, job: Claimed, **verdict: Any) -> int:
+def bury(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
     """Dead-letter a claimed job. Returns its id."""
     if not settle(
-        conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | verdict)
+        conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | report)
     ):
         msg = f"job {job.id} was not this worker's"
         raise AssertionError(msg)
@@ -143,11 +143,11 @@ def make_dead_letters(conn: Connection, count: int, **columns: Any) -> list[int]
     """Many plain jobs, all dead. Returns their ids, ascending."""
     ids, worker = make_jobs(conn, count, **columns), make_worker(conn, "undertaker")
     jobs = claim(conn, worker, count)
-    verdicts = [
-        (Verdict(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker)
+    reports = [
+        (Report(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker)
         for job in jobs
     ]
-    store.exchange(conn, [], verdicts, None)
+    store.exchange(conn, [], reports, None)
     store.retire(conn, worker)
     return ids
 

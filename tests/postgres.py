@@ -17,9 +17,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from redrive.connect import connect
-from redrive.embedded import EmbeddedPostgres
-from redrive.migrate import migrate
+from redrive.database.connect import connect
+from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.migrate import migrate
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -9,8 +9,8 @@ from typing import Any
 import line
 import psycopg
 
+from redrive.database.migrate import migrate
 from redrive.enqueue import enqueue, enqueue_many
-from redrive.migrate import migrate
 
 
 async def setup() -> None:

@@ -1,16 +1,18 @@
 """Redrive runs background jobs from Postgres, and gets the failed ones back to work safely."""
 
-from redrive.categories import Rule
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.errors import InvalidJob, RedriveError, StaleClaim
 from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
-from redrive.policy import Policy
+from redrive.rules.categories import Rule
+from redrive.rules.model import Category
+from redrive.rules.policy import Policy
 from redrive.signals import Cancel, GiveUp, Retry, Snooze
 
 __all__ = [
     "Cancel",
+    "Category",
     "GiveUp",
     "Handlers",
     "InvalidJob",

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from redrive import sql_drivers
+from redrive.database import drivers as sql_drivers
 from redrive.encryption import configured
 from redrive.errors import InvalidJob
-from redrive.limits import (
+from redrive.observability.tracing import sending
+from redrive.rules.limits import (
     MAX_ATTEMPTS,
     MAX_HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -24,7 +25,6 @@ from redrive.limits import (
     encode_object,
 )
 from redrive.signals import Seconds, seconds
-from redrive.tracing import sending
 
 ENQUEUE = (
     "select id, created, outcome from redrive.enqueue_v1(cast(%s as text), cast(cast(%s as text) as jsonb),"

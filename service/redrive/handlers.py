@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from redrive.errors import SettingsError
-from redrive.limits import check_name
-from redrive.policy import Policy
+from redrive.rules.limits import check_name
+from redrive.rules.policy import Policy
 from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode

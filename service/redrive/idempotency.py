@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from redrive import sql_drivers
-from redrive.limits import check_text
+from redrive.database import drivers as sql_drivers
+from redrive.rules.limits import check_text
 
 
 def idempotent(conn: Any, key: str) -> Any:

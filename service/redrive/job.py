@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from redrive import sql_drivers
+from redrive.database import drivers as sql_drivers
 from redrive.errors import StaleClaim
-from redrive.limits import encode_object
-from redrive.redact import redact
+from redrive.rules.limits import encode_object
+from redrive.rules.redact import redact
 
 MAX_SIDE_EFFECT_BYTES = 2_048
 MAX_SIDE_EFFECT_CHARACTERS = 200

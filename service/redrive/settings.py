@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.connect import check_conninfo
+from redrive.database.connect import check_conninfo
 from redrive.errors import SettingsError
 
 PREFIX = "REDRIVE_"
@@ -100,7 +100,7 @@ class Settings(BaseSettings):
 
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on; None = all. Raises SettingsError for one that is no name."""
-        from redrive.limits import NAME  # noqa: PLC0415
+        from redrive.rules.limits import NAME  # noqa: PLC0415
 
         if self.queues is None:
             return None

@@ -22,13 +22,13 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from redrive.categories import Rule
 from redrive.errors import SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.job import Job
-from redrive.policy import Policy
-from redrive.redact import redact
-from redrive.tracing import current_traceparent
+from redrive.observability.tracing import current_traceparent
+from redrive.rules.categories import Rule
+from redrive.rules.policy import Policy
+from redrive.rules.redact import redact
 
 KEPT_BODY = 2_048
 """Characters of an answer that are kept with a failure."""

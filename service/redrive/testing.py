@@ -20,11 +20,11 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_payload
 from redrive.enqueue import check
 from redrive.handlers import Handlers
-from redrive.worker.board import Board
-from redrive.worker.frames import Channel, Jobs, Told, Verdict, Work, decode_up
-from redrive.worker.runner import Runner
-
-_OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
+from redrive.rules import settlement
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import Jobs, Report, SideEffect, Work, decode_up
+from redrive.worker.runner.loop import Runner
+from redrive.worker.shared_state import SharedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ def run(
         msg = f"no handler is registered for {kind!r}"
         raise LookupError(msg)
     job = check(kind, payload, **options)
-    rest = {
+    extras = {
         "max_attempts": job.max_attempts,
         "idempotency_key": job.idempotency_key,
         "tenant": job.tenant,
         "headers": msgspec.json.decode(job.headers),
         "expires_in": job.expires_in,
     }
-    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(rest).decode(), 1)
+    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(extras).decode(), 1)
     return asyncio.run(_run(handlers, Jobs(0, [job.queue], [work]), work))
 
 
@@ -126,38 +126,42 @@ def assert_enqueued(
 
 async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     ours, theirs = socket.socketpair()
-    board = Board(1)
+    shared = SharedState(1)
     try:
-        verdict = await Runner(Channel(theirs), board, handlers, {}).once(
+        report = await Runner(Channel(theirs), shared, handlers, {}).once(
             batch, work, time.monotonic_ns()
         )
         await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
         told = [
             message
             for frame in Channel(ours).receive() or ()
-            if isinstance(message := decode_up(frame), Told)
+            if isinstance(message := decode_up(frame), SideEffect)
         ]
     finally:
-        board.close()
+        shared.close()
         ours.close()
         theirs.close()
-    return _outcome(verdict, [(t.what, msgspec.json.decode(t.detail)) for t in told])
+    return _outcome(report, [(t.what, msgspec.json.decode(t.detail)) for t in told])
 
 
-def _outcome(verdict: Verdict | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
+def _outcome(report: Report | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
     failure: dict[str, Any] = {}
-    if verdict is not None and verdict.failure is not None:
-        failure = msgspec.json.decode(verdict.failure)
-    # A handler that completed the job in its own transaction and returned: the verdict is for a
+    if report is not None and report.failure is not None:
+        failure = msgspec.json.decode(report.failure)
+    # A handler that completed the job in its own transaction and returned: the report is for a
     # rollback of it.
-    if verdict is None or (verdict.may_be_gone and failure.get("error_class") == "NotCommitted"):
-        return Outcome("completed", side_effects=side_effects)
-    reason = verdict.reason if verdict.outcome in {"dead", "release"} else None
+    if report is None or (report.may_be_gone and failure.get("error_class") == "NotCommitted"):
+        return Outcome(settlement.Outcome.COMPLETE.event, side_effects=side_effects)
+    reason = (
+        report.reason
+        if report.outcome in {settlement.Outcome.DEAD_LETTER, settlement.Outcome.RELEASE}
+        else None
+    )
     return Outcome(
-        _OUTCOMES[verdict.outcome],
+        report.outcome.event,
         reason,
-        verdict.delay,
-        verdict.category,
+        report.delay,
+        report.category,
         failure.get("error_class", ""),
         failure.get("message", ""),
         side_effects,

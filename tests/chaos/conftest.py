@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redrive.connect import connect
-from redrive.embedded import EmbeddedPostgres
-from redrive.migrate import migrate
+from redrive.database.connect import connect
+from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.migrate import migrate
 from tests.postgres import GUARD
 
 SETTINGS = {

@@ -25,8 +25,8 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.connect import connect
-from redrive.embedded import EmbeddedPostgres
+from redrive.database.connect import connect
+from redrive.database.embedded import EmbeddedPostgres
 from tests.chaos.verdict import Fault, Verdict, judge
 from tests.flow.harness import Worker, wait_for
 from tests.flow.proxy import CLAIMING, SETTLING, Proxy

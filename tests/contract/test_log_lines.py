@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from redrive.logs import JsonFormatter
-from redrive.metrics import Metrics
-from redrive.telemetry import Telemetry
-from redrive.worker.fleet import Batch, Held
-from redrive.worker.frames import Verdict
+from redrive.observability.logs import JsonFormatter
+from redrive.observability.metrics import Metrics
+from redrive.rules.settlement import Outcome
+from redrive.worker.protocol import Report
+from redrive.worker.supervisor.pool import Batch, Held
+from redrive.worker.supervisor.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
 SHOWN = [
@@ -20,12 +21,7 @@ SHOWN = [
     for line in page.read_text().splitlines()
     if line.startswith('{"time":')
 ]
-OUTCOMES = {
-    "retried": "retry",
-    "dead-lettered": "dead",
-    "released": "release",
-    "cancelled": "cancel",
-}
+OUTCOMES = {outcome.told: outcome for outcome in Outcome}
 
 
 def test_some_are_shown():
@@ -39,7 +35,7 @@ def test_a_line_in_the_documentation_is_one_that_is_written(
     held = Held(
         (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"])
     )
-    verdict = Verdict(
+    report = Report(
         line["job"], line["delivery"], OUTCOMES[line["event"]], line.get("retry_in", 0.0), reason=line["reason"],
         category=line["category"], trace=line.get("trace_id"),
     )  # fmt: skip
@@ -47,7 +43,7 @@ def test_a_line_in_the_documentation_is_one_that_is_written(
     logging.getLogger("redrive").addHandler(caplog.handler)
     try:
         with caplog.at_level(logging.DEBUG, "redrive"):
-            Telemetry(Metrics(), "", None).ended(held, verdict)
+            Telemetry(Metrics(), "", None).ended(held, report)
     finally:
         logging.getLogger("redrive").removeHandler(caplog.handler)
     written = json.loads(caplog.text.splitlines()[-1])

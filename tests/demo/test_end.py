@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.dead_letters import Busy
+from redrive.dead_letters.redrive import Busy
 from redrive.demo.home import open_home
 from tests.demo.conftest import SECONDS, Place, read_until
 

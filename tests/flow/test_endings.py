@@ -89,13 +89,13 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
 def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(
     database: Database, workers: Workers
 ):
-    enqueue_many(database.conn, [{"kind": "fail.always", "max_attempts": 1} for _ in range(2_000)])
+    enqueue_many(database.conn, [{"kind": "fail.always", "max_attempts": 1} for _ in range(6_000)])
 
-    worker = workers()  # of 4 slots: one look at a time would be 500 claims
+    worker = workers()  # of 4 slots: one look at a time would be 1,500 claims
     wait_for(lambda: look.live(database) == 0)
 
-    assert len(look.reasons(database)) == 2_000
-    assert worker.metric("redrive_claims_total", result="hit") < 250
+    assert len(look.reasons(database)) == 6_000
+    assert worker.metric("redrive_claims_total", result="hit") < 750
 
 
 def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(database, workers):

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import enqueue
 from redrive.cli import main
-from redrive.embedded import EmbeddedPostgres
+from redrive.database.embedded import EmbeddedPostgres
 from tests.flow import look
 from tests.flow.endpoint import endpoint
 from tests.flow.harness import Workers, wait_for

@@ -7,8 +7,9 @@ import time
 import psycopg
 import pytest
 
-from redrive import connect, enqueue
-from redrive.connect import Link, Trouble, Watchdog, trouble
+from redrive import enqueue
+from redrive.database import connect
+from redrive.database.connect import Link, Trouble, Watchdog, trouble
 from redrive.enqueue import enqueue_many
 from tests.flow import look
 from tests.flow.harness import Workers, alive, wait_for

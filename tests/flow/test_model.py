@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from redrive.enqueue import enqueue_reporting
 from redrive.job import COMPLETE
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Report
 from tests.factories import Claimed, claim, failure, make_campaign, make_worker
 from tests.postgres import Database
 
@@ -199,11 +199,11 @@ class Histories(RuleBasedStateMachine):
     def settle(self, data: Any, outcome: str, refund: bool, loss: int, delay: float) -> None:
         worker, row = self._some_claim(data)
         is_current = self._is_current(worker, row)
-        verdict = Verdict(
+        report = Report(
             row.id, row.deliveries, outcome, delay, None, refund, loss,
             failure() if outcome in {"retry", "dead"} else None, "because",
         )  # fmt: skip
-        _, settled, _ = store.exchange(self.conn, [], [(verdict, worker)], None)
+        _, settled, _ = store.exchange(self.conn, [], [(report, worker)], None)
         assert settled == ({row.id} if is_current else set()), "the fence"
         if not is_current:
             return

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from redrive import enqueue
-from redrive.embedded import free_port
+from redrive.database.embedded import free_port
 from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for

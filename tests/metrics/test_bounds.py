@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import redrive
-from redrive.metrics import (
+from redrive.observability.metrics import (
     DURATION_BUCKETS,
     MAX_HISTOGRAMS,
     MAX_LABEL_SETS,
@@ -15,7 +15,7 @@ from redrive.metrics import (
     Histogram,
     Metrics,
 )
-from redrive.telemetry import OPERATIONS, RELEASES, Telemetry
+from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 
 KINDS = 100_000
 

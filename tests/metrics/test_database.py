@@ -17,8 +17,8 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redrive.embedded import free_port
-from redrive.stats import DatabaseStats
+from redrive.database.embedded import free_port
+from redrive.observability.stats import DatabaseStats
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from redrive import telemetry
+from redrive.worker.supervisor import telemetry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "observability.md"

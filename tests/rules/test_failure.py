@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from redrive.failure import (
+from redrive.rules.failure import (
     MAX_CAUSES,
     MAX_FRAMES,
     MAX_MESSAGE,
@@ -24,7 +24,7 @@ from redrive.failure import (
     normalise,
     safe_text,
 )
-from redrive.model import Category, Failure
+from redrive.rules.model import Category, Failure
 
 SECRET = "hunter2-canary"
 

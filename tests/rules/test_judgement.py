@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
-from redrive.categories import (
+from redrive.rules import settlement
+from redrive.rules.categories import (
     BY_CLASS,
     BY_SQLSTATE,
     BY_STATUS,
@@ -30,9 +31,9 @@ from redrive.categories import (
     evidence_of,
     judge,
 )
-from redrive.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
-from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release
-from redrive.policy import (
+from redrive.rules.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
+from redrive.rules.model import Category, Claimed, Failure, Reason
+from redrive.rules.policy import (
     MAX_WAIT,
     Policy,
     decide,
@@ -307,15 +308,15 @@ DECISIONS = [
 ]
 
 
-def _what(settlement: Any) -> str:
-    match settlement:
-        case Again():
+def _what(ending: Any) -> str:
+    match ending:
+        case settlement.Retry():
             return "retry"
-        case Bury(reason=reason):
+        case settlement.DeadLetter(reason=reason):
             return str(reason)
-        case Drop():
+        case settlement.Cancel():
             return "cancel"
-    return type(settlement).__name__
+    return type(ending).__name__
 
 
 @pytest.mark.parametrize(("category", "attempt", "verdict", "expected"), DECISIONS)
@@ -375,7 +376,7 @@ def test_jitter_is_full():
 @pytest.mark.parametrize("category", ["transient", "throttled", "lost"])
 def test_the_same_failure_again_says_nothing_where_waiting_helps(category: str):
     job = Claimed("k", 3, streak=50, fingerprint="f")
-    assert isinstance(decide(job, _failure(category), Policy(), 0.5), Again)
+    assert isinstance(decide(job, _failure(category), Policy(), 0.5), settlement.Retry)
 
 
 def test_the_same_failure_three_times_in_a_row_ends_it():
@@ -417,12 +418,12 @@ def test_what_the_other_side_asks_for_is_never_undercut(
     attempt: int, jitter: float, asked: float, category: Category
 ):
     policy = Policy(max_attempts=2**31 - 1, attempts=dict.fromkeys(Category, 2**32))
-    settlement = decide(
+    ending = decide(
         Claimed("k", attempt, 2**32), _failure(category, retry_after=asked), policy, jitter
     )
 
-    assert isinstance(settlement, Again)
-    assert settlement.delay >= asked
+    assert isinstance(ending, settlement.Retry)
+    assert ending.delay >= asked
 
 
 @pytest.mark.parametrize(
@@ -498,15 +499,15 @@ def test_retry_after_is_read_off_an_exception(error: Exception):
 @pytest.mark.parametrize(
     ("signal", "expected"),
     [
-        (Cancel("x"), Drop("m")),
-        (GiveUp("x"), Bury(Reason.GAVE_UP, _failure())),
-        (Snooze(5), Release("snoozed", delay=5.0)),
-        (Snooze(float("nan")), Release("snoozed", delay=0.0)),
-        (Snooze(1e300), Release("snoozed", delay=MAX_WAIT)),
-        (DependencyOpen("mail", 3.0), Release("breaker mail", delay=3.0)),
-        (Retry(after=7), Again(7.0, _failure())),
-        (Retry(), Again(1.0, _failure())),
-        (Retry(after=-7), Again(0.0, _failure())),
+        (Cancel("x"), settlement.Cancel("m")),
+        (GiveUp("x"), settlement.DeadLetter(Reason.GAVE_UP, _failure())),
+        (Snooze(5), settlement.Release("snoozed", delay=5.0)),
+        (Snooze(float("nan")), settlement.Release("snoozed", delay=0.0)),
+        (Snooze(1e300), settlement.Release("snoozed", delay=MAX_WAIT)),
+        (DependencyOpen("mail", 3.0), settlement.Release("breaker mail", delay=3.0)),
+        (Retry(after=7), settlement.Retry(7.0, _failure())),
+        (Retry(), settlement.Retry(1.0, _failure())),
+        (Retry(after=-7), settlement.Retry(0.0, _failure())),
     ],
 )
 def test_what_a_signal_asks_for(signal: Any, expected: Any):
@@ -514,9 +515,9 @@ def test_what_a_signal_asks_for(signal: Any, expected: Any):
 
 
 def test_a_retry_asked_for_counts_as_an_attempt():
-    assert decide_signal(Claimed("k", 5), Retry(after=1), _failure(), Policy(), 0.5) == Bury(
-        Reason.ATTEMPTS_EXHAUSTED, _failure()
-    )
+    assert decide_signal(
+        Claimed("k", 5), Retry(after=1), _failure(), Policy(), 0.5
+    ) == settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, _failure())
 
 
 @pytest.mark.parametrize(("ahead", "spread"), [(1, 5), (500, 5), (2_000, 20), (1_000_000, 300)])
@@ -526,7 +527,7 @@ def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_secon
     releases = [put_off("mail", 10.0, 5.0, ahead, jitter) for jitter in (0.0, 0.5, 1.0)]
 
     assert releases == [
-        Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)
+        settlement.Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)
     ]
     assert put_off("mail", -1.0, 5.0, ahead, 0.0).delay == 0.0
 

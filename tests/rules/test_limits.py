@@ -19,7 +19,7 @@ from pydantic import BaseModel, SecretStr
 
 from redrive import InvalidJob
 from redrive.enqueue import check
-from redrive.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
+from redrive.rules.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
 
 
 def nested(levels: int, inner: Any = None) -> Any:

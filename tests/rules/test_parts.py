@@ -1,4 +1,5 @@
-"""The parts of a worker that need neither a database nor a process: frames, board, room, lanes."""
+"""The parts of a worker that need neither a database nor a process: protocol, shared state, capacity,
+lanes."""
 
 import random
 import socket
@@ -13,50 +14,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.model import Again, Bury, Category, Complete, Drop, Failure, Reason, Release
-from redrive.worker.board import RING, Board, Running
-from redrive.worker.fleet import Batch, RunnerProcess
-from redrive.worker.frames import (
-    Channel,
+from redrive.rules import settlement
+from redrive.rules.model import Category, Failure, Reason
+from redrive.rules.settlement import Outcome
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import (
     Done,
     Ended,
+    Extras,
     Jobs,
-    Rest,
+    Report,
     Unstarted,
-    Verdict,
     decode_down,
     decode_up,
     encode_frame,
-    read_rest,
-    verdict_of,
+    read_extras,
+    report_of,
 )
-from redrive.worker.lanes import LaneBook
-from redrive.worker.room import MOST_AHEAD, Room
+from redrive.worker.shared_state import RING, Running, SharedState
 from redrive.worker.store import EPOCH, Lane
+from redrive.worker.supervisor.capacity import MOST_AHEAD, Capacity
+from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.pool import Batch, RunnerProcess
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
 
 
-# ---------------------------------------------------------------------- frames
+# ---------------------------------------------------------------------- protocol and channel
 
 
 @pytest.mark.parametrize(
-    ("settlement", "expected"),
+    ("ending", "expected"),
     [
-        (Again(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
-        (Bury(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
-        (Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
+        (settlement.Retry(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
+        (settlement.DeadLetter(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
+        (settlement.Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
          ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed")),
-        (Drop("unwanted"), ("cancel", 0.0, None, False, 0, None)),
+        (settlement.Cancel("unwanted"), ("cancel", 0.0, None, False, 0, None)),
     ],
 )  # fmt: skip
-def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(
-    settlement: Any, expected: tuple[Any, ...]
+def test_a_settlement_crosses_as_a_report_and_comes_out_the_same(
+    ending: Any, expected: tuple[Any, ...]
 ):
-    verdict = verdict_of(7, 3, settlement, spent=0.25)
-    (back,) = decode_up(encode_frame(Ended([verdict]))).verdicts
+    report = report_of(7, 3, ending, seconds=0.25)
+    (back,) = decode_up(encode_frame(Ended([report]))).reports
 
-    assert back == verdict
+    assert back == report
     assert (
         back.outcome,
         back.delay,
@@ -68,9 +71,9 @@ def test_a_settlement_crosses_as_a_verdict_and_comes_out_the_same(
     assert back.seconds == 0.25
 
 
-def test_a_completion_is_no_verdict():
-    with pytest.raises(TypeError):
-        verdict_of(1, 1, Complete())
+def test_a_completion_has_no_report():
+    with pytest.raises(AssertionError):
+        report_of(1, 1, settlement.Complete())  # pyright: ignore[reportArgumentType]
 
 
 @given(
@@ -80,11 +83,11 @@ def test_a_completion_is_no_verdict():
     )
 )
 def test_rows_cross_as_they_came(rows: list[tuple[int, int, str]]):
-    sent = [(job, token, 1, "kind", text, None, 1) for job, token, text in rows]
+    sent = [(job, deliveries, 1, "kind", text, None, 1) for job, deliveries, text in rows]
     back = decode_down(encode_frame(Jobs(5, ["default"], sent)))
 
     assert isinstance(back, Jobs)
-    assert [(w.id, w.token, w.payload) for w in back.rows] == rows
+    assert [(w.id, w.deliveries, w.payload) for w in back.rows] == rows
 
 
 def test_a_channel_delivers_whole_frames_in_order_however_they_are_cut():
@@ -138,18 +141,18 @@ def test_what_was_sent_before_the_end_is_still_received():
 def test_what_a_producer_wrote_into_headers_cannot_keep_the_rest_from_being_read(
     text: str | None, losses: int
 ):
-    assert read_rest(text).losses == losses
-    assert isinstance(read_rest(text), Rest)
+    assert read_extras(text).losses == losses
+    assert isinstance(read_extras(text), Extras)
 
 
-# ---------------------------------------------------------------------- board
+# ---------------------------------------------------------------------- shared
 
 
 def test_the_other_side_of_a_board_sees_what_was_written():
-    mine = Board(3)
+    mine = SharedState(3)
     import os
 
-    theirs = Board(3, os.dup(mine.fd))
+    theirs = SharedState(3, os.dup(mine.fd))
     theirs.take(2)
     theirs.start(0, 11, 1, 100)
     theirs.start(2, 2**62, 2**31 - 1, 300)
@@ -164,40 +167,40 @@ def test_the_other_side_of_a_board_sees_what_was_written():
 
 
 def test_a_board_remembers_the_last_completions():
-    board = Board(1)
+    shared = SharedState(1)
     for n in range(1, RING + 100):
-        board.complete(n, 1)
+        shared.complete(n, 1)
 
-    assert board.completed() == {(n, 1) for n in range(100, RING + 100)}
-    board.close()
+    assert shared.completed() == {(n, 1) for n in range(100, RING + 100)}
+    shared.close()
 
 
 WRITER = """
 import sys
-from redrive.worker.board import Board
-board, n = Board(1, int(sys.argv[1])), 0
+from redrive.worker.shared_state import SharedState
+shared, n = SharedState(1, int(sys.argv[1])), 0
 while True:
     n += 1
-    board.start(0, n, n, n)
-    board.clear(0)
+    shared.start(0, n, n, n)
+    shared.clear(0)
 """
 
 
 def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_written():
-    board, seen = Board(1), set[Running]()
+    shared, seen = SharedState(1), set[Running]()
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(board.fd)], pass_fds=[board.fd]
+        [sys.executable, "-c", WRITER, str(shared.fd)], pass_fds=[shared.fd]
     ) as writer:
-        while not board.running():
+        while not shared.running():
             assert writer.poll() is None
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            seen.update(board.running())
+            seen.update(shared.running())
         writer.kill()
-    board.close()
+    shared.close()
 
     assert len(seen) > 1
-    assert [entry for entry in seen if min(entry.token, entry.since_ns) < entry.id] == []
+    assert [entry for entry in seen if min(entry.deliveries, entry.since_ns) < entry.id] == []
 
 
 def test_large_payloads_are_handed_over_in_parts():
@@ -229,13 +232,13 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
     return got + (far.receive() or [])
 
 
-# ---------------------------------------------------------------------- room
+# ---------------------------------------------------------------------- capacity
 
 
 def runner(
     held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1
 ) -> Any:
-    # no process, no channel, no board: room asks for none of them
+    # no process, no channel, no shared: capacity asks for none of them
     nothing: Any = SimpleNamespace(pid=pid)
     jobs: Any = dict.fromkeys(range(held))
     return RunnerProcess(
@@ -244,29 +247,29 @@ def runner(
 
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
-    room, slow, fast = Room(4), runner(pid=1), runner(pid=2)
+    capacity, slow, fast = Capacity(4), runner(pid=1), runner(pid=2)
     slow.done, slow.busy = 1, 0.1
     fast.done, fast.busy = 10_000, 0.1
     for one in (slow, fast):
-        room.measure(one, 100.1)
+        capacity.measure(one, 100.1)
 
-    assert room.capacity(slow) == 4
-    assert room.capacity(fast) == 4 + MOST_AHEAD
+    assert capacity.of(slow) == 4
+    assert capacity.of(fast) == 4 + MOST_AHEAD
     for n in range(60):
-        room.measure(fast, 100.2 + n / 10)
-    assert room.capacity(fast) == 4, "its speed is forgotten when it has none"
+        capacity.measure(fast, 100.2 + n / 10)
+    assert capacity.of(fast) == 4, "its speed is forgotten when it has none"
 
 
 def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
     """Or a burst after a quiet hour would be fetched by the slot's worth, however fast it is."""
-    room, one = Room(4), runner()
+    capacity, one = Capacity(4), runner()
     one.done, one.busy = 15, 0.001
-    room.heed(one, 100.0)
+    capacity.heed(one, 100.0)
     before = one.rate
     one.done = 16
-    room.heed(one, 100.0)
+    capacity.heed(one, 100.0)
     one.held, one.busy_since, one.done = {1: None}, 100.0, 16
-    room.heed(one, 100.002)
+    capacity.heed(one, 100.002)
 
     assert before == 0.0, "too few to say"
     assert one.rate == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
@@ -274,25 +277,25 @@ def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
 
 
 def test_only_runners_that_take_jobs_have_room():
-    room = Room(4)
+    capacity = Capacity(4)
     others = [runner(ready=False), runner(retiring=True), runner(alone=True)]
 
-    assert room.free(others) == 0
-    assert not room.is_worth_a_claim(others, backlog=True)
-    assert room.free([runner(1), *others]) == 3
-    assert room.is_worth_a_claim([runner(3)], backlog=False)
-    assert not room.is_worth_a_claim([runner(4)], backlog=True)
+    assert capacity.free(others) == 0
+    assert not capacity.is_worth_a_claim(others, backlog=True)
+    assert capacity.free([runner(1), *others]) == 3
+    assert capacity.is_worth_a_claim([runner(3)], backlog=False)
+    assert not capacity.is_worth_a_claim([runner(4)], backlog=True)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 30))
 def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(
     held: list[int], count: int
 ):
-    room = Room(6)
+    capacity = Capacity(6)
     runners = [runner(n, pid=pid) for pid, n in enumerate(held)]
-    free = room.free(runners)
+    free = capacity.free(runners)
     rows: list[Any] = [(n,) for n in range(count)]
-    dealt = list(room.shares(runners, rows))
+    dealt = list(capacity.shares(runners, rows))
 
     assert [row for _, share in dealt for row in share] == rows
     if count <= free:
@@ -300,7 +303,7 @@ def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(
 
 
 def test_rows_nobody_can_take_are_nobodys():
-    assert list(Room(4).shares([runner(ready=False)], [(1,)])) == [(None, [(1,)])]
+    assert list(Capacity(4).shares([runner(ready=False)], [(1,)])) == [(None, [(1,)])]
 
 
 # ---------------------------------------------------------------------- lanes
@@ -374,5 +377,5 @@ def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
     assert book.is_stale(12.5, was_notified=False), "whoever knows none may look when it polls"
 
 
-def test_a_verdict_is_small():
-    assert len(encode_frame(Ended([Verdict(1, 1, "release")]))) < 60
+def test_a_report_is_small():
+    assert len(encode_frame(Ended([Report(1, 1, Outcome.RELEASE)]))) < 60

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from redrive import Handlers
-from redrive.failure import describe, normalise
 from redrive.handlers import Handler
-from redrive.redact import HIDDEN, redact, scrub, secret_values
+from redrive.rules.failure import describe, normalise
+from redrive.rules.redact import HIDDEN, redact, scrub, secret_values
 from tests.postgres import Database
 
 CANARY = "Zx9-canary-77"

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from redrive.database.embedded import free_port
 from redrive.demo.monitoring import PACKAGES, Monitoring
 from redrive.demo.pager import Pager
-from redrive.embedded import free_port
 from tests.alerts.test_pagerduty import running
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
 from tests.postgres import Database

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from redrive.worker import store
-from redrive.worker.lanes import LaneBook
+from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.store import EPOCH, Lane
 from tests.factories import (
     Claimed,

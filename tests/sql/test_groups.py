@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from redrive import dead_letters, groups
+from redrive.dead_letters import groups
+from redrive.dead_letters import redrive as dead_letters
 from tests.factories import (
     bury,
     claim,

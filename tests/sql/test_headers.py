@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL
 
-from redrive.migrate import functions, migrations
+from redrive.database.migrate import functions, migrations
 from tests.postgres import Database
 
 FOLDER = Path(__file__).parents[2] / "sql" / "functions"

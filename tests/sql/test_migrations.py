@@ -10,8 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from redrive.database.migrate import (
+    LOCK_KEY,
+    ROLES,
+    installed,
+    latest,
+    migrate,
+    migrations,
+    require,
+)
 from redrive.errors import SchemaError
-from redrive.migrate import LOCK_KEY, ROLES, installed, latest, migrate, migrations, require
 from tests.factories import claim_one, complete, make_job, make_worker
 from tests.postgres import Server
 
@@ -158,7 +166,7 @@ def test_it_waits_for_another_one_that_is_at_it(url: str) -> None:
 
 KILLED = """
 import sys, psycopg
-from redrive import migrate
+from redrive.database import migrate
 conn = psycopg.connect(sys.argv[1], autocommit=True)
 left, run = int(sys.argv[2]), migrate._run
 def counted(conn, text):

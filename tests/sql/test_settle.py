@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redrive.worker import store
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Report
 from tests.factories import (
     bury,
     claim,
@@ -27,7 +27,7 @@ COUNTED = {"retry": "retried", "release": "released", "dead": "dead", "cancel": 
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-@pytest.mark.parametrize("wrong", ["id", "token", "worker"])
+@pytest.mark.parametrize("wrong", ["id", "deliveries", "worker"])
 def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     database: Database, outcome: str, wrong: str
 ) -> None:
@@ -35,7 +35,9 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.rows("select * from redrive.jobs")
-    stale = {"id": job._replace(id=job.id + 1), "token": job._replace(deliveries=2)}.get(wrong, job)
+    stale = {"id": job._replace(id=job.id + 1), "deliveries": job._replace(deliveries=2)}.get(
+        wrong, job
+    )
 
     assert not settle(
         database.conn, worker + (wrong == "worker"), stale, outcome, failure=failure(), reason="r"
@@ -68,15 +70,15 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
     make_jobs(database.conn, 5)
     worker = make_worker(database.conn)
     retry, release, dead, cancel, fenced = claim(database.conn, worker)
-    verdicts = [
-        Verdict(retry.id, 1, "retry", failure=failure(), reason="bug"),
-        Verdict(release.id, 1, "release", refund=True, reason="unknown_kind"),
-        Verdict(dead.id, 1, "dead", failure=failure(), reason="not_retryable"),
-        Verdict(cancel.id, 1, "cancel", reason="asked"),
-        Verdict(fenced.id, 9, "dead", failure=failure(), reason="not_retryable"),
+    reports = [
+        Report(retry.id, 1, "retry", failure=failure(), reason="bug"),
+        Report(release.id, 1, "release", refund=True, reason="unknown_kind"),
+        Report(dead.id, 1, "dead", failure=failure(), reason="not_retryable"),
+        Report(cancel.id, 1, "cancel", reason="asked"),
+        Report(fenced.id, 9, "dead", failure=failure(), reason="not_retryable"),
     ]
     _, settled, _ = store.exchange(
-        database.conn, [], [(v, worker) for v in reversed(verdicts)], None
+        database.conn, [], [(v, worker) for v in reversed(reports)], None
     )
 
     assert settled == {retry.id, release.id, dead.id, cancel.id}

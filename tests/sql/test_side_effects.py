@@ -1,7 +1,7 @@
 """side_effects_v2: what handlers report while their jobs run."""
 
 from redrive.worker import store
-from redrive.worker.frames import Told
+from redrive.worker.protocol import SideEffect
 from tests.factories import claim, make_jobs, make_worker
 from tests.postgres import Database
 
@@ -11,7 +11,9 @@ def test_a_job_that_its_handler_holds_is_waited_for_by_nobody(database: Database
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     held, free = claim(database.conn, worker, 2)
-    told = [(worker, Told(job.id, job.deliveries, "card charged", "{}")) for job in (held, free)]
+    told = [
+        (worker, SideEffect(job.id, job.deliveries, "card charged", "{}")) for job in (held, free)
+    ]
     handler = database.session()
 
     with handler.conn.transaction():
@@ -34,8 +36,8 @@ def test_a_side_effect_of_an_earlier_claim_or_of_a_job_that_is_gone_is_not_kept(
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
     told = [
-        (worker, Told(job.id, job.deliveries + 1, "x", "{}")),
-        (worker, Told(job.id + 1, 1, "x", "{}")),
+        (worker, SideEffect(job.id, job.deliveries + 1, "x", "{}")),
+        (worker, SideEffect(job.id + 1, 1, "x", "{}")),
     ]
 
     assert store.side_effects(database.conn, told) == set()

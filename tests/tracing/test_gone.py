@@ -5,7 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from redrive.span_queue import LAST_EXPORT_SECONDS, PROBE_SPANS, QUEUED_SPANS, SpanQueue
+from redrive.observability.span_queue import (
+    LAST_EXPORT_SECONDS,
+    PROBE_SPANS,
+    QUEUED_SPANS,
+    SpanQueue,
+)
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 from tests.tracing.collector import black_hole

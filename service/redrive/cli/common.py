@@ -16,8 +16,8 @@ import click
 import msgspec
 import psycopg
 
-from redrive import connect, migrate
-from redrive.dead_letters import STATES, Filter
+from redrive.database import connect, migrate
+from redrive.dead_letters.redrive import STATES, Filter
 from redrive.errors import SchemaError, SchemaTooNew
 from redrive.settings import Settings, load
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from redrive import migrate as migrations
 from redrive.cli.common import database, database_option, emit, json_option, settings_for
+from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.settings import unknown

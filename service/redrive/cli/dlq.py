@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from redrive import dead_letters, groups
 from redrive.cli import groups as group_commands
 from redrive.cli.common import (
     Duration,
@@ -24,6 +23,8 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
+from redrive.dead_letters import groups
+from redrive.dead_letters import redrive as dead_letters
 
 ENV = "REDRIVE_REDRIVE"
 FINGERPRINT_LENGTH = 16

@@ -9,10 +9,10 @@ import click
 import psycopg
 
 from redrive.cli.common import database_option, settings_for, wait_for_schema
-from redrive.health import serve
-from redrive.logs import set_up
-from redrive.metrics import Exposition
-from redrive.stats import MAX_AGE_SECONDS, DatabaseStats
+from redrive.observability.health import serve
+from redrive.observability.logs import set_up
+from redrive.observability.metrics import Exposition
+from redrive.observability.stats import MAX_AGE_SECONDS, DatabaseStats
 from redrive.worker import store
 
 

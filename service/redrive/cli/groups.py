@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from redrive import groups
 from redrive.cli.common import (
     Duration,
     acting_options,
@@ -18,6 +17,7 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
+from redrive.dead_letters import groups
 
 CONTROL_BUT_NEWLINE = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)), "�")
 

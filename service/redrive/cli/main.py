@@ -22,7 +22,7 @@ import click
 import psycopg
 
 from redrive.cli.common import first_line
-from redrive.dead_letters import Busy
+from redrive.dead_letters.redrive import Busy
 from redrive.errors import InvalidJob, RedriveError, SchemaError, SettingsError
 
 FAILED, NOTHING, USAGE, UNREACHABLE, BUSY, SCHEMA = 1, 2, 64, 69, 75, 78

@@ -16,7 +16,7 @@ from redrive.cli.common import (
     table,
     wait_for_schema,
 )
-from redrive.limits import check_name
+from redrive.rules.limits import check_name
 
 NAMES = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",

@@ -6,7 +6,6 @@ from datetime import datetime
 import click
 
 from redrive import handlers as registry
-from redrive import simulation
 from redrive.cli.common import (
     Instant,
     database,
@@ -16,6 +15,7 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
+from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
 
 COLUMNS = ("count", "kind", "error_class", "category_then", "category_now", "then", "now")

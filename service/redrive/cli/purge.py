@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from redrive import dead_letters
 from redrive.cli.common import (
     Duration,
     confirm,
@@ -17,6 +16,7 @@ from redrive.cli.common import (
     progress,
     settings_for,
 )
+from redrive.dead_letters import redrive as dead_letters
 
 ENV = "REDRIVE_PURGE"
 

@@ -14,7 +14,7 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
-from redrive.limits import check_name
+from redrive.rules.limits import check_name
 
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""

@@ -2,8 +2,6 @@
 
 import click
 
-from redrive import dead_letters
-from redrive import reencrypt as rotation
 from redrive.cli.common import (
     database,
     database_option,
@@ -13,6 +11,8 @@ from redrive.cli.common import (
     settings_for,
     table,
 )
+from redrive.database import reencrypt as rotation
+from redrive.dead_letters import redrive as dead_letters
 from redrive.encryption import KEYS_FILE, configured
 from redrive.errors import SettingsError
 

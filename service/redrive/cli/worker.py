@@ -12,15 +12,15 @@ import click
 from redrive.cli.common import database_option, settings_for, wait_for_schema
 from redrive.encryption import configured
 from redrive.errors import SettingsError
-from redrive.health import serve
-from redrive.logs import set_up
-from redrive.metrics import Exposition, Metrics
+from redrive.observability.health import serve
+from redrive.observability.logs import set_up
+from redrive.observability.metrics import Exposition, Metrics
+from redrive.observability.stats import DatabaseStats
+from redrive.observability.tracing import is_asked_for
+from redrive.observability.tracing import set_up as set_up_tracing
 from redrive.settings import Settings, unknown
-from redrive.stats import DatabaseStats
-from redrive.telemetry import Telemetry
-from redrive.tracing import is_asked_for
-from redrive.tracing import set_up as set_up_tracing
-from redrive.worker.supervisor import Supervisor, WorkerOptions
+from redrive.worker.supervisor.loop import Supervisor, WorkerOptions
+from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
@@ -131,15 +131,17 @@ def _live(supervisor: Supervisor) -> dict[str, str | None]:
 def _ready(supervisor: Supervisor) -> dict[str, str | None]:
     """What keeps this worker from working, by loop."""
     now = time.monotonic()
-    silent = now - max(supervisor.pulse.identities.values(), default=0.0)
+    silent = now - max(supervisor.heartbeat.identities.values(), default=0.0)
     return _live(supervisor) | {
         "database": f"{supervisor.link.failures} calls failed in a row"
         if supervisor.link.failures
         else None,
-        "runners": None if any(r.ready for r in supervisor.fleet.runners) else "none is ready",
+        "runners": None if any(r.ready for r in supervisor.pool.runners) else "none is ready",
         "heartbeat": None
         if silent < supervisor.options.ttl
         else "no beat was confirmed within its ttl",
-        "pulse": None if now - supervisor.pulse.ticked_at < LOOP_STALE_SECONDS else "stood still",
-        "draining": "it is stopping" if supervisor.grace.is_on else None,
+        "heartbeat thread": None
+        if now - supervisor.heartbeat.ticked_at < LOOP_STALE_SECONDS
+        else "stood still",
+        "draining": "it is stopping" if supervisor.drain.is_on else None,
     }

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+from redrive.database.embedded import free_port
 from redrive.demo.pager import KEY, Pager
-from redrive.embedded import free_port
 
 PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
 """The programs, and the package of Debian that brings each."""

@@ -19,13 +19,13 @@ from types import FrameType
 from typing import IO, Any
 from urllib.request import urlopen
 
-from redrive import connect
+from redrive.database import connect
+from redrive.database.embedded import EmbeddedPostgres, free_port
+from redrive.database.migrate import migrate
 from redrive.demo import shop
 from redrive.demo.monitoring import Monitoring
 from redrive.demo.pager import Pager
-from redrive.embedded import EmbeddedPostgres, free_port
 from redrive.errors import RedriveError
-from redrive.migrate import migrate
 from redrive.settings import PREFIX, Settings
 
 RELEASES = {"1.0": "redrive.demo.release_1_0:jobs", "1.1": "redrive.demo.handlers:jobs"}

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import click
 
+from redrive.database.migrate import latest
 from redrive.demo import shop
 from redrive.demo.monitoring import PACKAGES, find
 from redrive.demo.pager import told
 from redrive.demo.stage import TICK, Stage
 from redrive.errors import RedriveError
-from redrive.migrate import latest
 
 BEFORE_OUTAGE = 175
 """Lines of the order file that arrive while the mail server is up."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from redrive.worker.arrays import Bigints, Booleans, Floats, Ints, Texts
-from redrive.worker.frames import Dependency, Told, Verdict
+from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
+from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])
 
 Row = tuple[Any, ...]
 Completion = tuple[int, int, int]
-"""id, token, worker"""
+"""id, deliveries, worker"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,7 +54,7 @@ class ClaimRequest:
 def exchange(
     conn: Connection,
     completions: Sequence[Completion],
-    verdicts: Sequence[tuple[Verdict, int]],
+    reports: Sequence[tuple[Report, int]],
     claim: ClaimRequest | None,
 ) -> tuple[set[int] | None, set[int], list[Row]]:
     """Settle and claim in one round trip, one transaction, one commit.
@@ -63,7 +63,7 @@ def exchange(
     holding.
 
     Returns:
-        the completed ids (None: all of them), the ids settled by verdicts, the claimed rows.
+        the completed ids (None: all of them), the ids settled by reports, the claimed rows.
     """
     completed: set[int] | None = None
     settled: set[int] = set()
@@ -75,10 +75,10 @@ def exchange(
     ):
         with conn.pipeline():
             if completions:
-                ids, tokens, workers = zip(*sorted(completions), strict=True)
-                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(tokens)))
-            if verdicts:
-                settle.execute(_SETTLE, _columns(verdicts))
+                ids, deliveries, workers = zip(*sorted(completions), strict=True)
+                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
+            if reports:
+                settle.execute(_SETTLE, _columns(reports))
             if claim is not None:
                 take.execute(
                     _CLAIM,
@@ -89,25 +89,25 @@ def exchange(
                         [lane.lane for lane in claim.lanes],
                         list(claim.floors),
                         claim.want,
-                        not completions and not verdicts,
+                        not completions and not reports,
                     ),
                 )
         if completions:
             found = complete.fetchone()
             completed = None if found is None or found[0] is None else set(found[0])
-        if verdicts:
+        if reports:
             settled = {row[0] for row in settle.fetchall()}
         if claim is not None:
             rows = take.fetchall()
     return completed, settled, rows
 
 
-def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
-    ordered = sorted(verdicts, key=lambda item: item[0].id)
+def _columns(reports: Sequence[tuple[Report, int]]) -> tuple[Any, ...]:
+    ordered = sorted(reports, key=lambda item: item[0].id)
     return (
         Ints([worker for _, worker in ordered]),
         Bigints([v.id for v, _ in ordered]),
-        Ints([v.token for v, _ in ordered]),
+        Ints([v.deliveries for v, _ in ordered]),
         Texts([v.outcome for v, _ in ordered]),
         [v.run_at for v, _ in ordered],
         Floats([v.delay for v, _ in ordered]),
@@ -118,7 +118,7 @@ def _columns(verdicts: Sequence[tuple[Verdict, int]]) -> tuple[Any, ...]:
     )
 
 
-def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]:
+def side_effects(conn: Connection, told: Sequence[tuple[int, SideEffect]]) -> set[int]:
     """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to
     come with again.
     """
@@ -127,7 +127,7 @@ def side_effects(conn: Connection, told: Sequence[tuple[int, Told]]) -> set[int]
         (
             [worker for worker, _ in told],
             [t.id for _, t in told],
-            [t.token for _, t in told],
+            [t.deliveries for _, t in told],
             [t.what for _, t in told],
             [t.detail for _, t in told],
         ),

@@ -7,11 +7,11 @@ doing it was, and its neighbours are spared.
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
-from redrive.worker.frames import read_rest
-from redrive.worker.losses import policy_of
-from redrive.worker.room import Room
+from redrive.worker.protocol import read_extras
 from redrive.worker.store import Row
+from redrive.worker.supervisor.capacity import Capacity
+from redrive.worker.supervisor.crash import policy_of
+from redrive.worker.supervisor.pool import Batch, Held, RunnerPool, RunnerProcess
 
 SUSPECTS_WAITING = 20
 ALONE_IDLE_SECONDS = 20.0
@@ -20,9 +20,11 @@ ALONE_IDLE_SECONDS = 20.0
 class Dispatch:
     """The jobs of one worker that are in no runner's hands, and the way there. Iterates over them."""
 
-    def __init__(self, fleet: Fleet, room: Room, observe: Callable[[RunnerProcess], None]) -> None:
-        self._fleet = fleet
-        self._room = room
+    def __init__(
+        self, pool: RunnerPool, capacity: Capacity, observe: Callable[[RunnerProcess], None]
+    ) -> None:
+        self._pool = pool
+        self._capacity = capacity
         self._observe = observe
         self._waiting: deque[Held] = deque()  # for any runner
         self._suspects: deque[Held] = deque()  # to be run alone
@@ -61,7 +63,7 @@ class Dispatch:
         waiting, self._waiting = self._waiting, deque()
         for held in waiting:
             self._hand_out(held.batch, [held.row])
-        for runner in self._fleet.runners:
+        for runner in self._pool.runners:
             is_idle = runner.alone and not runner.held and not self._suspects
             if is_idle and now - runner.started_at > ALONE_IDLE_SECONDS:
                 runner.stop()
@@ -80,22 +82,22 @@ class Dispatch:
         return given_up
 
     def _hand_out(self, batch: Batch, rows: list[Row]) -> None:
-        for runner, share in self._room.shares(self._fleet.runners, rows):
+        for runner, share in self._capacity.shares(self._pool.runners, rows):
             if runner is None:
                 self._waiting.extend(Held(row, batch) for row in share)
             else:
                 runner.hand(batch, share)
 
     def _is_on_its_last_chance(self, row: Row) -> bool:
-        losses = read_rest(row[5]).losses
-        return losses > 0 and losses >= policy_of(self._fleet.kind(row[3])).max_losses - 1
+        losses = read_extras(row[5]).losses
+        return losses > 0 and losses >= policy_of(self._pool.kind(row[3])).max_losses - 1
 
     def _hand_to_alone(self) -> None:
         if not self._suspects:
             return
-        alone = next((r for r in self._fleet.runners if r.alone and not r.retiring), None)
+        alone = next((r for r in self._pool.runners if r.alone and not r.retiring), None)
         if alone is None:
-            self._observe(self._fleet.spawn(alone=True))
+            self._observe(self._pool.spawn(alone=True))
         elif alone.ready and not alone.held:
             held = self._suspects.popleft()
             alone.hand(held.batch, [held.row])

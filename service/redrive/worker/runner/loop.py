@@ -1,6 +1,6 @@
 """A runner: the process in which handlers run. It knows nothing of Postgres and owns no truth.
 
-Long-lived slots take jobs off one list in the order they came, so `Board.taken` tells the
+Long-lived slots take jobs off one list in the order they came, so `SharedState.taken` tells the
 supervisor what has started. Async handlers run in the event loop, the others in a thread of their
 slot.
 """
@@ -29,42 +29,50 @@ from typing import Any, cast
 
 import msgspec
 
-from redrive import sql_drivers
-from redrive.categories import category_of, evidence_of
+from redrive.database import drivers as sql_drivers
 from redrive.encryption import MARK, SEALED, Keyring, Undecryptable, configured, open_payload
 from redrive.errors import SettingsError
-from redrive.failure import class_name, describe, made_up, safe_text
 from redrive.handlers import Death, Handler, Handlers, decode_object, encode_json, load
 from redrive.job import Job, Watch
-from redrive.model import Bury, Category, Claimed, Failure, Reason, Release, Settlement
-from redrive.policy import decide, decide_signal, put_off, spent
-from redrive.redact import redact, scrub, secret_values
+from redrive.observability.tracing import (
+    Tracing,
+    fail,
+    is_asked_for,
+    is_sampled,
+    set_up,
+    traceparent,
+)
+from redrive.rules.categories import category_of, evidence_of
+from redrive.rules.failure import class_name, describe, made_up, safe_text
+from redrive.rules.model import Category, Claimed, Failure, Reason
+from redrive.rules.policy import decide, decide_signal, put_off, spent
+from redrive.rules.redact import redact, scrub, secret_values
+from redrive.rules.settlement import DeadLetter, NotComplete, Outcome, Release
 from redrive.signals import DependencyOpen, Signal, seconds
-from redrive.tracing import Tracing, fail, is_asked_for, is_sampled, set_up, traceparent
-from redrive.worker.board import Board
-from redrive.worker.frames import (
-    Bar,
-    Channel,
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import (
     Dependency,
     Died,
     Done,
     Ended,
+    Extras,
     Hello,
     Jobs,
     Kind,
     Observed,
-    Rest,
+    OpenBreakers,
+    Report,
+    SideEffect,
     Stop,
-    Told,
     Unstarted,
-    Verdict,
     Work,
     decode_down,
-    decode_rest,
+    decode_extras,
     has_expired,
-    read_rest,
-    verdict_of,
+    read_extras,
+    report_of,
 )
+from redrive.worker.shared_state import SharedState
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
@@ -87,7 +95,7 @@ HOOK_SECONDS = 5.0
 
 logger = logging.getLogger("redrive.runner")
 
-_NO_REST = Rest()
+_NO_EXTRAS = Extras()
 
 
 class Runner(Watch):
@@ -96,7 +104,7 @@ class Runner(Watch):
     def __init__(  # noqa: PLR0913 # what it works with
         self,
         channel: Channel,
-        board: Board,
+        shared: SharedState,
         handlers: Handlers,
         where: dict[str, str],
         tracing: Tracing | None = None,
@@ -107,14 +115,14 @@ class Runner(Watch):
         self._tracing = tracing
         self._traces: dict[int, str] = {}
         self._channel = channel
-        self._board = board
+        self._shared = shared
         self._handlers = handlers
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._taken = 0
         self._idle: deque[asyncio.Future[None]] = deque()
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
-        self._ended: list[Verdict] = []
+        self._ended: list[Report] = []
         self._flush_is_due = False
         self._flushed_ns = 0
         self._stopping = False
@@ -124,11 +132,11 @@ class Runner(Watch):
         self._probed: dict[str, float] = {}  # the last one that was
         self._hooks: set[asyncio.Task[None]] = set()
         self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="hook")
-        self._threads = ThreadPoolExecutor(board.slots, thread_name_prefix="slot")
+        self._threads = ThreadPoolExecutor(shared.slots, thread_name_prefix="slot")
         # per slot: the task, and the monotonic instant at which its async attempt is over
         self._tasks: list[asyncio.Task[None]] = []
-        self._over_at = [float("inf")] * board.slots
-        self._timed_out = [False] * board.slots
+        self._over_at = [float("inf")] * shared.slots
+        self._timed_out = [False] * shared.slots
 
     async def run(self) -> None:
         """Say hello, then work until the end."""
@@ -139,7 +147,7 @@ class Runner(Watch):
             for name, breaker in self._handlers.breakers.items()
         ]
         self._channel.send(Hello([_kind(handler) for handler in self._handlers], dependencies))
-        self._tasks = [asyncio.create_task(self._slot(n)) for n in range(self._board.slots)]
+        self._tasks = [asyncio.create_task(self._slot(n)) for n in range(self._shared.slots)]
         ticker = asyncio.create_task(self._tick())
         await asyncio.gather(*self._tasks)
         ticker.cancel()
@@ -160,15 +168,15 @@ class Runner(Watch):
                         self._idle.popleft().set_result(None)
                 case Stop():
                     self._stop()
-                case Bar(names=names, probes=probes):
+                case OpenBreakers(names=names, probes=probes):
                     self._barred, self._ahead = names, Counter()
                     self._probes = {
                         name: lease
                         for name, lease in probes.items()
                         if self._probed.get(name) != lease
                     }
-                case Died(id=job, kind=kind, attempt=attempt, verdict=verdict):
-                    self._escalate(job, kind, attempt, verdict)
+                case Died(id=job, kind=kind, attempt=attempt, report=report):
+                    self._escalate(job, kind, attempt, report)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -189,22 +197,22 @@ class Runner(Watch):
                 await idle
             batch, work = self._list.popleft()
             self._taken += 1
-            self._board.take(self._taken)
+            self._shared.take(self._taken)
             started = time.monotonic_ns()
-            self._board.start(slot, work.id, work.token, started)
+            self._shared.start(slot, work.id, work.deliveries, started)
             is_traced = self._tracing is not None and not self._tracing.is_overrun
             attempt = self._traced_attempt if is_traced else self._attempt
-            verdict = await attempt(slot, batch, work, started)
-            if verdict is None:
-                self._board.complete(work.id, work.token)
-            self._board.clear(slot)
-            if verdict is None:
-                self._done.append((work.id, work.token, (time.monotonic_ns() - started) / 1e9))
+            report = await attempt(slot, batch, work, started)
+            if report is None:
+                self._shared.complete(work.id, work.deliveries)
+            self._shared.clear(slot)
+            if report is None:
+                self._done.append((work.id, work.deliveries, (time.monotonic_ns() - started) / 1e9))
             else:
-                self._ended.append(self._sealed(verdict))
+                self._ended.append(self._sealed(report))
                 # most likely it is gone, and did not die
-                if verdict.outcome == "dead" and not verdict.may_be_gone:
-                    self._escalate(work.id, work.kind, work.attempt, verdict)
+                if report.outcome is Outcome.DEAD_LETTER and not report.may_be_gone:
+                    self._escalate(work.id, work.kind, work.attempt, report)
             if not self._flush_is_due:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush)
@@ -226,7 +234,7 @@ class Runner(Watch):
         if self._channel.is_blocked:
             self._loop.call_later(0.002, self._channel.flush)
 
-    async def once(self, batch: Jobs, work: Work, started: int) -> Verdict | None:
+    async def once(self, batch: Jobs, work: Work, started: int) -> Report | None:
         """Run one attempt in slot 0 of a runner that does nothing else; None means complete."""
         self._loop = asyncio.get_running_loop()
         self._tasks = [cast("asyncio.Task[None]", asyncio.current_task())]
@@ -239,26 +247,26 @@ class Runner(Watch):
 
     async def _traced_attempt(
         self, slot: int, batch: Jobs, work: Work, started: int
-    ) -> Verdict | None:
+    ) -> Report | None:
         """The same, as a span."""
         tracing = cast("Tracing", self._tracing)
-        headers = read_rest(work.rest).headers
+        headers = read_extras(work.extras).headers
         with tracing.process(
             batch.queues[work.lane - 1], work.kind, work.id, work.attempt, headers
         ) as span:
             self._traces[work.id] = traceparent(span)
-            verdict = await self._attempt(slot, batch, work, started)
+            report = await self._attempt(slot, batch, work, started)
             trace = self._traces.pop(work.id).split("-")[1]
-            if verdict is not None and verdict.failure is not None:
-                fail(span, decode_object(verdict.failure)["error_class"])
+            if report is not None and report.failure is not None:
+                fail(span, decode_object(report.failure)["error_class"])
         if not is_sampled(span):
-            return verdict
-        if verdict is None:
+            return report
+        if report is None:
             self._example = (work.id, trace)
             return None
-        return msgspec.structs.replace(verdict, trace=trace)
+        return msgspec.structs.replace(report, trace=trace)
 
-    async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Verdict | None:
+    async def _attempt(self, slot: int, batch: Jobs, work: Work, started: int) -> Report | None:
         """Run one attempt; None means complete."""
         handler = self._handlers.get(work.kind)
         if handler is None:
@@ -267,94 +275,94 @@ class Runner(Watch):
             opened = self._opened(work)
             return (
                 opened
-                if isinstance(opened, Verdict)
+                if isinstance(opened, Report)
                 else await self._attempt(slot, batch, opened, started)
             )
-        settlement: Settlement | None
+        settlement: NotComplete | None
         job: Job | None = None
-        rest = _NO_REST
+        extras = _NO_EXTRAS
         try:
-            if work.rest is not None:
-                rest = read_rest(work.rest)  # what a failure of the next line is judged by
-                rest = decode_rest(work.rest)
-            if (work.rest is not None or work.attempt > handler.policy.max_attempts) and (
-                reason := spent(_claimed(work, rest), handler.policy)
+            if work.extras is not None:
+                extras = read_extras(work.extras)  # what a failure of the next line is judged by
+                extras = decode_extras(work.extras)
+            if (work.extras is not None or work.attempt > handler.policy.max_attempts) and (
+                reason := spent(_claimed(work, extras), handler.policy)
             ):
                 if reason is Reason.EXPIRED:
-                    await self._say_expired(handler, batch, work, rest)
+                    await self._say_expired(handler, batch, work, extras)
                 return self._not_started(work, reason)
             if self._barred and (release := self._put_off(handler.depends_on)) is not None:
-                return verdict_of(work.id, work.token, release)
-            version = rest.headers.get("version", 1)
+                return report_of(work.id, work.deliveries, release)
+            version = extras.headers.get("version", 1)
             if isinstance(version, int) and version > handler.version:
                 wait = UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
-                return verdict_of(work.id, work.token, Release("newer_payload", wait))
+                return report_of(work.id, work.deliveries, Release("newer_payload", wait))
             payload = self._payload(handler, work, version)
             if isinstance(payload, Failure):
-                return verdict_of(work.id, work.token, Bury(Reason.INVALID_PAYLOAD, payload))
+                return report_of(
+                    work.id, work.deliveries, DeadLetter(Reason.INVALID_PAYLOAD, payload)
+                )
             if handler.takes_job:
-                job = self._job(handler, batch, work, rest)
+                job = self._job(handler, batch, work, extras)
             if handler.is_async:  # a thread cannot be cancelled: the supervisor ends the process
                 self._over_at[slot] = started / 1e9 + seconds(handler.policy.timeout)
             await self._perform(handler, payload, job)
             settlement = None
         except BaseException as error:  # noqa: BLE001 # SystemExit and KeyboardInterrupt of a handler end its job, not us
-            settlement = self._failed(slot, handler, work, rest, error)
+            settlement = self._failed(slot, handler, work, extras, error)
         self._over_at[slot] = float("inf")
         self._timed_out[slot] = False
         if self._tasks[slot].cancelling():
             await self._absorb_cancellation(slot)
         taken = (time.monotonic_ns() - started) / 1e9
         if job is not None and job.completed_on is not None:
-            settlement = await self._completed_by_handler(handler, work, rest, job, settlement)
+            settlement = await self._completed_by_handler(handler, work, extras, job, settlement)
             return msgspec.structs.replace(
-                verdict_of(work.id, work.token, settlement, spent=taken), may_be_gone=True
+                report_of(work.id, work.deliveries, settlement, seconds=taken), may_be_gone=True
             )
         return (
-            None if settlement is None else verdict_of(work.id, work.token, settlement, spent=taken)
+            None
+            if settlement is None
+            else report_of(work.id, work.deliveries, settlement, seconds=taken)
         )
 
-    def _opened(self, work: Work) -> Work | Verdict:
+    def _opened(self, work: Work) -> Work | Report:
         """The job with its payload in clear, or its end."""
         try:
             payload = open_payload(
-                self._keyring, work.payload, work.kind, read_rest(work.rest).headers
+                self._keyring, work.payload, work.kind, read_extras(work.extras).headers
             ).decode()
         except Undecryptable as error:
             failure = made_up(
                 "Undecryptable", str(error), Category.INVALID, work.kind, **self._where
             )
-            return verdict_of(work.id, work.token, Bury(Reason.UNDECRYPTABLE, failure))
+            return report_of(work.id, work.deliveries, DeadLetter(Reason.UNDECRYPTABLE, failure))
         return msgspec.structs.replace(work, payload=payload)
 
-    def _sealed(self, verdict: Verdict) -> Verdict:
+    def _sealed(self, report: Report) -> Report:
         """What leaves this process. That a payload cannot be read says nothing of what is in it."""
-        if (
-            self._keyring is None
-            or verdict.failure is None
-            or verdict.reason == Reason.UNDECRYPTABLE
-        ):
-            return verdict
-        record = self._keyring.seal_failure(decode_object(verdict.failure), verdict.id)
-        return msgspec.structs.replace(verdict, failure=encode_json(record).decode())
+        if self._keyring is None or report.failure is None or report.reason == Reason.UNDECRYPTABLE:
+            return report
+        record = self._keyring.seal_failure(decode_object(report.failure), report.id)
+        return msgspec.structs.replace(report, failure=encode_json(record).decode())
 
-    def _unknown(self, work: Work) -> Verdict:
+    def _unknown(self, work: Work) -> Report:
         """A kind we lack is given back, but its window closes all the same: perhaps nobody ever
         knows it.
         """
-        if has_expired(work.rest):
+        if has_expired(work.extras):
             return self._not_started(work, Reason.EXPIRED)
-        return verdict_of(
+        return report_of(
             work.id,
-            work.token,
+            work.deliveries,
             Release("unknown_kind", UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)),
         )
 
-    def _not_started(self, work: Work, reason: Reason) -> Verdict:
+    def _not_started(self, work: Work, reason: Reason) -> Report:
         failure = made_up(
             "NotStarted", f"not started: {reason}", Category.OTHER, work.kind, **self._where
         )
-        return verdict_of(work.id, work.token, Bury(reason, failure, refund=True))
+        return report_of(work.id, work.deliveries, DeadLetter(reason, failure, refund=True))
 
     def _put_off(self, names: Iterable[str]) -> Release | None:
         """The release of a job behind an open breaker; None when it may run, as a probe if need be."""
@@ -434,25 +442,25 @@ class Runner(Watch):
         trace = self._traces.get(work.id)
         return {} if trace is None else {"traceparent": trace, "trace_id": trace.split("-")[1]}
 
-    async def _say_expired(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> None:
+    async def _say_expired(self, handler: Handler, batch: Jobs, work: Work, extras: Extras) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
         if handler.on_expired is None:
             return
-        payload = self._payload(handler, work, rest.headers.get("version", 1))
+        payload = self._payload(handler, work, extras.headers.get("version", 1))
         arguments = (
-            (payload, self._job(handler, batch, work, rest)) if handler.takes_job else (payload,)
+            (payload, self._job(handler, batch, work, extras)) if handler.takes_job else (payload,)
         )
         await self._shielded("on_expired", handler.on_expired, *arguments)
 
-    def _escalate(self, job: int, kind: str, attempt: int, verdict: Verdict) -> None:
+    def _escalate(self, job: int, kind: str, attempt: int, report: Report) -> None:
         """Tell the registry's `on_dead`, beside and after the job's settling."""
-        if self._handlers.on_dead is None or verdict.failure is None:
+        if self._handlers.on_dead is None or report.failure is None:
             return
-        failure = decode_object(verdict.failure)
+        failure = decode_object(report.failure)
         told = {
             name: failure[name] for name in ("category", "error_class", "message", "fingerprint")
         }
-        death = Death(job, kind, attempt, verdict.reason or "", **told)
+        death = Death(job, kind, attempt, report.reason or "", **told)
         task = self._loop.create_task(self._shielded("on_dead", self._handlers.on_dead, death))
         self._hooks.add(task)
         task.add_done_callback(self._hooks.discard)
@@ -468,17 +476,17 @@ class Runner(Watch):
         except BaseException as error:  # noqa: BLE001 # that is the promise
             logger.warning("%s raised", name, extra={"error_class": class_name(error)})
 
-    def _job(self, handler: Handler, batch: Jobs, work: Work, rest: Rest) -> Job:
+    def _job(self, handler: Handler, batch: Jobs, work: Work, extras: Extras) -> Job:
         def tell(what: str, detail: dict[str, Any]) -> None:
             secrets = self._secrets(handler, work)
             what, detail = scrub(what, secrets), redact(detail, handler.secret, secrets)
             if self._keyring is not None:
                 what, detail = self._keyring.seal_side_effect(what, detail, work.id)
-            told = Told(work.id, work.token, what, encode_json(detail).decode())
+            told = SideEffect(work.id, work.deliveries, what, encode_json(detail).decode())
             # the handler may run in a thread
             self._loop.call_soon_threadsafe(self._channel.send, told)
 
-        headers = rest.headers
+        headers = extras.headers
         if self._keyring is not None:
             headers = {name: value for name, value in headers.items() if name != MARK}
         return Job(
@@ -486,11 +494,11 @@ class Runner(Watch):
             kind=work.kind,
             queue=batch.queues[work.lane - 1],
             attempt=work.attempt,
-            deliveries=work.token,
-            key=rest.idempotency_key,
+            deliveries=work.deliveries,
+            key=extras.idempotency_key,
             deadline=datetime.now(UTC) + timedelta(seconds=seconds(handler.policy.timeout)),
-            redrives=rest.redrives,
-            tenant=rest.tenant,
+            redrives=extras.redrives,
+            tenant=extras.tenant,
             headers=headers,
             worker=batch.worker,
             tell=tell,
@@ -512,9 +520,9 @@ class Runner(Watch):
                 await returned  # a plain function that returned what an async one would
 
     def _failed(
-        self, slot: int, handler: Handler, work: Work, rest: Rest, error: BaseException
-    ) -> Settlement:
-        claimed = _claimed(work, rest)
+        self, slot: int, handler: Handler, work: Work, extras: Extras, error: BaseException
+    ) -> NotComplete:
+        claimed = _claimed(work, extras)
         jitter = random.random()
         if self._timed_out[slot]:
             limit = seconds(handler.policy.timeout)
@@ -537,8 +545,8 @@ class Runner(Watch):
         return decide(claimed, self._describe(handler, work, error), handler.policy, jitter)
 
     async def _completed_by_handler(
-        self, handler: Handler, work: Work, rest: Rest, job: Job, settlement: Settlement | None
-    ) -> Settlement:
+        self, handler: Handler, work: Work, extras: Extras, job: Job, settlement: NotComplete | None
+    ) -> NotComplete:
         """What the job's end is if its completion in a transaction of the handler's was not
         committed.
 
@@ -564,7 +572,7 @@ class Runner(Watch):
             else "the transaction of job.complete() was rolled back, but the handler returned as if it had succeeded"
         )
         failure = made_up("NotCommitted", message, Category.OTHER, work.kind, **self._where)
-        return decide(_claimed(work, rest), failure, handler.policy, random.random())
+        return decide(_claimed(work, extras), failure, handler.policy, random.random())
 
     async def _end_transaction(self, conn: Any) -> None:
         if sql_drivers.is_async(conn):
@@ -595,15 +603,15 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException
         return None, error
 
 
-def _claimed(work: Work, rest: Rest) -> Claimed:
+def _claimed(work: Work, extras: Extras) -> Claimed:
     return Claimed(
         work.kind,
         work.attempt,
-        rest.max_attempts,
-        rest.losses,
-        rest.streak,
-        rest.fingerprint,
-        rest.expires_in,
+        extras.max_attempts,
+        extras.losses,
+        extras.streak,
+        extras.fingerprint,
+        extras.expires_in,
     )
 
 
@@ -634,10 +642,10 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the arguments FD BOARD_FD SLOTS PARENT HANDLERS TARGETS WHERE. Returns the exit
+    """Run with the arguments FD SHARED_FD SLOTS PARENT HANDLERS TARGETS WHERE. Returns the exit
     status.
     """
-    fd, board_fd, slots, parent = map(int, arguments[:4])
+    fd, shared_fd, slots, parent = map(int, arguments[:4])
     _end_with_parent(parent)
     # the supervisor drains; a terminal's Ctrl-C is for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -656,7 +664,9 @@ def main(arguments: list[str]) -> int:
     gc.freeze()  # what was imported stays: no collection need look at it again
     channel = Channel(socket.socket(fileno=fd))
     where = msgspec.json.decode(arguments[6])
-    asyncio.run(Runner(channel, Board(slots, board_fd), handlers, where, tracing, keyring).run())
+    asyncio.run(
+        Runner(channel, SharedState(slots, shared_fd), handlers, where, tracing, keyring).run()
+    )
     if tracing is not None:
         tracing.shut_down()
     # Threads of handlers that never end must not keep the process.

@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive import dead_letters
+from redrive.dead_letters import redrive as dead_letters
 
 Connection = psycopg.Connection[Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.connect import Link
+from redrive.database.connect import Link
 
 ROUND_TRIP_SECONDS = 10.0
 

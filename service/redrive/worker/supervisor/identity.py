@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Set as AbstractSet
 
-from redrive.connect import Link
+from redrive.database.connect import Link
 from redrive.worker import store
-from redrive.worker.pulse import Pulse
+from redrive.worker.supervisor.heartbeat import Heartbeat
 
 logger = logging.getLogger("redrive.worker")
 
@@ -22,19 +22,19 @@ class Identity:
     behind.
     """
 
-    def __init__(self, name: str, version: str, pulse: Pulse) -> None:
+    def __init__(self, name: str, version: str, heartbeat: Heartbeat) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
         self._name = name
         self._version = version
-        self._pulse = pulse
+        self._heartbeat = heartbeat
 
     def take(self, conn: store.Connection) -> int:
         """The identity to claim for, a new one if need be. Raises psycopg.Error."""
         if self.me is None:
             sent = time.monotonic()
             self.me = store.register(conn, self._name, self._version)
-            self._pulse.heard(self.me, sent)
+            self._heartbeat.heard(self.me, sent)
             logger.info("registered", extra={"worker": self.me})
         return self.me
 
@@ -46,12 +46,12 @@ class Identity:
 
     def leave_lost(self) -> set[int]:
         """Leave those behind that others may have declared lost. Returns them."""
-        lost = set(self._pulse.lost)
+        lost = set(self._heartbeat.lost)
         if self.me in lost:
             self.me = None
         self.left |= lost
         for worker in lost:
-            self._pulse.forget(worker)
+            self._heartbeat.forget(worker)
         return lost
 
     def retire(self, link: Link, known: AbstractSet[int]) -> None:
@@ -62,7 +62,7 @@ class Identity:
             with link.use() as conn:
                 released = store.retire(conn, worker)
             self.left.discard(worker)
-            self._pulse.forget(worker)
+            self._heartbeat.forget(worker)
             if released:
                 logger.info(
                     "released jobs of an identity left behind",

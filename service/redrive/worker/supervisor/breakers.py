@@ -15,19 +15,23 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.connect import Link
+from redrive.database.connect import Link
 from redrive.handlers import matching
-from redrive.model import Category, Release
-from redrive.policy import put_off
+from redrive.rules.model import Category, Reason
+from redrive.rules.policy import put_off
+from redrive.rules.settlement import Outcome, Release
 from redrive.worker import store
-from redrive.worker.fleet import Held
-from redrive.worker.frames import Bar, Dependency, Verdict
+from redrive.worker.protocol import Dependency, OpenBreakers, Report
+from redrive.worker.supervisor.pool import Held
 
 CHECK_SECONDS = 0.5
 PROBE_LEASE_SECONDS = 30.0
 SAME_SECONDS = 0.25
 MAX_REFUNDS = 20
 """Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
+
+RETURNED = frozenset({Outcome.RETRY, Outcome.DEAD_LETTER})
+"""Settlements that a dependency may be to blame for."""
 
 BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
@@ -51,11 +55,11 @@ class Breakers:
         self._failures: dict[str, int] = {}
         self._successes: dict[str, int] = {}
         self._standing: dict[str, Standing] = {}
-        self._held: list[tuple[Held, Verdict]] = []
+        self._held: list[tuple[Held, Report]] = []
         self._probing: dict[str, float] = {}
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
-        self._said: Bar | None = None
+        self._said: OpenBreakers | None = None
 
     def configure(
         self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
@@ -87,14 +91,14 @@ class Breakers:
         if name in self._settings:
             counts[name] = counts.get(name, 0) + 1
 
-    def holds_back(self, held: Held, verdict: Verdict) -> bool:
+    def holds_back(self, held: Held, report: Report) -> bool:
         """Take a failure that a dependency may be to blame for, until the next report says."""
         names = self._names(held.kind)
-        if not names or verdict.category not in BLAMED or verdict.outcome not in {"retry", "dead"}:
+        if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
         for name in names:
             self._failures[name] = self._failures.get(name, 0) + 1
-        self._held.append((held, verdict))
+        self._held.append((held, report))
         return True
 
     @property
@@ -123,8 +127,8 @@ class Breakers:
         """Whether to report now."""
         return self.is_used and (bool(self._failures) or was_notified or now >= self._check_at)
 
-    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Verdict]]:
-        """Report and learn. Returns the failures that were held back, with their final verdicts.
+    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
+        """Report and learn. Returns the failures that were held back, with their final reports.
 
         Raises psycopg.Error; what was held back stays so.
         """
@@ -149,9 +153,9 @@ class Breakers:
             name: self._ahead.get(name, 0) for name, state, _, _ in rows if state == "open"
         }
         held, self._held = self._held, []
-        return [(one, self._final(one, verdict)) for one, verdict in held]
+        return [(one, self._final(one, report)) for one, report in held]
 
-    def bar(self) -> Bar | None:
+    def bar(self) -> OpenBreakers | None:
         """What the runners must be told now, or None when they know."""
         now = time.monotonic()
         barred = {
@@ -162,7 +166,7 @@ class Breakers:
         probes = {
             name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now
         }
-        bar = Bar(barred, probes)
+        bar = OpenBreakers(barred, probes)
         if self._said is not None and _is_alike(self._said, bar):
             return None
         self._said = bar
@@ -176,29 +180,31 @@ class Breakers:
         """The jobs whose failures are held back."""
         return [held for held, _ in self._held]
 
-    def give_up_holding(self) -> list[tuple[Held, Verdict]]:
+    def give_up_holding(self) -> list[tuple[Held, Report]]:
         """What is held back, as it came: when there is no time left to ask."""
         held, self._held = self._held, []
         return held
 
-    def _final(self, held: Held, verdict: Verdict) -> Verdict:
+    def _final(self, held: Held, report: Report) -> Report:
         standings = [self._standing[n] for n in self._names(held.kind) if n in self._standing]
         to_blame = [s for s in standings if s.state != "closed" or s.failing]
-        refunds = held.token - held.row[2]
+        refunds = held.deliveries - held.row[2]
         if (
             not to_blame
             or refunds >= MAX_REFUNDS
-            or (verdict.outcome == "dead" and verdict.reason != "attempts_exhausted")
+            or (
+                report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
+            )
         ):
-            return verdict
+            return report
         wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
-        delay = max(verdict.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
+        delay = max(report.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
         return msgspec.structs.replace(
-            verdict, outcome="retry", reason=verdict.category, delay=delay, refund=True
+            report, outcome=Outcome.RETRY, reason=report.category, delay=delay, refund=True
         )
 
 
-def _is_alike(one: Bar, other: Bar) -> bool:
+def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """Whether they say the same; each report counts anew how long a breaker stays open, a few
     milliseconds apart.
 

@@ -22,37 +22,38 @@ from types import FrameType
 import msgspec
 import psycopg
 
-from redrive.connect import Link, Trouble, Watchdog, trouble
-from redrive.failure import made_up
-from redrive.model import Bury, Category, Release, Settlement
-from redrive.telemetry import Telemetry
+from redrive.database.connect import Link, Trouble, Watchdog, trouble
+from redrive.rules.failure import made_up
+from redrive.rules.model import Category
+from redrive.rules.settlement import DeadLetter, NotComplete, Outcome, Release
 from redrive.worker import store
-from redrive.worker.breakers import Breakers
-from redrive.worker.dispatch import Dispatch
-from redrive.worker.endings import Endings, Try
-from redrive.worker.fleet import Batch, Fleet, Held, RunnerProcess
-from redrive.worker.frames import (
-    Bar,
+from redrive.worker.protocol import (
     Died,
     Done,
     Ended,
     Hello,
     Observed,
-    Told,
+    OpenBreakers,
+    Report,
+    SideEffect,
     Unstarted,
     Up,
-    Verdict,
     decode_up,
     has_expired,
-    verdict_of,
+    report_of,
 )
-from redrive.worker.grace import Grace
-from redrive.worker.identity import Identity
-from redrive.worker.lanes import LaneBook
-from redrive.worker.listener import Listener
-from redrive.worker.losses import OomWatch, RunnerDeath, loss
-from redrive.worker.pulse import Pulse
-from redrive.worker.room import Room
+from redrive.worker.supervisor.breakers import Breakers
+from redrive.worker.supervisor.capacity import Capacity
+from redrive.worker.supervisor.crash import Crash, OomWatch, loss
+from redrive.worker.supervisor.dispatch import Dispatch
+from redrive.worker.supervisor.drain import Drain
+from redrive.worker.supervisor.heartbeat import Heartbeat
+from redrive.worker.supervisor.identity import Identity
+from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.listener import Listener
+from redrive.worker.supervisor.pool import Batch, Held, RunnerPool, RunnerProcess
+from redrive.worker.supervisor.settlements import Endings, Try
+from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
@@ -106,7 +107,7 @@ class Supervisor:
         self.options = options
         self.telemetry = telemetry
         self.link = Link(options.url, "redrive worker")
-        self.fleet = Fleet(
+        self.pool = RunnerPool(
             options.handlers,
             options.targets,
             options.runners,
@@ -115,28 +116,33 @@ class Supervisor:
             options.where,
         )
         self.lanes = LaneBook(options.queues)
-        self.room = Room(options.slots)
-        self.dispatch = Dispatch(self.fleet, self.room, self._watch)
+        self.capacity = Capacity(options.slots)
+        self.dispatch = Dispatch(self.pool, self.capacity, self._watch)
         self.breakers = Breakers()
-        self.grace = Grace(options.drain)
-        pulse_link = Link(options.url, "redrive pulse", synchronous_commit="off")
+        self.drain = Drain(options.drain)
+        heartbeat_link = Link(options.url, "redrive heartbeat", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
-        self.pulse = Pulse(
-            pulse_link, options.ttl, self._silenced, telemetry.rescued, self._wake, self.fleet.held
+        self.heartbeat = Heartbeat(
+            heartbeat_link,
+            options.ttl,
+            self._silenced,
+            telemetry.rescued,
+            self._wake,
+            self.pool.held,
         )
         self.listener = Listener(listen_link, self._notified)
         self.watchdog = Watchdog(
             self.link,
-            pulse_link,
+            heartbeat_link,
             listen_link,
-            checks=(self.pulse.check_silence, self._exit_when_overdue),
+            checks=(self.heartbeat.check_silence, self._exit_when_overdue),
         )
 
-        self.identity = Identity(options.name, options.version, self.pulse)
+        self.identity = Identity(options.name, options.version, self.heartbeat)
         self.endings = Endings(telemetry)
         self.oom_watch = OomWatch()
         self.untold_deaths: deque[Died] = deque(maxlen=1000)
-        self.told: list[tuple[int, Told]] = []  # side effects that handlers reported
+        self.told: list[tuple[int, SideEffect]] = []  # side effects that handlers reported
         self.tell_at = 0.0
 
         self.selector = selectors.DefaultSelector()
@@ -164,17 +170,17 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self.watchdog.start()
-        self.fleet.replenish(self._watch)
+        self.pool.replenish(self._watch)
         self.listener.start()
-        self.pulse.start()
+        self.heartbeat.start()
         gc.freeze()  # what was imported stays: no collection need look at it again
         try:
             while not self.stopped:
                 self._turn()
-            self.fleet.see_out(SEE_OUT_SECONDS if self.telemetry.tracing else 0.0)
+            self.pool.see_out(SEE_OUT_SECONDS if self.telemetry.tracing else 0.0)
         finally:
-            self.fleet.kill()
-            self.pulse.stopping.set()
+            self.pool.kill()
+            self.heartbeat.stopping.set()
             self.listener.stopping.set()
         return self.exit_status
 
@@ -192,7 +198,7 @@ class Supervisor:
             else:
                 self._read(key.data)
         now = self.ticked_at = time.monotonic()
-        if self.grace.is_asked and not self.grace.is_on:
+        if self.drain.is_asked and not self.drain.is_on:
             self._drain()
         if now >= self.housekeeping_at:
             self._housekeep(now)
@@ -204,7 +210,7 @@ class Supervisor:
             ):
                 self._report_breakers(now)
             self._exchange(now)
-        if self.grace.is_on:
+        if self.drain.is_on:
             self._finish(now)
         elif self.options.until_empty:
             self._stop_when_empty(now)
@@ -223,7 +229,7 @@ class Supervisor:
         return max(0.0, min(due) - now)
 
     def _linger(self) -> float:
-        return LINGER_SECONDS if self.fleet.held() else 0.0
+        return LINGER_SECONDS if self.pool.held() else 0.0
 
     # ------------------------------------------------------------------ runners
 
@@ -232,7 +238,7 @@ class Supervisor:
 
     def _watch_blocked(self) -> None:
         """Hear of the runners whose channels are full when these take more."""
-        for runner in self.fleet.runners:
+        for runner in self.pool.runners:
             events = selectors.EVENT_READ | (
                 selectors.EVENT_WRITE if runner.channel.is_blocked else 0
             )
@@ -252,10 +258,10 @@ class Supervisor:
         match message:
             case Done(rows=rows, example=example):
                 self._completed(runner, rows, example)
-            case Ended(verdicts=verdicts):
-                for verdict in verdicts:
-                    self._heed_verdict(runner, verdict)
-            case Told(id=job):
+            case Ended(reports=reports):
+                for report in reports:
+                    self._heed_report(runner, report)
+            case SideEffect(id=job):
                 if (held := runner.held.get(job)) is not None:
                     self.told.append((held.worker, message))
                     self.tell_at = 0.0
@@ -267,22 +273,22 @@ class Supervisor:
                 self.breakers.observed(name, succeeded=succeeded)
             case Hello(kinds=kinds, dependencies=dependencies):
                 runner.ready = True
-                self.fleet.kinds = {kind.kind: kind for kind in kinds}
+                self.pool.kinds = {kind.kind: kind for kind in kinds}
                 self.breakers.configure(
                     dependencies, {kind.kind: kind.depends_on for kind in kinds}
                 )
                 self._tell_bar()
-                self.telemetry.ready(self.fleet.kinds)
+                self.telemetry.ready(self.pool.kinds)
                 self.more_likely = True
 
-    def _heed_verdict(self, runner: RunnerProcess, verdict: Verdict) -> None:
-        held = runner.held.get(verdict.id)
-        if held is None or held.token != verdict.token:
+    def _heed_report(self, runner: RunnerProcess, report: Report) -> None:
+        held = runner.held.get(report.id)
+        if held is None or held.deliveries != report.deliveries:
             return  # of an earlier claim: the job in hand is not it
-        del runner.held[verdict.id]
+        del runner.held[report.id]
         runner.ended(1)
-        if self.grace.is_on or not self.breakers.holds_back(held, verdict):
-            self._ended(held, verdict)
+        if self.drain.is_on or not self.breakers.holds_back(held, report):
+            self._ended(held, report)
 
     def _completed(
         self,
@@ -292,35 +298,35 @@ class Supervisor:
     ) -> None:
         held_by = runner.held
         finished: list[tuple[Held, float]] = []
-        for job, token, spent in rows:
+        for job, deliveries, spent in rows:
             held = held_by.get(job)
-            if held is not None and held.row[1] == token:
+            if held is not None and held.row[1] == deliveries:
                 del held_by[job]
                 finished.append((held, spent))
         runner.ended(len(finished))
-        self.room.heed(runner, time.monotonic())
+        self.capacity.heed(runner, time.monotonic())
         if self.breakers.is_used:
             for held, _ in finished:
                 self.breakers.saw(held.kind, succeeded=1)
         self.endings.completed(finished, example)
 
-    def _ended(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome in {"retry", "release"} and verdict.run_at is None:
-            self.poll_at = min(self.poll_at, time.monotonic() + verdict.delay + 0.001)
-        self.endings.ended(held, verdict)
+    def _ended(self, held: Held, report: Report) -> None:
+        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
+            self.poll_at = min(self.poll_at, time.monotonic() + report.delay + 0.001)
+        self.endings.ended(held, report)
 
-    def _settle(self, held: Held, settlement: Settlement) -> None:
-        self._ended(held, verdict_of(held.id, held.token, settlement))
+    def _settle(self, held: Held, settlement: NotComplete) -> None:
+        self._ended(held, report_of(held.id, held.deliveries, settlement))
 
     def _runner_ended(self, runner: RunnerProcess) -> None:
         # it may have been ended for that, and then its jobs are not to be charged
-        if self.pulse.lost:
+        if self.heartbeat.lost:
             self._declared_lost()
         self.selector.unregister(runner.channel.fileno())
-        remains = self.fleet.sort_out(runner)
-        status = self.fleet.bury(runner)
+        remains = self.pool.sort_out(runner)
+        status = self.pool.bury(runner)
         # killed is another matter: it may start yet
-        if not self.fleet.kinds and not runner.alone and status >= 0:
+        if not self.pool.kinds and not runner.alone and status >= 0:
             logger.error(
                 "a runner ended before it could say what it runs", extra={"status": status}
             )
@@ -329,11 +335,11 @@ class Supervisor:
             self.stopped = True
             return
         self.telemetry.runner_ended(runner, status, len(remains.running))
-        self._completed(runner, [(held.id, held.token, 0.0) for held in remains.completed])
+        self._completed(runner, [(held.id, held.deliveries, 0.0) for held in remains.completed])
         for held in remains.waiting:
             self._take_back(held)
-        death = RunnerDeath(status, runner.peak_memory, self.oom_watch.since())
-        out_of_grace = self.grace.is_on and self.grace.is_over(time.monotonic())
+        death = Crash(status, runner.peak_memory, self.oom_watch.since())
+        out_of_grace = self.drain.is_on and self.drain.is_over(time.monotonic())
         for held in (*remains.running, *remains.failed):
             if out_of_grace:
                 self._settle(held, Release("shutdown"))
@@ -343,25 +349,25 @@ class Supervisor:
 
     def _take_back(self, held: Held) -> None:
         """A job that never started is still ours: another runner gets it, unless we are stopping."""
-        if self.grace.is_on:
+        if self.drain.is_on:
             self._settle(held, Release("shutdown"))
         else:
             self.dispatch.take_back(held)
 
-    def _lost(self, held: Held, runner: RunnerProcess, death: RunnerDeath, running: int) -> None:
+    def _lost(self, held: Held, runner: RunnerProcess, death: Crash, running: int) -> None:
         settlement = loss(
-            held, runner, death, running, self.fleet.kind(held.kind), self.options.where
+            held, runner, death, running, self.pool.kind(held.kind), self.options.where
         )
         self._settle(held, settlement)
-        if isinstance(settlement, Bury):
-            verdict = verdict_of(held.id, held.token, settlement)
-            self.untold_deaths.append(Died(held.id, held.kind, held.row[2], verdict))
+        if isinstance(settlement, DeadLetter):
+            report = report_of(held.id, held.deliveries, settlement)
+            self.untold_deaths.append(Died(held.id, held.kind, held.row[2], report))
 
     def _tell_deaths(self) -> None:
         """Let the registry's `on_dead` hear of deaths that no runner saw, as soon as one is there
         to listen.
         """
-        listener = next((r for r in self.fleet.runners if r.ready and not r.retiring), None)
+        listener = next((r for r in self.pool.runners if r.ready and not r.retiring), None)
         while listener is not None and self.untold_deaths:
             with contextlib.suppress(OSError):
                 listener.channel.send(self.untold_deaths.popleft())
@@ -369,9 +375,9 @@ class Supervisor:
     # ------------------------------------------------------------------ the database
 
     def _can_claim(self) -> bool:
-        if self.grace.is_on or self.dispatch.is_full or not self.fleet.kinds:
+        if self.drain.is_on or self.dispatch.is_full or not self.pool.kinds:
             return False
-        return self.room.is_worth_a_claim(self.fleet.runners, backlog=self.more_likely)
+        return self.capacity.is_worth_a_claim(self.pool.runners, backlog=self.more_likely)
 
     def _wants_to_claim(self, now: float) -> bool:
         return (self.more_likely or self.was_notified or now >= self.poll_at) and self._can_claim()
@@ -394,7 +400,7 @@ class Supervisor:
                     if looks and not self.lanes.known:
                         self._look_for_lanes(conn)
                         looks = False
-                    request = self.lanes.request(me, self.room.free(self.fleet.runners), now)
+                    request = self.lanes.request(me, self.capacity.free(self.pool.runners), now)
                 if claims and request is None:
                     self._poll_later(now)
                     if self.was_notified:  # of a lane that could not be looked for yet
@@ -424,7 +430,7 @@ class Supervisor:
         if looks:
             self._look_again()
 
-    def _failed(self, error: psycopg.Error, taken: Try, told: list[tuple[int, Told]]) -> None:
+    def _failed(self, error: psycopg.Error, taken: Try, told: list[tuple[int, SideEffect]]) -> None:
         """An exchange came to nothing: keep what it was to write.
 
         When the connection was lost the identity is left behind: jobs may have been claimed for it
@@ -432,9 +438,9 @@ class Supervisor:
         relaxed, and give us the same jobs again under the same fence.
         """
         match trouble(error):
-            case Trouble.DATA if taken.verdicts or told:
+            case Trouble.DATA if taken.reports or told:
                 self.endings.put_back(Try(taken.completions, []))
-                self._settle_singly(taken.verdicts)
+                self._settle_singly(taken.reports)
             case Trouble.AGAIN:
                 self.told = told + self.told
                 self.endings.put_back(taken)
@@ -455,8 +461,8 @@ class Supervisor:
         except psycopg.Error as error:
             self.telemetry.database_error("breakers", error)
             return
-        for held, verdict in settled:
-            self._ended(held, verdict)
+        for held, report in settled:
+            self._ended(held, report)
         self._tell_bar()
 
     def _tell_bar(self) -> None:
@@ -465,10 +471,10 @@ class Supervisor:
         if bar is None:
             return
         # one probe in the whole fleet
-        prober = next((r for r in self.fleet.runners if r.takes_any), None)
-        for runner in self.fleet.runners:
+        prober = next((r for r in self.pool.runners if r.takes_any), None)
+        for runner in self.pool.runners:
             with contextlib.suppress(OSError):
-                runner.channel.send(bar if runner is prober else Bar(bar.names, {}))
+                runner.channel.send(bar if runner is prober else OpenBreakers(bar.names, {}))
 
     def _look_for_lanes(self, conn: store.Connection) -> set[store.Lane]:
         """Ask where jobs are. Returns the lanes that were not known."""
@@ -524,31 +530,31 @@ class Supervisor:
                 self._settle(Held(row, batch), release)
         return others
 
-    def _settle_singly(self, verdicts: list[tuple[Verdict, Held]]) -> None:
+    def _settle_singly(self, reports: list[tuple[Report, Held]]) -> None:
         """A record in the batch is not acceptable to the database: find it, and say a constant in
         its place.
         """
-        for verdict, held in verdicts:
+        for report, held in reports:
             constant = made_up(
                 "UnstorableError", "the failure could not be stored", Category.OTHER, held.kind
             )
             bare = msgspec.structs.replace(
-                verdict,
+                report,
                 failure=None
-                if verdict.failure is None
+                if report.failure is None
                 else msgspec.json.encode(constant.record()).decode(),
             )
             # The last one holds nothing that came from a handler: whatever was refused, the job
             # must not stay claimed.
-            plain = Verdict(
-                verdict.id,
-                verdict.token,
-                "release",
+            plain = Report(
+                report.id,
+                report.deliveries,
+                Outcome.RELEASE,
                 UNSTORABLE_SECONDS,
                 reason="unstorable",
-                may_be_gone=verdict.may_be_gone,
+                may_be_gone=report.may_be_gone,
             )
-            for version in (verdict, bare, plain):
+            for version in (report, bare, plain):
                 attempt = Try([], [(version, held)])
                 try:
                     with self.link.use() as conn:
@@ -565,24 +571,24 @@ class Supervisor:
 
     def _housekeep(self, now: float) -> None:
         self.housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
-        self.fleet.enforce_deadlines()
-        self.fleet.enforce_memory()
-        for runner in [r for r in self.fleet.runners if r.is_dead]:
+        self.pool.enforce_deadlines()
+        self.pool.enforce_memory()
+        for runner in [r for r in self.pool.runners if r.is_dead]:
             self._read_out(runner)
-        if not self.grace.is_on:
-            self.fleet.replenish(self._watch)
-        for runner in self.fleet.runners:
-            self.room.measure(runner, now)
+        if not self.drain.is_on:
+            self.pool.replenish(self._watch)
+        for runner in self.pool.runners:
+            self.capacity.measure(runner, now)
         self._tell_deaths()
         self.dispatch.tend(now)
-        if self.pulse.lost:
+        if self.heartbeat.lost:
             self._declared_lost()
         self._retire_left(now)
         self.telemetry.gauges(self)
 
     def _is_busy(self) -> bool:
         """Whether there is anything that a clock must be kept for."""
-        return bool(self.fleet.held() or self.dispatch or self.identity.left or self.grace.is_on)
+        return bool(self.pool.held() or self.dispatch or self.identity.left or self.drain.is_on)
 
     def _declared_lost(self) -> None:
         """Others may have our jobs already: end what runs, come back as somebody new.
@@ -592,8 +598,8 @@ class Supervisor:
         """
         lost = self.identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
-        self.telemetry.declared_lost(self.fleet.held())
-        for runner in self.fleet.runners:
+        self.telemetry.declared_lost(self.pool.held())
+        for runner in self.pool.runners:
             theirs = [held.id for held in runner.held.values() if held.worker in lost]
             for job in theirs:
                 del runner.held[job]
@@ -607,7 +613,7 @@ class Supervisor:
         """
         if not self.identity.left or now < max(self.hold_off_until, self.link.retry_at):
             return
-        known = {h.worker for r in self.fleet.runners for h in r.held.values()}
+        known = {h.worker for r in self.pool.runners for h in r.held.values()}
         known |= self.endings.workers()
         known |= {held.worker for held in (*self.dispatch, *self.breakers.holding())}
         try:
@@ -618,13 +624,13 @@ class Supervisor:
     # ------------------------------------------------------------------ stopping
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.grace.signal()
+        self.drain.signal()
         self._wake()
 
     def _exit_when_overdue(self, now: float) -> None:
         """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
-        if self.grace.is_overdue(now):
-            self.fleet.kill()
+        if self.drain.is_overdue(now):
+            self.pool.kill()
             os._exit(1)
 
     def _notified(self) -> None:
@@ -637,31 +643,31 @@ class Supervisor:
             os.write(self.wake_write, b"w")
 
     def _silenced(self) -> None:
-        """Called by the pulse. The loop may be stuck in a call itself, so the handlers are ended
+        """Called by the heartbeat. The loop may be stuck in a call itself, so the handlers are ended
         from here.
         """
-        self.fleet.kill()
+        self.pool.kill()
         self._wake()
 
     def _drain(self) -> None:
-        self.grace.is_on = True
-        logger.info("draining", extra={"jobs": self.fleet.held(), "seconds": self.grace.seconds})
+        self.drain.is_on = True
+        logger.info("draining", extra={"jobs": self.pool.held(), "seconds": self.drain.seconds})
         for held in self.dispatch.give_up():
             self._settle(held, Release("shutdown"))
-        for held, verdict in self.breakers.give_up_holding():
-            self._ended(held, verdict)
-        self.fleet.stop()
+        for held, report in self.breakers.give_up_holding():
+            self._ended(held, report)
+        self.pool.stop()
 
     def _finish(self, now: float) -> None:
         """While draining: end when everything is settled; at the end of the grace, give the rest
         back.
         """
-        if self.fleet.held() and self.grace.is_over(now):
-            self.fleet.kill()
-            for runner in list(self.fleet.runners):
+        if self.pool.held() and self.drain.is_over(now):
+            self.pool.kill()
+            for runner in list(self.pool.runners):
                 self._read_out(runner)
             return
-        if self.fleet.held() or self.endings:
+        if self.pool.held() or self.endings:
             return
         self.identity.leave()
         self._retire_left(now)
@@ -674,23 +680,18 @@ class Supervisor:
         runner.wait()
         self._read(runner)
         # the channel is still open, in the hands of a child that outlived it
-        if runner in self.fleet.runners:
+        if runner in self.pool.runners:
             self._runner_ended(runner)
 
     def _stop_when_empty(self, now: float) -> None:
-        idle = not (self.fleet.held() or self.endings or self.dispatch or self.more_likely)
-        if (
-            not idle
-            or now < self.empty_check_at
-            or not self.fleet.kinds
-            or self.identity.me is None
-        ):
+        idle = not (self.pool.held() or self.endings or self.dispatch or self.more_likely)
+        if not idle or now < self.empty_check_at or not self.pool.kinds or self.identity.me is None:
             return
         self.empty_check_at = now + 0.2
         try:
             with self.link.use() as conn:
                 pending = store.is_pending(
-                    conn, self.options.queues, list(self.fleet.kinds), SOON_SECONDS
+                    conn, self.options.queues, list(self.pool.kinds), SOON_SECONDS
                 )
         except psycopg.Error as error:
             self.telemetry.database_error("pending", error)

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from redrive.encryption import HIDDEN, shown_failure, shown_payload, shown_side_effect
 from redrive.errors import RedriveError
-from redrive.redact import redact
+from redrive.rules.redact import redact
 
 Connection = psycopg.Connection[Any]
 Progress = Callable[[int], None]

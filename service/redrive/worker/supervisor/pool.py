@@ -15,15 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from redrive.handlers import matching
-from redrive.worker.board import Board
-from redrive.worker.frames import Channel, Jobs, Kind, Stop
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import Jobs, Kind, Stop, Work
+from redrive.worker.shared_state import SharedState
 from redrive.worker.store import Row
 
-RUNNER = "import sys; from redrive.worker.runner import main; sys.exit(main(sys.argv[1:]))"
+RUNNER = "import sys; from redrive.worker.runner.loop import main; sys.exit(main(sys.argv[1:]))"
 
 FRAME_CHARACTERS = 1 << 18
 """Of payloads in one frame: a runner starts the first jobs of a claim while the others are on their
@@ -60,7 +62,7 @@ class Batch:
 
 class Held(msgspec.Struct, gc=False):
     """A job in a runner's hands. `position` counts the jobs sent to that runner; compare with
-    Board.taken.
+    SharedState.taken.
     """
 
     row: Row
@@ -84,7 +86,7 @@ class Held(msgspec.Struct, gc=False):
         return self.row[0]
 
     @property
-    def token(self) -> int:
+    def deliveries(self) -> int:
         """Its fence."""
         return self.row[1]
 
@@ -105,7 +107,7 @@ class RunnerProcess:
 
     process: subprocess.Popen[bytes]
     channel: Channel
-    board: Board
+    shared: SharedState
     alone: bool
     started_at: float
     held: dict[int, Held] = field(default_factory=dict[int, Held])
@@ -140,11 +142,9 @@ class RunnerProcess:
             parts = sum([len(row[4]) for row in rows]) // FRAME_CHARACTERS + 1
             step = -(-len(rows) // parts) or 1
             for at in range(0, len(rows), step):
-                # Rows go as the tuples they came as: encoded like Work, without making one for
-                # each.
-                self.channel.send(
-                    Jobs(batch.worker, batch.queues, [row[:7] for row in rows[at : at + step]])
-                )  # pyright: ignore[reportArgumentType]
+                # Rows go as the tuples they came as: they are encoded like Work.
+                works = cast("list[Work]", [row[:7] for row in rows[at : at + step]])
+                self.channel.send(Jobs(batch.worker, batch.queues, works))
 
     @property
     def takes_any(self) -> bool:
@@ -229,7 +229,7 @@ class Remains:
     waiting: list[Held] = field(default_factory=list[Held])
 
 
-class Fleet:
+class RunnerPool:
     """The runners of one worker."""
 
     def __init__(  # noqa: PLR0913 # what a runner is started with
@@ -267,13 +267,13 @@ class Fleet:
         """
         ours, theirs = socket.socketpair()
         slots = 1 if alone else self._slots
-        board = Board(slots)
+        shared = SharedState(slots)
         command = [
             sys.executable,
             "-c",
             RUNNER,
             str(theirs.fileno()),
-            str(board.fd),
+            str(shared.fd),
             str(slots),
             str(os.getpid()),
             self._handlers,
@@ -281,10 +281,10 @@ class Fleet:
             msgspec.json.encode(self.where).decode(),
         ]
         process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(), board.fd), start_new_session=True
+            command, pass_fds=(theirs.fileno(), shared.fd), start_new_session=True
         )
         theirs.close()
-        runner = RunnerProcess(process, Channel(ours), board, alone, time.monotonic())
+        runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
         self.runners.append(runner)
         return runner
 
@@ -304,7 +304,7 @@ class Fleet:
         status = runner.wait()
         runner.kill()  # what its handlers started and left behind
         runner.channel.close()
-        runner.board.close()
+        runner.shared.close()
         # Only what cannot even start is held back: a poisonous job must not slow the restarts its
         # neighbours wait for.
         self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
@@ -323,16 +323,20 @@ class Fleet:
             if runner.kill_at <= now or is_idle:
                 runner.kill()
                 continue
-            for running in runner.board.running():
+            for running in runner.shared.running():
                 held = runner.held.get(running.id)
-                if held is None or held.token != running.token or running.id in runner.killed_for:
+                if (
+                    held is None
+                    or held.deliveries != running.deliveries
+                    or running.id in runner.killed_for
+                ):
                     continue
                 known = self.kind(held.kind)
                 limit = known.timeout if known else float("inf")
                 # A slot may be read while it is written: what is so is so when one looks again.
                 if (
                     now_ns - running.since_ns
-                ) / 1e9 > limit + KILL_GRACE and running in runner.board.running():
+                ) / 1e9 > limit + KILL_GRACE and running in runner.shared.running():
                     runner.killed_for.add(running.id)
                     runner.kill_at = min(
                         runner.kill_at, now + (0.0 if len(runner.held) == 1 else NEIGHBOUR_GRACE)
@@ -347,11 +351,11 @@ class Fleet:
 
     def sort_out(self, runner: RunnerProcess) -> Remains:
         """Say of each job a dead runner held how far it had come."""
-        taken, completed = runner.board.taken, runner.board.completed()
-        on_slots = {(r.id, r.token) for r in runner.board.running()} - completed
+        taken, completed = runner.shared.taken, runner.shared.completed()
+        on_slots = {(r.id, r.deliveries) for r in runner.shared.running()} - completed
         remains = Remains()
         for held in runner.held.values():
-            key = (held.id, held.token)
+            key = (held.id, held.deliveries)
             if key in completed:
                 remains.completed.append(held)
             elif key in on_slots:

@@ -1,7 +1,6 @@
-"""The words of the domain as values: what a job, a failure and the end of an attempt are."""
+"""The words of the domain as values: what a claimed job and a failure are."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -76,49 +75,3 @@ class Failure:
             "fingerprint": self.fingerprint,
             "detail": self.detail,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """The work is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Run again `delay` seconds from now (the attempt counts) because of `failure`."""
-
-    delay: float
-    failure: Failure
-    losses: int = 0
-    refund: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Give the job back with its attempt refunded, to run at `at` or `delay` seconds from now."""
-
-    why: str
-    delay: float = 0.0
-    at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """Move the job to the dead letters."""
-
-    reason: Reason
-    failure: Failure
-    losses: int = 0
-    refund: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Cancel the job: it ends, and nothing is left of it."""
-
-    why: str
-
-
-Settlement = Complete | Again | Release | Bury | Drop
-"""How an attempt ends. The statement is `complete_v1` for Complete and `settle_v1` for all others.
-"""

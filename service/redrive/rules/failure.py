@@ -17,9 +17,9 @@ from email.utils import parsedate_to_datetime
 from types import CodeType, TracebackType
 from typing import Any, cast
 
-from redrive.categories import Rule, evidence_of, judge, read_attribute
-from redrive.model import Category, Failure
-from redrive.redact import HIDDEN, scrub
+from redrive.rules.categories import Rule, evidence_of, judge, read_attribute
+from redrive.rules.model import Category, Failure
+from redrive.rules.redact import HIDDEN, scrub
 
 MAX_MESSAGE = 4_096
 READ_MESSAGE = 4 * MAX_MESSAGE

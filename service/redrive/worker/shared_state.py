@@ -1,14 +1,14 @@
 """Shared memory in which a runner shows what it is doing, for the supervisor to read without
 asking.
 
-A runner that hangs or is dead cannot answer; the board still says which jobs it had started and
+A runner that hangs or is dead cannot answer; the shared still says which jobs it had started and
 since when, and which it had completed but not yet reported, so that a job that killed its process
 takes no success of its neighbours with it.
 
     taken     how many of the jobs sent to this runner it has taken off its list, in the order sent
     done      how many it has completed
-    slots     per slot: job id (0 = idle), token, start in nanoseconds of the monotonic clock, which processes share
-    ring      the last completed jobs: id, token
+    slots     per slot: job id (0 = idle), deliveries, start in nanoseconds of the monotonic clock, which processes share
+    ring      the last completed jobs: id, deliveries
 """
 
 import mmap
@@ -30,12 +30,12 @@ class Running(NamedTuple):
     """A job that has started. `since_ns`: monotonic nanoseconds."""
 
     id: int
-    token: int
+    deliveries: int
     since_ns: int
 
 
-class Board:
-    """One runner's board; made by the supervisor, opened by the runner through the inherited
+class SharedState:
+    """One runner's shared; made by the supervisor, opened by the runner through the inherited
     descriptor.
     """
 
@@ -57,22 +57,22 @@ class Board:
         """Runner: `count` jobs have been taken off the list so far."""
         self._words[TAKEN] = count
 
-    def start(self, slot: int, job: int, token: int, now_ns: int) -> None:
+    def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> None:
         """Runner: the job starts.
 
         Its id comes last: a runner stopped by the scheduler between an id and its start would show,
         for as long as it stands still, a job that began when the one before it did.
         """
         words, at = self._words, SLOTS + 3 * slot
-        words[at + 1] = token
+        words[at + 1] = deliveries
         words[at + 2] = now_ns
         words[at] = job
 
-    def complete(self, job: int, token: int) -> None:
+    def complete(self, job: int, deliveries: int) -> None:
         """Runner: the job's handler has returned."""
         words, at = self._words, self._ring_at + 2 * (self._completions % RING)
         words[at] = job
-        words[at + 1] = token
+        words[at + 1] = deliveries
         self._completions += 1
         words[DONE] = self._completions
 
@@ -91,7 +91,7 @@ class Board:
         return [Running(*words[at : at + 3]) for at in range(0, len(words), 3) if words[at]]
 
     def completed(self) -> set[tuple[int, int]]:
-        """Supervisor: the last completed jobs, as (id, token)."""
+        """Supervisor: the last completed jobs, as (id, deliveries)."""
         last = min(self._words[DONE], RING)
         words = self._words[self._ring_at :].tolist()
         return set(zip(words[0 : 2 * last : 2], words[1 : 2 * last : 2], strict=True))

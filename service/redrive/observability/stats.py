@@ -18,8 +18,8 @@ import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from redrive.connect import Link, Watchdog
-from redrive.model import Reason
+from redrive.database.connect import Link, Watchdog
+from redrive.rules.model import Reason
 
 MAX_AGE_SECONDS = 2.0
 AHEAD_SECONDS = 6.0

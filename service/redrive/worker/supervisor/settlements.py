@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from redrive.telemetry import Telemetry
-from redrive.worker.fleet import Held
-from redrive.worker.frames import Verdict
+from redrive.worker.protocol import Report
 from redrive.worker.store import Completion
+from redrive.worker.supervisor.pool import Held
+from redrive.worker.supervisor.telemetry import Telemetry
 
 BATCH = 500
 """Endings that go at once; fewer may wait for company."""
@@ -22,21 +22,21 @@ class Try(NamedTuple):
     """Endings sent together."""
 
     completions: list[Held]
-    verdicts: list[tuple[Verdict, Held]]
+    reports: list[tuple[Report, Held]]
 
     def __bool__(self) -> bool:
-        return bool(self.completions or self.verdicts)
+        return bool(self.completions or self.reports)
 
-    def columns(self) -> tuple[list[Completion], list[tuple[Verdict, int]]]:
+    def columns(self) -> tuple[list[Completion], list[tuple[Report, int]]]:
         """What the database is to know of them."""
         return (
             [(held.row[0], held.row[1], held.batch.worker) for held in self.completions],
-            [(verdict, held.worker) for verdict, held in self.verdicts],
+            [(report, held.worker) for report, held in self.reports],
         )
 
     def held(self) -> Iterable[Held]:
         """Their jobs."""
-        return chain(self.completions, (held for _, held in self.verdicts))
+        return chain(self.completions, (held for _, held in self.reports))
 
 
 class Endings:
@@ -49,7 +49,7 @@ class Endings:
         self._sent_before = False  # an earlier try may have been carried out
 
     def __len__(self) -> int:
-        return len(self._waiting.completions) + len(self._waiting.verdicts)
+        return len(self._waiting.completions) + len(self._waiting.reports)
 
     def completed(
         self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
@@ -59,11 +59,11 @@ class Endings:
         self._telemetry.completed(finished, example)
         self._note()
 
-    def ended(self, held: Held, verdict: Verdict) -> None:
+    def ended(self, held: Held, report: Report) -> None:
         """An attempt ended otherwise."""
-        self._waiting.verdicts.append((verdict, held))
-        if not verdict.may_be_gone:
-            self._telemetry.ended(held, verdict)
+        self._waiting.reports.append((report, held))
+        if not report.may_be_gone:
+            self._telemetry.ended(held, report)
         self._note()
 
     def _note(self) -> None:
@@ -86,7 +86,7 @@ class Endings:
         """Keep them for the next try. `may_be_done`: nobody knows whether this one was carried out."""
         waiting = self._waiting
         self._waiting = Try(
-            taken.completions + waiting.completions, taken.verdicts + waiting.verdicts
+            taken.completions + waiting.completions, taken.reports + waiting.reports
         )
         self._sent_before |= may_be_done
         if self:
@@ -106,12 +106,12 @@ class Endings:
         stale: list[Held] = []
         if completed is not None:
             stale += [held for held in taken.completions if held.id not in completed]
-        for verdict, held in taken.verdicts:
+        for report, held in taken.reports:
             is_settled = held.id in settled
-            if verdict.may_be_gone and is_settled:
-                self._telemetry.ended(held, verdict)
-            elif verdict.may_be_gone:
-                self._telemetry.completed([(held, verdict.seconds)])
+            if report.may_be_gone and is_settled:
+                self._telemetry.ended(held, report)
+            elif report.may_be_gone:
+                self._telemetry.completed([(held, report.seconds)])
             elif not is_settled:
                 stale.append(held)
         if stale and not self._sent_before:

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from redrive.model import Category
+from redrive.rules.model import Category
 
 BY_CLASS: dict[str, Category] = {
     # payloads that do not fit

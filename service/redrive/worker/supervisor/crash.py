@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from redrive.failure import made_up
-from redrive.model import Category, Claimed, Release, Settlement
-from redrive.policy import Policy, decide, decide_loss
-from redrive.worker.fleet import Held, RunnerProcess
-from redrive.worker.frames import Kind, read_rest
+from redrive.rules.failure import made_up
+from redrive.rules.model import Category, Claimed
+from redrive.rules.policy import Policy, decide, decide_loss
+from redrive.rules.settlement import NotComplete, Release
+from redrive.worker.protocol import Kind, read_extras
+from redrive.worker.supervisor.pool import Held, RunnerProcess
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerDeath:
+class Crash:
     """How a runner died: its exit status (negative: the signal), its peak memory in bytes, the
     kernel's OOM kills.
     """
@@ -65,24 +66,24 @@ class OomWatch:
 def loss(  # noqa: PLR0913 # what is known of one death
     held: Held,
     runner: RunnerProcess,
-    death: RunnerDeath,
+    death: Crash,
     running: int,
     known: Kind | None,
     where: Mapping[str, str],
-) -> Settlement:
+) -> NotComplete:
     """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it
     had just failed).
     """
     policy = policy_of(known)
-    rest = read_rest(held.row[5])
+    extras = read_extras(held.row[5])
     claimed = Claimed(
         held.kind,
         held.row[2],
-        rest.max_attempts,
-        rest.losses,
-        rest.streak,
-        rest.fingerprint,
-        rest.expires_in,
+        extras.max_attempts,
+        extras.losses,
+        extras.streak,
+        extras.fingerprint,
+        extras.expires_in,
     )
     detail = {**death.record(), "running": running, **where}
     if held.id in runner.killed_for:

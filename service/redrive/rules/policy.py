@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from redrive.categories import Rule
-from redrive.limits import FIRST_INSTANT, LAST_INSTANT
-from redrive.model import Again, Bury, Category, Claimed, Drop, Failure, Reason, Release, Settlement
+from redrive.rules import settlement
+from redrive.rules.categories import Rule
+from redrive.rules.limits import FIRST_INSTANT, LAST_INSTANT
+from redrive.rules.model import Category, Claimed, Failure, Reason
+from redrive.rules.settlement import NotComplete
 from redrive.signals import Cancel, DependencyOpen, GiveUp, Retry, Seconds, Signal, Snooze, seconds
 
 MAX_WAIT = 100 * 366 * 86_400.0
@@ -102,56 +104,60 @@ def delay(
     return min(seconds(cap), seconds(base) * 2.0 ** min(max(attempt - 1, 0), MAX_EXPONENT)) * jitter
 
 
-def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Settlement:
+def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> NotComplete:
     """Choose how a failed attempt ends."""
     limit = job.max_attempts or policy.max_attempts
     category = failure.category
     if failure.verdict == "cancel":
-        return Drop(failure.message)
+        return settlement.Cancel(failure.message)
     if failure.verdict == "give_up":
-        return Bury(Reason.NOT_RETRYABLE, failure)
+        return settlement.DeadLetter(Reason.NOT_RETRYABLE, failure)
     insists = failure.verdict == "retry"
     if category in AT_ONCE and category not in policy.attempts and not insists:
-        return Bury(AT_ONCE[category], failure)
+        return settlement.DeadLetter(AT_ONCE[category], failure)
     if job.attempt >= limit:
-        return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
     if (
         job.attempt >= policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category, limit))
         and not insists
     ):
-        return Bury(Reason.NOT_RETRYABLE, failure)
+        return settlement.DeadLetter(Reason.NOT_RETRYABLE, failure)
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
     if alike >= policy.same_failure_limit and category not in RETRIED_FOREVER_ALIKE and not insists:
-        return Bury(Reason.SAME_FAILURE, failure)
+        return settlement.DeadLetter(Reason.SAME_FAILURE, failure)
     wait = delay(policy, job.attempt, jitter, category)
     return _again_or_expired(job, failure, max(wait, failure.retry_after or 0.0))
 
 
 def decide_signal(
     job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
-) -> Settlement:
+) -> NotComplete:
     """Choose how an attempt ends whose handler said so. `failure` is the signal as a record."""
     match signal:
         case Cancel():
-            return Drop(failure.message)
+            return settlement.Cancel(failure.message)
         case GiveUp():
-            return Bury(Reason.GAVE_UP, failure)
+            return settlement.DeadLetter(Reason.GAVE_UP, failure)
         case Snooze(until=until):
             if isinstance(until, datetime):
-                return Release("snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT))
-            return Release("snoozed", delay=_bounded(until))
+                return settlement.Release(
+                    "snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT)
+                )
+            return settlement.Release("snoozed", delay=_bounded(until))
         case DependencyOpen(name=name, after=after):
-            return Release(f"breaker {name}", delay=after)
+            return settlement.Release(f"breaker {name}", delay=after)
         case Retry(after=after):
             if job.attempt >= (job.max_attempts or policy.max_attempts):
-                return Bury(Reason.ATTEMPTS_EXHAUSTED, failure)
+                return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
             wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
             return _again_or_expired(job, failure, wait)
         case _:
             return decide(job, failure, policy, jitter)
 
 
-def put_off(name: str, open_for: float, cooldown: float, ahead: int, jitter: float) -> Release:
+def put_off(
+    name: str, open_for: float, cooldown: float, ahead: int, jitter: float
+) -> settlement.Release:
     """Give a job back that waits for a dependency: they come back after `open_for`, and not all at
     once.
 
@@ -163,10 +169,10 @@ def put_off(name: str, open_for: float, cooldown: float, ahead: int, jitter: flo
         jitter: in [0, 1).
     """
     spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
-    return Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
+    return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
 
 
-def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> Settlement:
+def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> NotComplete:
     """Choose how an attempt ends whose process died.
 
     `alone`: nothing else ran in it, so the job did it. Otherwise it is one suspect of several: it
@@ -176,10 +182,10 @@ def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) 
     losses = job.losses + 1
     limit = job.max_attempts or policy.max_attempts
     if losses >= policy.max_losses:
-        return Bury(Reason.KILLED_WORKER, failure, losses=1)
+        return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
     if job.attempt >= limit and (alone or limit == 1):
-        return Bury(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
-    return Again(0.0, failure, losses=1, refund=not alone)
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
+    return settlement.Retry(0.0, failure, losses=1, refund=not alone)
 
 
 def spent(job: Claimed, policy: Policy) -> Reason | None:
@@ -200,7 +206,7 @@ def _bounded(wait: float) -> float:
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 
-def _again_or_expired(job: Claimed, failure: Failure, wait: float) -> Settlement:
+def _again_or_expired(job: Claimed, failure: Failure, wait: float) -> NotComplete:
     if job.expires_in is not None and wait >= job.expires_in:
-        return Bury(Reason.EXPIRED, failure)
-    return Again(wait, failure)
+        return settlement.DeadLetter(Reason.EXPIRED, failure)
+    return settlement.Retry(wait, failure)

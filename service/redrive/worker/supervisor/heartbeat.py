@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.connect import Link
+from redrive.database.connect import Link
 from redrive.worker import store
 
-logger = logging.getLogger("redrive.pulse")
+logger = logging.getLogger("redrive.heartbeat")
 
 BEATS_PER_TTL = 6
 SWEEP_SECONDS = 5.0
@@ -31,7 +31,7 @@ decides, at the claim.
 
 
 @dataclass
-class Pulse:
+class Heartbeat:
     """Beats for every identity the supervisor has.
 
     Shared with the supervisor: it adds and removes `identities` (id -> monotonic instant of the
@@ -56,7 +56,7 @@ class Pulse:
 
     def start(self) -> threading.Thread:
         """Run until `stopping` is set."""
-        thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         thread.start()
         return thread
 
@@ -84,7 +84,7 @@ class Pulse:
                     self._chores()
                     next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)
             except psycopg.Error as error:
-                logger.debug("the pulse could not reach the database: %s", type(error).__name__)
+                logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
                 # After an outage every supervisor settles what has ended meanwhile, before jobs are
                 # taken from them.
                 next_chores = max(next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS)

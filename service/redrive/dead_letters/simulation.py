@@ -11,11 +11,13 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.categories import Evidence, judge
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
-from redrive.model import Again, Bury, Category, Claimed, Failure
-from redrive.policy import decide
+from redrive.rules import settlement
+from redrive.rules.categories import Evidence, judge
+from redrive.rules.model import Category, Claimed, Failure
+from redrive.rules.policy import decide
+from redrive.rules.settlement import NotComplete, Outcome
 
 MIDDLE = 0.5
 """In place of chance: it changes how long a wait is, never what is decided."""
@@ -58,14 +60,10 @@ def simulate(
             row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
         )
         claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
-        settlement = decide(claimed, failure, handler.policy, MIDDLE)
-        now = (
-            "retry"
-            if isinstance(settlement, Again)
-            else str(getattr(settlement, "reason", "cancel"))
-        )
-        then = row["reason"] or "retry"
-        if isinstance(settlement, Bury) and then == "same_failure":
+        ending = decide(claimed, failure, handler.policy, MIDDLE)
+        now = _reason(ending)
+        then = row["reason"] or str(Outcome.RETRY)
+        if isinstance(ending, settlement.DeadLetter) and then == "same_failure":
             now = then  # that rests on the failures before it, which one record does not tell
         if now != then or category != Category(row["category"]):
             changes[
@@ -87,3 +85,8 @@ def _failures(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[s
             (since,),
         ):
             yield shown_failure(row["job"], row)
+
+
+def _reason(ending: NotComplete) -> str:
+    """Why the job would die, as `dead_letters.reason` has it; else what would become of it."""
+    return str(ending.reason if isinstance(ending, settlement.DeadLetter) else ending.outcome)

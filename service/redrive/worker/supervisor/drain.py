@@ -6,7 +6,7 @@ LAST_SECONDS = 1.5
 """What is left after the grace to give jobs back and end."""
 
 
-class Grace:
+class Drain:
     """`seconds` for what runs to end by itself, from the first signal on. A second signal ends it
     at once.
     """

@@ -23,7 +23,7 @@ from redrive.errors import SettingsError
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, SpanKind, Tracer
 
-    from redrive.span_queue import SpanQueue
+    from redrive.observability.span_queue import SpanQueue
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SYSTEM = "redrive"
@@ -55,7 +55,7 @@ def set_up() -> "Tracing":
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-        from redrive.span_queue import SpanQueue  # noqa: PLC0415
+        from redrive.observability.span_queue import SpanQueue  # noqa: PLC0415
     except ImportError as error:
         msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error

@@ -28,21 +28,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 
-from redrive.metrics import MAX_LABEL_SETS, Metrics
-from redrive.model import Category
-from redrive.tracing import MAX_LINKS, Tracing
+from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
+from redrive.observability.tracing import MAX_LINKS, Tracing
+from redrive.rules.model import Category
+from redrive.rules.settlement import Outcome
 
 if TYPE_CHECKING:
-    from redrive.worker.fleet import Held, RunnerProcess
-    from redrive.worker.frames import Kind, Verdict
+    from redrive.worker.protocol import Kind, Report
     from redrive.worker.store import ClaimRequest, Row
-    from redrive.worker.supervisor import Supervisor
+    from redrive.worker.supervisor.loop import Supervisor
+    from redrive.worker.supervisor.pool import Held, RunnerProcess
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_rest = msgspec.json.Decoder(dict[str, Any]).decode
-
-OUTCOMES = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
+_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
 
 RETRIED = tuple(
     category for category in Category if category not in {Category.INVALID, Category.BUG}
@@ -57,6 +56,8 @@ RELEASES = (
     "unstorable",
 )
 """Why jobs are given back; besides `breaker <name>`."""
+
+_LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
 OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending")
 """What the database may refuse; the code of a cut connection is `none`."""
@@ -106,8 +107,8 @@ class Telemetry:
         if (queue, kind) in self._shown or len(self._shown) >= MAX_LABEL_SETS:
             return
         self._shown.add((queue, kind))
-        for outcome in ("succeeded", *OUTCOMES.values()):
-            self.metrics.attempts.create((queue, kind, outcome))
+        for outcome in Outcome:
+            self.metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
             self.metrics.retries.create((queue, kind, category))
         self.metrics.stale.create((queue, kind))
@@ -155,57 +156,50 @@ class Telemetry:
         self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None
     ) -> None:
         """Attempts succeeded; with the seconds each took, and the trace of one of them."""
+        succeeded = Outcome.COMPLETE.label
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
         for held, spent in finished:
             row = held.row
             times[held.batch.queues[row[6] - 1], row[3]].append(spent)
         for (queue, kind), values in times.items():
-            self.metrics.attempts.add((queue, kind, "succeeded"), len(values))
-            self.metrics.duration.observe((queue, kind, "succeeded"), values)
+            self.metrics.attempts.add((queue, kind, succeeded), len(values))
+            self.metrics.duration.observe((queue, kind, succeeded), values)
         if example is not None:
             for held, spent in finished:
                 if held.id == example[0]:
                     self.metrics.duration.exemplify(
-                        (held.queue, held.row[3], "succeeded"), spent, example[1]
+                        (held.queue, held.kind, succeeded), spent, example[1]
                     )
         if logger.isEnabledFor(logging.DEBUG):
             for held, spent in finished:
                 logger.debug(
-                    "completed",
+                    Outcome.COMPLETE.told,
                     extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)},
                 )
 
-    def ended(self, held: "Held", verdict: "Verdict") -> None:
+    def ended(self, held: "Held", report: "Report") -> None:
         """An attempt ended otherwise."""
-        outcome = OUTCOMES[verdict.outcome]
-        self.metrics.attempts.add((held.queue, held.kind, outcome))
-        self.metrics.duration.observe((held.queue, held.kind, outcome), (verdict.seconds,))
-        if verdict.trace is not None:
-            self.metrics.duration.exemplify(
-                (held.queue, held.kind, outcome), verdict.seconds, verdict.trace
-            )
-        if outcome == "retried":
-            self.metrics.retries.add((held.queue, held.kind, verdict.reason or "other"))
-        if outcome == "released":
-            self.metrics.released.add((held.queue, verdict.reason or "other"))
+        outcome = report.outcome
+        labels = (held.queue, held.kind, outcome.label)
+        self.metrics.attempts.add(labels)
+        self.metrics.duration.observe(labels, (report.seconds,))
+        if report.trace is not None:
+            self.metrics.duration.exemplify(labels, report.seconds, report.trace)
+        if outcome is Outcome.RETRY:
+            self.metrics.retries.add((held.queue, held.kind, report.reason or "other"))
+        if outcome is Outcome.RELEASE:
+            self.metrics.released.add((held.queue, report.reason or "other"))
         fields: dict[str, object] = {
             "job": held.id,
             "kind": held.kind,
-            "delivery": held.token,
-            "reason": verdict.reason,
-            "category": verdict.category or None,
-            "trace_id": verdict.trace,
+            "delivery": held.deliveries,
+            "reason": report.reason,
+            "category": report.category or None,
+            "trace_id": report.trace,
         }
-        if outcome == "retried":
-            fields["retry_in"] = round(verdict.delay, 1)
-        level = (
-            logging.WARNING
-            if outcome == "dead"
-            else logging.DEBUG
-            if outcome == "released"
-            else logging.INFO
-        )
-        logger.log(level, {"dead": "dead-lettered"}.get(outcome, outcome), extra=fields)
+        if outcome is Outcome.RETRY:
+            fields["retry_in"] = round(report.delay, 1)
+        logger.log(_LEVELS.get(outcome, logging.INFO), outcome.told, extra=fields)
 
     def stale(self, jobs: Iterable["Held"]) -> None:
         """Settlements were refused."""
@@ -251,16 +245,18 @@ class Telemetry:
     def gauges(self, supervisor: "Supervisor") -> None:
         """What is so at this moment."""
         inflight = Tally(
-            (held.queue, held.kind) for r in supervisor.fleet.runners for held in r.held.values()
+            (held.queue, held.kind) for r in supervisor.pool.runners for held in r.held.values()
         )
         self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
         slots = supervisor.options.slots * supervisor.options.runners
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, inflight.total()))
-        self.metrics.draining.set((), float(supervisor.grace.is_on))
+        self.metrics.draining.set((), float(supervisor.drain.is_on))
 
 
 def _created(rows: Iterable["Row"]) -> list[object]:
     """The contexts in which some of these jobs were enqueued."""
     traced = (row[5] for row in rows if row[5] is not None and '"traceparent"' in row[5])
-    return [_decode_rest(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)]
+    return [
+        _decode_extras(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)
+    ]

@@ -1,0 +1,1 @@
+"""Postgres: connections, schema, drivers, encryption at rest."""

@@ -1,0 +1,1 @@
+"""Dead letters: find them, group them, put them back to work."""

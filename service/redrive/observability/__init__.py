@@ -1,0 +1,1 @@
+"""What Redrive shows of itself: metrics, logs, traces, health."""

@@ -1,0 +1,87 @@
+"""How messages cross the socket pair between supervisor and runner: as frames, in both directions."""
+
+import socket
+import struct
+from collections import deque
+
+from redrive.worker.protocol import Down, Up, encode_frame
+
+_HEADER = struct.Struct(">I")
+_READ_SIZE = 1 << 18
+
+
+class Channel:
+    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in
+    order.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)  # noqa: FBT003 # takes no keyword
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
+        self._sock = sock
+        self._in = bytearray()
+        self._out: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something waits for the other side to read."""
+        return bool(self._out)
+
+    def send(self, message: Down | Up) -> None:
+        """Queue a message and send what the socket takes. Raises OSError when the other side is
+        gone.
+        """
+        body = encode_frame(message)
+        self._out.append(memoryview(_HEADER.pack(len(body)) + body))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes."""
+        while self._out:
+            try:
+                sent = self._sock.send(self._out[0])
+            except BlockingIOError:
+                return
+            if sent == len(self._out[0]):
+                self._out.popleft()
+            else:
+                self._out[0] = self._out[0][sent:]
+
+    def receive(self) -> list[bytes] | None:
+        """All whole frames that have arrived; None when the other side has closed and nothing is
+        left.
+        """
+        closed = False
+        while True:
+            try:
+                chunk = self._sock.recv(_READ_SIZE)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk:
+                closed = True
+                break
+            self._in += chunk
+            if len(chunk) < _READ_SIZE:
+                break
+        frames: list[bytes] = []
+        start, size = 0, len(self._in)
+        while size - start >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._in, start)
+            if size - start - _HEADER.size < length:
+                break
+            start += _HEADER.size
+            frames.append(bytes(self._in[start : start + length]))
+            start += length
+        del self._in[:start]
+        return None if closed and not frames else frames
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()

@@ -1,0 +1,269 @@
+"""What supervisor and runner say to each other.
+
+Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload
+that cannot be read must fail its own job and not the batch it came in.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.rules.model import Failure
+from redrive.rules.settlement import (
+    Cancel,
+    DeadLetter,
+    NotComplete,
+    Outcome,
+    Release,
+    Retry,
+)
+
+
+class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A claimed job on its way to a runner.
+
+    `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane` counts
+    `Jobs.queues` from 1.
+    """
+
+    id: int
+    deliveries: int
+    attempt: int
+    kind: str
+    payload: str
+    extras: str | None
+    lane: int
+
+
+class Extras(msgspec.Struct, frozen=True):
+    """What few jobs have."""
+
+    max_attempts: int | None = None
+    losses: int = 0
+    streak: int = 0
+    fingerprint: str | None = None
+    redrives: int = 0
+    tenant: str | None = None
+    headers: dict[str, Any] = {}
+    idempotency_key: str | None = None
+    ordering_key: str | None = None
+    expires_in: float | None = None
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """`Extras` without what comes from a producer as it was."""
+
+    max_attempts: int | None = None
+    losses: int = 0
+    streak: int = 0
+    fingerprint: str | None = None
+    redrives: int = 0
+    expires_in: float | None = None
+
+
+_decode_facts = msgspec.json.Decoder(_Facts).decode
+decode_extras = msgspec.json.Decoder(Extras).decode
+
+
+def read_extras(text: str | None) -> Extras:
+    """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
+    if text is None:
+        return _NO_EXTRAS
+    try:
+        return decode_extras(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        facts = _decode_facts(text)
+    except (msgspec.DecodeError, RecursionError):
+        return _NO_EXTRAS
+    return Extras(
+        facts.max_attempts,
+        facts.losses,
+        facts.streak,
+        facts.fingerprint,
+        facts.redrives,
+        expires_in=facts.expires_in,
+    )
+
+
+_NO_EXTRAS = Extras()
+
+
+def has_expired(text: str | None) -> bool:
+    """Whether the window of a job with this `Extras` had closed when it was claimed."""
+    expires_in = read_extras(text).expires_in
+    return expires_in is not None and expires_in <= 0
+
+
+class Report(msgspec.Struct, array_like=True, frozen=True):
+    """How an attempt ended, in the form of settle_v1's parameters; `report_of` writes it.
+
+    `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of its own, so
+    finding no row is the expected end, and this report is for the transaction that was rolled
+    back.
+    """
+
+    id: int
+    deliveries: int
+    outcome: Outcome
+    delay: float = 0.0
+    run_at: datetime | None = None
+    refund: bool = False
+    losses: int = 0
+    failure: str | None = None
+    reason: str | None = None
+    category: str = ""
+    seconds: float = 0.0
+    may_be_gone: bool = False
+    trace: str | None = None
+
+
+class Kind(msgspec.Struct, array_like=True, frozen=True):
+    """What the supervisor must know of a handler."""
+
+    kind: str
+    max_attempts: int
+    timeout: float
+    max_losses: int
+    depends_on: tuple[str, ...] = ()
+    queue: str = "default"
+
+
+class Dependency(msgspec.Struct, array_like=True, frozen=True):
+    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds
+    at first.
+    """
+
+    name: str
+    threshold: int = 5
+    window: float = 10.0
+    cooldown: float = 5.0
+
+
+class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
+    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane
+    it claimed from.
+    """
+
+    worker: int
+    queues: list[str]
+    rows: list[Work]
+
+
+class Stop(msgspec.Struct, array_like=True, tag="stop"):
+    """Down: start nothing more, say what was not started, end when the rest is done."""
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello"):
+    """Up: ready, and this is what I can run."""
+
+    kinds: list[Kind]
+    dependencies: list[Dependency]
+
+
+class Done(msgspec.Struct, array_like=True, tag="done"):
+    """Up: completed attempts as (id, deliveries, seconds); the trace of one of them, where they are
+    traced.
+    """
+
+    rows: list[tuple[int, int, float]]
+    example: tuple[int, str] | None = None
+
+
+class Ended(msgspec.Struct, array_like=True, tag="ended"):
+    """Up: attempts that ended otherwise."""
+
+    reports: list[Report]
+
+
+class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
+    """Up: a handler says what it has done."""
+
+    id: int
+    deliveries: int
+    what: str
+    detail: str
+
+
+class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
+    """Down: start nothing that depends on these, but one job for each lease in `probes`, however
+    often it is told.
+
+    names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
+    probes -> the lease: the monotonic instant at which it runs out
+    """
+
+    names: dict[str, tuple[float, float]]
+    probes: dict[str, float]
+
+
+class Observed(msgspec.Struct, array_like=True, tag="observed"):
+    """Up: a handler used a dependency by name, and it worked or not."""
+
+    name: str
+    succeeded: bool
+
+
+class Died(msgspec.Struct, array_like=True, tag="died"):
+    """Down: a job died of what the supervisor saw; for the registry's `on_dead`."""
+
+    id: int
+    kind: str
+    attempt: int
+    report: Report
+
+
+class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
+    """Up: jobs that were never started, after a Stop."""
+
+    ids: list[int]
+
+
+Down = Jobs | Stop | Died | OpenBreakers
+Up = Hello | Done | Ended | Unstarted | SideEffect | Observed
+
+encode_frame = msgspec.msgpack.Encoder().encode
+decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode
+decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Decoder(Up).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+def report_of(
+    job: int, deliveries: int, settlement: NotComplete, *, seconds: float = 0.0
+) -> Report:
+    """Write a settlement as a report. `seconds`: how long the handler ran."""
+    report = Report(job, deliveries, settlement.outcome, seconds=seconds)
+    match settlement:
+        case Retry(delay=delay, failure=failure, losses=losses, refund=refund):
+            return replace(
+                report,
+                delay=delay,
+                refund=refund,
+                losses=losses,
+                failure=_json(failure),
+                reason=str(failure.category),
+                category=str(failure.category),
+            )
+        case DeadLetter(reason=reason, failure=failure, losses=losses, refund=refund):
+            return replace(
+                report,
+                refund=refund,
+                losses=losses,
+                failure=_json(failure),
+                reason=str(reason),
+                category=str(failure.category),
+            )
+        case Release(why=why, delay=delay, at=at):
+            return replace(report, delay=delay, run_at=at, refund=True, reason=why)
+        case Cancel():
+            return report
+        case _:
+            assert_never(settlement)
+
+
+def _json(failure: Failure) -> str:
+    return _encode_json(failure.record()).decode()

@@ -1,0 +1,1 @@
+"""The supervisor: talks to Postgres, never runs user code."""
