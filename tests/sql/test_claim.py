@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from redrive.worker import store
-from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.store import EPOCH, Lane
+from redrive.worker.supervisor.lanes import LaneBook
 from tests.factories import (
     Claimed,
     bury,
@@ -39,7 +39,7 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
         "invoice.charge",
         '{"n": 1}',
     )
-    assert (job.rest, job.lane_no) == (None, 1)
+    assert (job.extras, job.lane_no) == (None, 1)
     assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(worker, 1, 1)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
 
