@@ -86,7 +86,7 @@ def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
 ) -> None:
     make_job(database.conn, **option)
 
-    assert claim_one(database.conn, make_worker(database.conn)).rest is not None
+    assert claim_one(database.conn, make_worker(database.conn)).extras is not None
 
 
 def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
