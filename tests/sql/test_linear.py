@@ -55,7 +55,8 @@ def prepare(session: Session, function: str) -> None:
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
     numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
-    statement = re.search(r"\bwith \w+ as .*?;", body, re.DOTALL)[0].rstrip(";")  # type: ignore[index]
+    code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
+    statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(r" into settled|into found_ids, causes", "", statement)
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
