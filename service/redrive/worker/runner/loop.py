@@ -118,7 +118,6 @@ class Runner(Watch):
         self._shared = shared
         self._handlers = handlers
         self._list: deque[tuple[Jobs, Work]] = deque()
-        self._taken = 0
         self._idle: deque[asyncio.Future[None]] = deque()
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
@@ -196,19 +195,17 @@ class Runner(Watch):
                 self._idle.append(idle)
                 await idle
             batch, work = self._list.popleft()
-            self._taken += 1
-            self._shared.take(self._taken)
             started = time.monotonic_ns()
             self._shared.start(slot, work.id, work.deliveries, started)
             is_traced = self._tracing is not None and not self._tracing.is_overrun
             attempt = self._traced_attempt if is_traced else self._attempt
             report = await attempt(slot, batch, work, started)
             if report is None:
-                self._shared.complete(work.id, work.deliveries)
-            self._shared.clear(slot)
+                self._shared.complete(slot, work.id, work.deliveries)
             if report is None:
                 self._done.append((work.id, work.deliveries, (time.monotonic_ns() - started) / 1e9))
             else:
+                self._shared.clear(slot)
                 self._ended.append(self._sealed(report))
                 # most likely it is gone, and did not die
                 if report.outcome is Outcome.DEAD_LETTER and not report.may_be_gone:
