@@ -53,6 +53,9 @@ class Extras(msgspec.Struct, frozen=True):
     expires_in: float | None = None
 
 
+NO_EXTRAS = Extras()
+
+
 class _Facts(msgspec.Struct, frozen=True):
     """`Extras` without what comes from a producer as it was."""
 
@@ -71,7 +74,7 @@ decode_extras = msgspec.json.Decoder(Extras).decode
 def read_extras(text: str | None) -> Extras:
     """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
     if text is None:
-        return _NO_EXTRAS
+        return NO_EXTRAS
     try:
         return decode_extras(text)
     except (msgspec.DecodeError, RecursionError):
@@ -79,7 +82,7 @@ def read_extras(text: str | None) -> Extras:
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):
-        return _NO_EXTRAS
+        return NO_EXTRAS
     return Extras(
         facts.max_attempts,
         facts.losses,
@@ -88,9 +91,6 @@ def read_extras(text: str | None) -> Extras:
         facts.redrives,
         expires_in=facts.expires_in,
     )
-
-
-_NO_EXTRAS = Extras()
 
 
 def has_expired(text: str | None) -> bool:
@@ -232,11 +232,24 @@ decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Deco
 _encode_json = msgspec.json.Encoder().encode
 
 
-def report_of(
-    job: int, deliveries: int, settlement: NotComplete, *, seconds: float = 0.0
+def report_of(  # noqa: PLR0913 # a record
+    job: int,
+    deliveries: int,
+    settlement: NotComplete,
+    *,
+    seconds: float = 0.0,
+    may_be_gone: bool = False,
+    trace: str | None = None,
 ) -> Report:
-    """Write a settlement as a report. `seconds`: how long the handler ran."""
-    report = Report(job, deliveries, settlement.outcome, seconds=seconds)
+    """Write a settlement as a report; the keywords are fields of it, `seconds` those it ran."""
+    report = Report(
+        job,
+        deliveries,
+        settlement.outcome,
+        seconds=seconds,
+        may_be_gone=may_be_gone,
+        trace=trace,
+    )
     match settlement:
         case Retry(delay=delay, failure=failure, losses=losses, refund=refund):
             return replace(
