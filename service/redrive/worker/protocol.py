@@ -134,8 +134,9 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
-    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds
-    at first.
+    """How a breaker is set.
+
+    `threshold` failures within `window` seconds open it, at first for `cooldown` seconds.
     """
 
     name: str
@@ -145,8 +146,9 @@ class Dependency(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
-    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane
-    it claimed from.
+    """Down: run these jobs.
+
+    `worker` is the identity that claimed them, `queues` the queue of each lane it claimed from.
     """
 
     worker: int
@@ -166,8 +168,9 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """Up: completed attempts as (id, deliveries, seconds); the trace of one of them, where they are
-    traced.
+    """Up: completed attempts as (id, deliveries, seconds).
+
+    `example` is the id of one of them and its trace, where they are traced.
     """
 
     rows: list[tuple[int, int, float]]
@@ -190,8 +193,9 @@ class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
 
 
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
-    """Down: start nothing that depends on these, but one job for each lease in `probes`, however
-    often it is told.
+    """Down: start nothing that depends on these, but for one job for each lease in `probes`.
+
+    A lease allows one job, however often it is sent.
 
     names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
     probes -> the lease: the monotonic instant at which it runs out
