@@ -43,8 +43,7 @@ class Outcome:
         outcome: completed, retried, released, dead or cancelled.
         reason: why it died or was released; None otherwise.
         delay: seconds until it would run again.
-        category, error_class, message: of the failure, as they would be stored; empty when there
-        was none.
+        category, error_class, message: of the failure, as they would be stored; else empty.
         side_effects: what the handler reported, in order.
     """
 
@@ -66,8 +65,7 @@ def run(
 
     Args:
         handlers: the registry under test.
-        kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here
-        too.
+        kind, payload: as for `enqueue`; what could not be enqueued raises InvalidJob here, too.
         attempt: which attempt this is, from 1.
         options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
 
@@ -143,14 +141,14 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     finally:
         clock.cancel()
         services.close()
-    # the end of a job that its handler completed in a transaction, if that is rolled back
-    is_complete = attempt.may_be_gone and _is_not_committed(settlement)
+    if attempt.may_be_gone and _is_not_committed(settlement):
+        settlement = None  # it holds only if the handler's transaction is rolled back
     side_effects = [
         (message.what, msgspec.json.decode(message.detail))
         for message in sent
         if isinstance(message, SideEffect)
     ]
-    return _outcome(Complete() if is_complete else settlement or Complete(), side_effects)
+    return _outcome(settlement or Complete(), side_effects)
 
 
 def _is_not_committed(settlement: NotComplete | None) -> bool:
