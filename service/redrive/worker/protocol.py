@@ -11,7 +11,6 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from redrive.rules.model import Failure
 from redrive.rules.settlement import (
     Cancel,
     DeadLetter,
@@ -255,25 +254,10 @@ def report_of(  # noqa: PLR0913 # a record
         trace=trace,
     )
     match settlement:
-        case Retry(delay=delay, failure=failure, losses=losses, refund=refund):
-            return replace(
-                report,
-                delay=delay,
-                refund=refund,
-                losses=losses,
-                failure=_json(failure),
-                reason=str(failure.category),
-                category=str(failure.category),
-            )
-        case DeadLetter(reason=reason, failure=failure, losses=losses, refund=refund):
-            return replace(
-                report,
-                refund=refund,
-                losses=losses,
-                failure=_json(failure),
-                reason=str(reason),
-                category=str(failure.category),
-            )
+        case Retry(failure=failure, delay=delay):
+            return _failed(report, settlement, str(failure.category), delay)
+        case DeadLetter(reason=reason):
+            return _failed(report, settlement, str(reason))
         case Release(why=why, delay=delay, at=at):
             return replace(report, delay=delay, run_at=at, refund=True, reason=why)
         case Cancel():
@@ -282,5 +266,16 @@ def report_of(  # noqa: PLR0913 # a record
             assert_never(settlement)
 
 
-def _json(failure: Failure) -> str:
-    return _encode_json(failure.record()).decode()
+def _failed(
+    report: Report, settlement: Retry | DeadLetter, reason: str, delay: float = 0.0
+) -> Report:
+    failure = settlement.failure
+    return replace(
+        report,
+        delay=delay,
+        refund=settlement.refund,
+        losses=settlement.losses,
+        failure=_encode_json(failure.record()).decode(),
+        reason=reason,
+        category=str(failure.category),
+    )

@@ -252,14 +252,19 @@ class Attempt:
         """What follows from what the handler, or a step before it, raised."""
         claimed, policy, jitter = self._claimed(), self.handler.policy, random.random()
         if self.is_overdue:
-            message = f"the attempt took longer than its timeout of {seconds(policy.timeout):g} s"
-            failure = self._made_up("DeadlineExceeded", message, Category.LOST, self._trace())
-            return decide(claimed, failure, policy, jitter)
+            return decide(claimed, self._deadline_exceeded(), policy, jitter)
         if isinstance(error, Signal):
-            message = safe_text(error) or "asked for by the handler"
-            failure = self._made_up(type(error).__name__, message, Category.OTHER, self._trace())
-            return decide_signal(claimed, error, failure, policy, jitter)
+            return decide_signal(claimed, error, self._asked_for(error), policy, jitter)
         return decide(claimed, self._describe(error), policy, jitter)
+
+    def _deadline_exceeded(self) -> Failure:
+        limit = seconds(self.handler.policy.timeout)
+        message = f"the attempt took longer than its timeout of {limit:g} s"
+        return self._made_up("DeadlineExceeded", message, Category.LOST, self._trace())
+
+    def _asked_for(self, signal: Signal) -> Failure:
+        message = safe_text(signal) or "asked for by the handler"
+        return self._made_up(type(signal).__name__, message, Category.OTHER, self._trace())
 
     async def _unless_committed(self, conn: Any, settlement: NotComplete | None) -> NotComplete:
         """The end of a job whose handler called `job.complete(conn)` and may not have committed."""
