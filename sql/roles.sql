@@ -42,13 +42,16 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
+    redrive.redrive_obstacle_v1(text, text, int, text, int),
     redrive.open_campaign_v1(text, text, jsonb, float8, int), redrive.close_campaign_v1(bigint, int, jsonb),
     redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
+    redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
     redrive.forget_effects_v1(interval, int),
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]), redrive.hide_messages_v1(),
     redrive.record_audit_v1(text, text, text, int, jsonb),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
-    redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text)
+    redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
+    redrive.set_lanes_v1(text, int, text, text)
 to redrive_operator;
