@@ -1,6 +1,4 @@
-"""The figures of the database: one reading for all, dropped when it is old, and counters that never
-step back.
-"""
+"""The database's figures: one reading for all, dropped when old; counters never step back."""
 
 import contextlib
 import os

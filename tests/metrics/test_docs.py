@@ -1,6 +1,4 @@
-"""docs/observability.md shows the table of telemetry.py, and log lines of the form that logs.py
-writes.
-"""
+"""docs/observability.md shows the table of telemetry.py, and log lines as logs.py writes them."""
 
 import json
 import re

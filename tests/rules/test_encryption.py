@@ -1,6 +1,4 @@
-"""Envelopes: what was sealed comes out again where it was put, and nowhere else; what is broken
-says so and no more.
-"""
+"""Envelopes open where they were put and nowhere else; a broken one says so and no more."""
 
 import base64
 import copy

@@ -222,7 +222,7 @@ def _refuse_unfit(conn: Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What the user who migrates is to redrive_owner."""
+    """Who migrates; whether as a member of redrive_owner, and whether that role may create."""
 
     database: str
     user: str
@@ -240,7 +240,7 @@ def _ensure_roles(conn: Connection) -> str | None:
         _create_roles(conn)
     except errors.InsufficientPrivilege:
         statements = "; ".join(f"create role {name} nologin" for name in ROLES)
-        return f"this user may not create roles; have somebody run: {statements}"
+        return f"this user may not create roles; ask an administrator to run: {statements}"
     try:
         _grant_ownership(conn)
     except errors.InsufficientPrivilege as error:

@@ -60,24 +60,29 @@ def _guard(path: Path, then: Literal["keep", "remove"]) -> list[str]:
 
 def _take(chosen: Path | None) -> tuple[Path, int]:
     """A directory and our lock on it."""
-    if chosen is not None:
-        chosen.mkdir(parents=True, exist_ok=True)
-        lock = _lock(chosen)
-        if lock is None:
-            msg = f"another demo runs in {chosen}"
-            raise Busy(msg)
-        return chosen, lock
+    if chosen is None:
+        return _take_usual() or _take_another()
+    chosen.mkdir(parents=True, exist_ok=True)
+    lock = _lock(chosen)
+    if lock is None:
+        msg = f"another demo runs in {chosen}"
+        raise Busy(msg)
+    return chosen, lock
+
+
+def _take_usual() -> tuple[Path, int] | None:
+    """The directory that a demo has by default; None when another one or another user has it."""
     usual = Path(tempfile.gettempdir()) / NAME
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
     if not _is_ours(usual) or (lock := _lock(usual)) is None:
-        return _take_another()
+        return None
     if not _holds_more_than_the_lock(usual):
         return usual, lock
     # a demo was killed together with its guard: do what the guard would have done
     subprocess.run(_guard(usual, "remove"), stdin=subprocess.DEVNULL, check=False)
     os.close(lock)
-    return _take(None)
+    return _take_usual()
 
 
 def _take_another() -> tuple[Path, int]:

@@ -21,7 +21,7 @@ class Mailbox:
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
         """Take one mail."""
         content = envelope.original_content or b""
-        key = email.message_from_bytes(content).get("Message-ID", "").partition("@")[0]
+        key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
         name = "".join(c for c in key if c.isalnum() or c == "-")
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)

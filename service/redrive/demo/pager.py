@@ -85,7 +85,7 @@ class Pager:
         return keys["trigger"] - keys["resolve"]
 
 
-def told(event: dict[str, Any]) -> list[tuple[str, str]]:
+def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
     """What an event says, by name: all that a phone shows of a page, or which incident ended."""
     payload = event["payload"]
     summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])

@@ -17,7 +17,7 @@ import click
 from redrive.database.migrate import latest
 from redrive.demo import shop
 from redrive.demo.monitoring import PACKAGES, find
-from redrive.demo.pager import told
+from redrive.demo.pager import as_shown
 from redrive.demo.stage import TICK, Stage
 from redrive.errors import RedriveError
 
@@ -297,7 +297,7 @@ def _show_pages(stage: Stage) -> None:
         rings = event["event_action"] == "trigger"
         title, colour = ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
         click.secho(f"\n{title}", fg=colour, bold=True)
-        for name, text in told(event):
+        for name, text in as_shown(event):
             click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
 
 

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -100,6 +101,7 @@ class Histogram:
     ) -> None:
         self.name, self.documentation, self.labels = name, documentation, labels
         self.buckets = buckets
+        self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
@@ -129,19 +131,17 @@ class Histogram:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
-        bounds = (*map(str, map(float, self.buckets)), "+Inf")
         family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, counts in list(self._counts.items()):
-            cumulative = 0
-            buckets: list[Any] = []
-            for place, (bound, count) in enumerate(zip(bounds, list(counts), strict=True)):
-                cumulative += count
-                exemplar = self._exemplars.get((labels, place))
-                buckets.append(
-                    (bound, cumulative) if exemplar is None else (bound, cumulative, exemplar)
-                )
+            buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
+
+    def _buckets(self, labels: Labels, counts: list[int]) -> Iterator[Any]:
+        """Bound, observations up to it and exemplar, if there is one, of each bucket."""
+        for place, (bound, count) in enumerate(zip(self._bounds, accumulate(counts), strict=True)):
+            exemplar = self._exemplars.get((labels, place))
+            yield (bound, count) if exemplar is None else (bound, count, exemplar)
 
 
 class Metrics:

@@ -40,7 +40,7 @@ BY_CLASS: dict[str, Category] = {
     "redis.exceptions.ConnectionError": Category.TRANSIENT,
     "redis.exceptions.TimeoutError": Category.TRANSIENT,
     "botocore.exceptions.EndpointConnectionError": Category.TRANSIENT,
-    # somebody must be let in first
+    # access must be granted first
     "builtins.PermissionError": Category.AUTH,
     "smtplib.SMTPAuthenticationError": Category.AUTH,
     "builtins.FileNotFoundError": Category.MISSING,
@@ -137,7 +137,7 @@ class Rule:
             raise ValueError(msg)
 
     def matches(self, evidence: Evidence) -> bool:
-        """Whether the rule speaks of this failure."""
+        """Whether the rule applies to this failure."""
         return (
             (self.error is None or _name_of(self.error) in evidence.classes)
             and (self.status is None or _is_among(evidence.status, self.status))
@@ -162,7 +162,7 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
-    """The category, and the verdict of a rule that does not leave the rest to it."""
+    """The category, and the verdict of the rule that decides by itself, if one does."""
     rule = next((rule for rule in rules if rule.matches(evidence)), None)
     if rule is None:
         return category_of(evidence), None
@@ -226,8 +226,8 @@ def _status(value: object) -> int | None:
 
 
 def read_attribute(thing: object, name: str) -> object:
-    """getattr that survives whatever a property of somebody's exception does."""
+    """getattr, or None when there is no such attribute or reading it fails."""
     try:
         return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 # the exception of a property of an exception tells nobody anything
+    except Exception:  # noqa: BLE001 # a property may raise anything
         return None

@@ -70,10 +70,17 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
+        self._check_limits()
+        self._check_durations()
+        self._check_categories()
+
+    def _check_limits(self) -> None:
         for name in ("max_attempts", "max_losses", "same_failure_limit"):
             if getattr(self, name) < 1:
                 msg = f"Policy({name}={getattr(self, name)}): must be 1 or more"
                 raise ValueError(msg)
+
+    def _check_durations(self) -> None:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
             msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
@@ -82,6 +89,8 @@ class Policy:
                 allowed = "must be 0 <= backoff <= cap <= 366 days"
                 msg = f"Policy(backoff={base}, backoff_cap={cap}): {allowed}"
                 raise ValueError(msg)
+
+    def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
         if unknown or any(limit < 1 for limit in self.attempts.values()):
             allowed = f"must have categories as keys ({', '.join(Category)}), attempts of 1 or more"
