@@ -88,7 +88,7 @@ def reencrypt(
     names = {None: "(in clear)"} | {key: key for key in keyring.ids}
     table(
         ("key", *rotation.PLACES),
-        ((names.get(key, f"{key} (not configured)"), *rows.values()) for key, rows in left.items()),
+        ((names.get(key, f"{key} (not at hand)"), *rows.values()) for key, rows in left.items()),
         right=tuple(rotation.PLACES),
     )
     if dry_run:

@@ -45,7 +45,7 @@ from redrive.observability.tracing import (
 from redrive.rules.categories import category_of, evidence_of
 from redrive.rules.failure import class_name, describe, made_up, safe_text
 from redrive.rules.model import Category, Claimed, Failure, Reason
-from redrive.rules.policy import decide, decide_signal, put_off, why_not_start
+from redrive.rules.policy import decide, decide_signal, put_off, why_not_started
 from redrive.rules.redact import redact, scrub, secret_values
 from redrive.rules.settlement import DeadLetter, NotComplete, Outcome, Release
 from redrive.signals import DependencyOpen, Signal, seconds
@@ -286,7 +286,7 @@ class Runner(Watch):
                 extras = read_extras(work.extras)  # what a failure of the next line is judged by
                 extras = decode_extras(work.extras)
             if (work.extras is not None or work.attempt > handler.policy.max_attempts) and (
-                reason := why_not_start(_claimed(work, extras), handler.policy)
+                reason := why_not_started(_claimed(work, extras), handler.policy)
             ):
                 if reason is Reason.EXPIRED:
                     await self._say_expired(handler, batch, work, extras)
