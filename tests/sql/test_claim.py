@@ -46,9 +46,14 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
 
 def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
     make_job(
-        database.conn, max_attempts=3, tenant="acme", headers={"traceparent": "00-1"}, idempotency_key="ik",
-        ordering_key="ok", expires_in=3600,
-    )  # fmt: skip
+        database.conn,
+        max_attempts=3,
+        tenant="acme",
+        headers={"traceparent": "00-1"},
+        idempotency_key="ik",
+        ordering_key="ok",
+        expires_in=3600,
+    )
     worker = make_worker(database.conn)
     assert settle(
         database.conn,
@@ -77,10 +82,16 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_attempts": 3}, {"tenant": "t"}, {"headers": {"a": "b"}}, {"idempotency_key": "k"}, {"ordering_key": "k"},
-     {"expires_in": 5}],
+    [
+        {"max_attempts": 3},
+        {"tenant": "t"},
+        {"headers": {"a": "b"}},
+        {"idempotency_key": "k"},
+        {"ordering_key": "k"},
+        {"expires_in": 5},
+    ],
     ids=lambda option: next(iter(option)),
-)  # fmt: skip
+)
 def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
     database: Database, option: dict[str, object]
 ) -> None:
@@ -275,8 +286,13 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
 
     assert claim(session.conn, worker, lanes=[Lane(0, "default", 0), Lane(0, "nothing", 0)]) == []
     assert session.value("select pg_current_xact_id_if_assigned()") is None
-    assert session.value("select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'RowShareLock'"
-                         " and granted and locktype = 'tuple'") == 0  # fmt: skip
+    assert (
+        session.value(
+            "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'RowShareLock'"
+            " and granted and locktype = 'tuple'"
+        )
+        == 0
+    )
 
     make_job(database.conn)
     session.rows("commit")

@@ -37,7 +37,8 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
         " run_at <= clock_timestamp() from redrive.jobs"
     ) == [(job_id, None, 1, 0, 0, 0, 1, None, None, True)]
     assert database.rows(
-        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp() from redrive.dead_letters"
+        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp()"
+        " from redrive.dead_letters"
     ) == [("redriven", campaign, None, None, True)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "dead": 1, "redriven": 1}
 
@@ -48,9 +49,18 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
 def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
     make_job(
-        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
-        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
-    )  # fmt: skip
+        database.conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.value("select to_jsonb(j) from redrive.jobs j")
@@ -92,8 +102,9 @@ def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
     live = make_job(database.conn, idempotency_key="k")
 
     assert redrive(database.conn, [dead]) == {dead: "conflict"}
-    assert database.row("select state, blocked, settled_at, campaign from redrive.dead_letters") == (
-        "open", "conflict", None, None)  # fmt: skip
+    assert database.row(
+        "select state, blocked, settled_at, campaign from redrive.dead_letters"
+    ) == ("open", "conflict", None, None)
     assert database.column("select id from redrive.jobs") == [live]
     assert totals(database.conn).get("redriven") is None
 
@@ -333,11 +344,17 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
 
     assert database.row(
         "select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns"
+    ) == ("ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")
+    assert database.row(
+        "select actor, action, why, n, detail, db_user = session_user from redrive.audit"
     ) == (
-        "ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")  # fmt: skip
-    assert database.row("select actor, action, why, n, detail, db_user = session_user from redrive.audit") == (
-        "ada", "redrive", "bank is back", 7,
-        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
+        "ada",
+        "redrive",
+        "bank is back",
+        7,
+        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5},
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +398,8 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     ]
 
     assert database.rows(
-        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0 ->> 'text'"
+        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0"
+        " ->> 'text'"
         " from redrive.dead_letters order by id"
     ) == [
         (first, "dismissed", True, "ada", "test data"),

@@ -10,7 +10,8 @@ as $$
 #variable_conflict use_column
 begin
     if length(assign_v1.owner) > 255 then
-        raise exception using errcode = 'RD001', message = 'owner: must have at most 255 characters';
+        raise exception using errcode = 'RD001',
+            message = 'owner: must have at most 255 characters';
     end if;
     return query
     with pick as materialized (

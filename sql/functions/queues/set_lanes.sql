@@ -1,6 +1,7 @@
 -- set_lanes: over how many lanes a queue spreads its tenants; claims take from the lanes in turn.
 -- What waits already keeps the lane it was given.
-create or replace function redrive.set_lanes_v1(queue text, lanes int, actor text, why text) returns void
+create or replace function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
+returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
