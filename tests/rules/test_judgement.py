@@ -1,6 +1,4 @@
-"""Which category a failure belongs to and what follows from it: every line of the tables, and their
-limits.
-"""
+"""The category of a failure and what follows from it: every line of the tables, and the limits."""
 
 import json
 import socket
