@@ -11,16 +11,16 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
 from redrive.encryption import shown_payload
-from redrive.enqueue import check
 from redrive.handlers import Handlers
 from redrive.rules import settlement
+from redrive.rules.job_fields import JobOptions, Payload, check_job, fields_of_call
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Jobs, Report, SideEffect, Work, decode_up
 from redrive.worker.runner.loop import Runner
@@ -52,7 +52,12 @@ class Outcome:
 
 
 def run(
-    handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any
+    handlers: Handlers,
+    kind: str,
+    payload: Payload = None,
+    *,
+    attempt: int = 1,
+    **options: Unpack[JobOptions],
 ) -> Outcome:
     """Run one attempt of a job's handler here and now, as a runner would: payload type, policy,
     signals, timeout.
@@ -62,7 +67,7 @@ def run(
         kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here
         too.
         attempt: which attempt this is, from 1.
-        options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
+        options: as for `enqueue`.
 
     Raises:
         LookupError: no handler is registered for the kind.
@@ -70,16 +75,17 @@ def run(
     if handlers.get(kind) is None:
         msg = f"no handler is registered for {kind!r}"
         raise LookupError(msg)
-    job = check(kind, payload, **options)
+    job = check_job(fields_of_call("run", kind, payload, options))
     extras = {
-        "max_attempts": job.max_attempts,
-        "idempotency_key": job.idempotency_key,
-        "tenant": job.tenant,
-        "headers": msgspec.json.decode(job.headers),
-        "expires_in": job.expires_in,
+        "max_attempts": job["max_attempts"],
+        "idempotency_key": job["idempotency_key"],
+        "tenant": job["tenant"],
+        "headers": msgspec.json.decode(job["headers"]),
+        "expires_in": job["expires_in"],
     }
-    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(extras).decode(), 1)
-    return asyncio.run(_run(handlers, Jobs(0, [job.queue], [work]), work))
+    text = msgspec.json.encode(extras).decode()
+    work = Work(1, attempt, attempt, kind, job["payload"], text, 1)
+    return asyncio.run(_run(handlers, Jobs(0, [job["queue"]], [work]), work))
 
 
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
@@ -88,8 +94,9 @@ def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dic
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,"
-            " expires_at, headers, attempt from redrive.jobs where %s::text is null or kind = %s order by id",
+            "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key,"
+            " ordering_key, tenant, expires_at, headers, attempt"
+            " from redrive.jobs where %s::text is null or kind = %s order by id",
             (kind, kind),
         ).fetchall()
     return [row | {"payload": shown_payload(row)} for row in found]

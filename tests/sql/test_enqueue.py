@@ -1,14 +1,16 @@
 """enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from redrive.enqueue import enqueue_many, enqueue_reporting
+from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
+from redrive.rules.job_fields import PARAMETERS, FieldType
 from tests.factories import (
     bury,
     claim_one,
@@ -70,25 +72,54 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
 ]
 
-ENQUEUE = (
-    "select redrive.enqueue(kind => %(kind)s, payload => %(payload)s::jsonb, queue => %(queue)s,"
-    " run_at => %(run_at)s::timestamptz, priority => %(priority)s, max_attempts => %(max_attempts)s,"
-    " idempotency_key => %(idempotency_key)s, ordering_key => %(ordering_key)s, tenant => %(tenant)s,"
-    " expires_in => %(expires_in)s::interval, headers => %(headers)s::jsonb)"
-)
-DEFAULTS: dict[str, Any] = {
-    "kind": "invoice.charge",
-    "payload": "{}",
-    "queue": "default",
-    "run_at": None,
-    "priority": 0,
-    "max_attempts": None,
-    "idempotency_key": None,
-    "ordering_key": None,
-    "tenant": None,
-    "expires_in": None,
-    "headers": "{}",
+SQL_TYPES: dict[FieldType, str] = {
+    "text": "text",
+    "integer": "integer",
+    "instant": "timestamp with time zone",
+    "duration": "interval",
+    "object": "jsonb",
 }
+ARGUMENTS = [f"{name} => %({name})s::{SQL_TYPES[field.type]}" for name, field in PARAMETERS.items()]
+ENQUEUE: Any = f"select redrive.enqueue({', '.join(ARGUMENTS)})"
+DEFAULTS: dict[str, Any] = {name: field.default for name, field in PARAMETERS.items()} | {
+    "kind": "invoice.charge"
+}
+
+
+# The one list of a job's fields, rules/job_fields.py, and what SQL knows
+
+
+@pytest.mark.parametrize("function", ["enqueue", "enqueue_v1"])
+def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, function: str) -> None:
+    """In their order: Python calls by position."""
+    parameters = database.rows(
+        "select p.name, p.type::regtype::text"
+        " from pg_proc f, unnest(f.proargnames[:f.pronargs], f.proargtypes::oid[]) p(name, type)"
+        " where f.pronamespace = 'redrive'::regnamespace and f.proname = %s",
+        function,
+    )
+
+    assert parameters == [(name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()]
+
+
+def test_enqueue_many_reads_the_fields_of_a_job(database: Database) -> None:
+    source = database.value(
+        "select prosrc from pg_proc where oid = 'redrive.enqueue_many_v1'::regproc"
+    )
+    record = re.search(r"jsonb_to_record\(a\.value\) as r\((.*?)\)", source, re.DOTALL)
+    assert record
+
+    assert [column.split()[0] for column in record[1].split(",")] == list(PARAMETERS)
+
+
+def test_copy_may_bring_the_fields_that_say_so(database: Database) -> None:
+    columns = database.column(
+        "select attname from pg_attribute where attrelid = 'redrive.jobs'::regclass and attnum > 0"
+        " and has_column_privilege('redrive_producer', attrelid, attnum, 'insert')"
+    )
+
+    # run_at too: who writes COPY himself may use it; ours leaves the instant to the database's clock
+    assert set(columns) == {*COPIED, "run_at"}
 
 
 def nothing_was_written(database: Database) -> bool:
