@@ -113,10 +113,10 @@ def test_a_bad_field_of_many_jobs_is_named_with_its_job(
 
 
 def test_a_bad_field_of_a_line_is_named_with_its_line(redrive: Redrive) -> None:
-    done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n\n{"kind": "mail", "tennant": "a"}\n')
+    done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n\n{"kind": "mail", "tenants": "a"}\n')
 
     assert done.code == 64
-    assert "line 3.tennant: unknown field; did you mean 'tenant'?" in done.err
+    assert "line 3.tenants: unknown field; did you mean 'tenant'?" in done.err
 
 
 def test_the_version_counts_towards_the_size_of_the_headers() -> None:

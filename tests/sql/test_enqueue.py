@@ -9,6 +9,8 @@ import psycopg
 import pytest
 
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
+from redrive.enqueue import ENQUEUE as FROM_PYTHON
+from redrive.enqueue import ENQUEUE_MANY as MANY_FROM_PYTHON
 from redrive.errors import InvalidJob
 from redrive.rules.job_fields import PARAMETERS, FieldType
 from tests.factories import (
@@ -89,7 +91,14 @@ DEFAULTS: dict[str, Any] = {name: field.default for name, field in PARAMETERS.it
 # The one list of a job's fields, rules/job_fields.py, and what SQL knows
 
 
-@pytest.mark.parametrize("function", ["enqueue", "enqueue_v1"])
+def function_of(statement: str) -> str:
+    """The versioned function that one of our statements calls."""
+    found = re.search(r"redrive\.(\w+_v\d+)\(", statement)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("function", ["enqueue", function_of(FROM_PYTHON)])
 def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, function: str) -> None:
     """In their order: Python calls by position."""
     parameters = database.rows(
@@ -104,7 +113,8 @@ def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, funct
 
 def test_enqueue_many_reads_the_fields_of_a_job(database: Database) -> None:
     source = database.value(
-        "select prosrc from pg_proc where oid = 'redrive.enqueue_many_v1'::regproc"
+        "select prosrc from pg_proc where pronamespace = 'redrive'::regnamespace and proname = %s",
+        function_of(MANY_FROM_PYTHON),
     )
     record = re.search(r"jsonb_to_record\(a\.value\) as r\((.*?)\)", source, re.DOTALL)
     assert record

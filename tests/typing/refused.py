@@ -9,7 +9,7 @@ from redrive import JobFields, enqueue, enqueue_many
 
 def misspelt(conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, "mail", idempotencykey="k")  # pyright: ignore[reportCallIssue]
-    enqueue(conn, "mail", {}, queu="mail")  # pyright: ignore[reportCallIssue]
+    enqueue(conn, "mail", {}, que="mail")  # pyright: ignore[reportCallIssue]
     enqueue_many(conn, [{"kind": "mail", "idempotencykey": "k"}])  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
