@@ -6,6 +6,7 @@ from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
 from redrive.rules.categories import Rule
+from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
 from redrive.rules.policy import Policy
 from redrive.signals import Cancel, GiveUp, Retry, Snooze
@@ -17,6 +18,8 @@ __all__ = [
     "Handlers",
     "InvalidJob",
     "Job",
+    "JobFields",
+    "JobOptions",
     "Policy",
     "RedriveError",
     "Retry",

@@ -1,48 +1,70 @@
 """Add jobs, on the caller's own connection and inside the caller's own transaction."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
-from typing import Any
+from operator import itemgetter
+from typing import Any, LiteralString, Unpack, cast, overload
 
 import msgspec
 
 from redrive.database import drivers as sql_drivers
+from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.encryption import configured
 from redrive.errors import InvalidJob
 from redrive.observability.tracing import sending
-from redrive.rules.limits import (
-    MAX_ATTEMPTS,
-    MAX_HEADER_BYTES,
-    MAX_PAYLOAD_BYTES,
-    MAX_PRIORITY,
-    check_instant,
-    check_name,
-    check_number,
-    check_text,
-    encode_object,
+from redrive.rules.job_fields import (
+    PARAMETERS,
+    CheckedJob,
+    FieldType,
+    JobFields,
+    JobOptions,
+    Payload,
+    check_job,
+    fields_of_call,
 )
-from redrive.signals import Seconds, seconds
 
+PLACEHOLDERS: dict[FieldType, LiteralString] = {
+    "text": "cast(%s as text)",
+    "integer": "cast(%s as int)",
+    "instant": "cast(%s as timestamptz)",
+    "duration": "cast(%s as float8) * interval '1 second'",
+    "object": "cast(cast(%s as text) as jsonb)",
+}
 ENQUEUE = (
-    "select id, created, outcome from redrive.enqueue_v1(cast(%s as text), cast(cast(%s as text) as jsonb),"
-    " cast(%s as text), cast(%s as timestamptz), cast(%s as int), cast(%s as int), cast(%s as text), cast(%s as text),"
-    " cast(%s as text), cast(%s as float8) * interval '1 second', cast(cast(%s as text) as jsonb))"
+    "select id, created, outcome from redrive.enqueue_v1("
+    + ", ".join([PLACEHOLDERS[field.type] for field in PARAMETERS.values()])
+    + ")"
 )
-ENQUEUE_MANY = "select coalesce(sum(created::int), 0) from redrive.enqueue_many_v1(cast(cast(%s as text) as jsonb))"
-COPY_COLUMNS = ("kind", "payload", "queue", "priority", "max_attempts", "headers")
+ENQUEUE_MANY = (
+    "select coalesce(sum(created::int), 0)"
+    " from redrive.enqueue_many_v1(cast(cast(%s as text) as jsonb))"
+)
+COPIED = tuple(name for name, field in PARAMETERS.items() if field.copied)
+COPY = f"copy redrive.jobs ({', '.join(COPIED)}) from stdin"
 CHUNK = 5_000
-MIN_EXPIRES = 0.001
-MAX_VERSION = 1_000_000
-MAX_EXPIRES = 100 * 366 * 86_400.0
+
+
+def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]]:
+    return itemgetter(*names)  # pyright: ignore[reportUnknownVariableType] # its stub counts names
+
+
+_NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
+_OBJECTS = tuple(name for name, field in PARAMETERS.items() if field.type == "object")
+_NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
+_copied_values = _values_of(COPIED)
+_other_values = _values_of(_NOT_COPIED)
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of it. `outcome`: enqueued, or, for a key already taken, live or succeeded: `id`
-    is that job's.
+    """What became of a job.
+
+    Attributes:
+        id: of the job; of the one that has the key, if another has it.
+        created: whether the job is new.
+        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`.
     """
 
     id: int
@@ -50,191 +72,105 @@ class Enqueued:
     outcome: str
 
 
-class NewJob(msgspec.Struct, frozen=True):
-    """A job that has been checked. JSON is text; `expires_in` is in seconds."""
+@overload
+def enqueue(
+    conn: SyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> int: ...
+@overload
+def enqueue(
+    conn: AsyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> Awaitable[int]: ...
+def enqueue(
+    conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> int | Awaitable[int]:
+    """Add one job in the transaction that is open on `conn`; it exists when that commits.
 
-    kind: str
-    payload: str
-    queue: str
-    run_at: datetime | None
-    priority: int
-    max_attempts: int | None
-    idempotency_key: str | None
-    ordering_key: str | None
-    tenant: str | None
-    expires_in: float | None
-    headers: str
+    Args:
+        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an
+            awaitable.
+        kind: which handler runs it, `^[a-z][a-z0-9_.-]{0,62}$`.
+        payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
+        options: the fields of `JobOptions`: queue, run_at (an aware datetime), idempotency_key,
+            expires_in (seconds or a timedelta) and more.
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether COPY can bring it: nothing in it needs the database to look at other jobs or at
-        its clock.
-        """
-        return (
-            self.run_at is None
-            and self.idempotency_key is None
-            and self.ordering_key is None
-            and self.tenant is None
-            and self.expires_in is None
-        )
+    Returns:
+        the job's id; with an idempotency key that is taken, the id of the job that has it.
 
-    def parameters(self) -> tuple[Any, ...]:
-        """In the order of enqueue_v1."""
-        return (
-            self.kind,
-            self.payload,
-            self.queue,
-            self.run_at,
-            self.priority,
-            self.max_attempts,
-            self.idempotency_key,
-            self.ordering_key,
-            self.tenant,
-            self.expires_in,
-            self.headers,
-        )
-
-    def fields(self) -> dict[str, Any]:
-        """As enqueue_many_v1 takes it."""
-        return {
-            "kind": self.kind,
-            "payload": msgspec.Raw(self.payload.encode()),
-            "queue": self.queue,
-            "run_at": self.run_at,
-            "priority": self.priority,
-            "max_attempts": self.max_attempts,
-            "idempotency_key": self.idempotency_key,
-            "ordering_key": self.ordering_key,
-            "tenant": self.tenant,
-            "expires_in": self.expires_in,
-            "headers": msgspec.Raw(self.headers.encode()),
-        }
+    Raises:
+        InvalidJob: the job cannot be stored; its `path` and `rule` say why. Nothing was sent.
+        TypeError: an option has an unknown name, or `conn` is something else.
+    """
+    return _enqueue(conn, fields_of_call("enqueue", kind, payload, options), _id)
 
 
-def check(  # noqa: PLR0913 # the fields of a job
-    kind: str,
-    payload: Any = None,
-    *,
-    queue: str = "default",
-    run_at: datetime | None = None,
-    priority: int = 0,
-    max_attempts: int | None = None,
-    idempotency_key: str | None = None,
-    ordering_key: str | None = None,
-    tenant: str | None = None,
-    expires_in: Seconds | None = None,
-    headers: Mapping[str, Any] | None = None,
-    version: int | None = None,
-) -> NewJob:
-    """Check what `enqueue` takes. Raises InvalidJob with the path of what is wrong and the rule."""
-    window = None if expires_in is None else seconds(expires_in)
-    if window is not None and not MIN_EXPIRES <= window <= MAX_EXPIRES:
-        path, rule = "expires_in", "must lie between 1 ms and 100 years"
-        raise InvalidJob(path, rule)
-    return NewJob(
-        kind=check_name("kind", kind),
-        payload=encode_object("payload", {} if payload is None else payload, MAX_PAYLOAD_BYTES),
-        queue=check_name("queue", queue),
-        run_at=check_instant("run_at", run_at),
-        priority=check_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
-        max_attempts=None
-        if max_attempts is None
-        else check_number("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
-        idempotency_key=check_text("idempotency_key", idempotency_key),
-        ordering_key=check_text("ordering_key", ordering_key),
-        tenant=check_text("tenant", tenant),
-        expires_in=window,
-        headers=_encode_headers(headers, version),
-    )
+@overload
+def enqueue_reporting(
+    conn: SyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> Enqueued: ...
+@overload
+def enqueue_reporting(
+    conn: AsyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> Awaitable[Enqueued]: ...
+def enqueue_reporting(
+    conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+) -> Enqueued | Awaitable[Enqueued]:
+    """Like `enqueue`, but say whether the job is new, and what has its key otherwise."""
+    return _enqueue(conn, fields_of_call("enqueue_reporting", kind, payload, options), _report)
 
 
-def _sealed(job: NewJob) -> NewJob:
-    """The job as the database is to hold it."""
+def _enqueue(conn: Any, fields: Mapping[str, Any], finish: Callable[[Any], Any]) -> Any:
+    queue: Any = fields.get("queue", "default")
+    headers: Any = fields.get("headers") or {}
+    with sending(str(queue), fields["kind"], headers) as sent:
+        job = _seal(check_job({**fields, "headers": sent}))
+        return sql_drivers.row(conn, ENQUEUE, tuple(job.values()), finish)
+
+
+def _id(row: Any) -> int:
+    return row[0]
+
+
+def _report(row: Any) -> Enqueued:
+    return Enqueued(*row)
+
+
+def _seal(job: CheckedJob) -> CheckedJob:
+    """Encrypt the payload where the application has keys."""
     keyring = configured()
     if keyring is None:
         return job
-    payload, salt = keyring.seal_payload(job.payload.encode(), job.kind)
-    headers = msgspec.json.decode(job.headers) | salt
-    return msgspec.structs.replace(job, payload=_to_json(payload), headers=_to_json(headers))
+    payload, salt = keyring.seal_payload(job["payload"].encode(), job["kind"])
+    headers = msgspec.json.decode(job["headers"]) | salt
+    return job | {"payload": _to_json(payload), "headers": _to_json(headers)}
 
 
 def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _encode_headers(headers: Mapping[str, Any] | None, version: int | None) -> str:
-    """With the payload's version, if that is said."""
-    if not headers and version is None:  # as of almost every job
-        return "{}"
-    if version is not None:
-        headers = {**(headers or {}), "version": check_number("version", version, 1, MAX_VERSION)}
-    return encode_object("headers", headers, MAX_HEADER_BYTES)
-
-
-def enqueue(conn: Any, kind: str, payload: Any = None, **options: Any) -> Any:
-    """Add one job in the transaction that is open on `conn`; it exists when that commits.
-
-    Args:
-        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an
-            awaitable.
-        kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
-        payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
-        options: queue, run_at (aware datetime), priority (lower runs first), max_attempts,
-            idempotency_key, ordering_key, tenant, expires_in (seconds or timedelta), headers,
-            version (of the payload).
-
-    Returns:
-        the job's id (int); with an idempotency key that is taken, the id of the job that has it.
-
-    Raises:
-        InvalidJob: the job cannot be held; its `path` and `rule` say why. Nothing was sent.
-    """
-    return enqueue_reporting(conn, kind, payload, _finish=lambda found: found.id, **options)
-
-
-def enqueue_reporting(
-    conn: Any,
-    kind: str,
-    payload: Any = None,
-    *,
-    _finish: Callable[[Enqueued], Any] | None = None,
-    **options: Any,
-) -> Any:
-    """Like `enqueue`, but returns `Enqueued`: whether the job is new, and what has its key
-    otherwise.
-    """
-
-    def finish(found: Any) -> Any:
-        report = Enqueued(*found)
-        return report if _finish is None else _finish(report)
-
-    with sending(
-        str(options.get("queue", "default")), kind, options.pop("headers", None) or {}
-    ) as headers:
-        job = _sealed(check(kind, payload, headers=headers, **options))
-        return sql_drivers.row(conn, ENQUEUE, job.parameters(), finish)
-
-
-def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
-    """Add many jobs in the transaction that is open on `conn`, by COPY where nothing needs to be
-    looked up.
+@overload
+def enqueue_many(conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
+@overload
+def enqueue_many(conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
+def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
+    """Add many jobs in the transaction that is open on `conn`, by COPY where that is possible.
 
     Args:
         conn: as for `enqueue`.
-        jobs: mappings with `kind`, and what else `enqueue` takes under its name.
+        jobs: mappings with the fields of `JobFields`: `kind`, and what else `enqueue` takes.
 
     Returns:
-        how many were created (int), or an awaitable of it; a key already taken creates none.
+        how many were created; a key that is taken creates none.
 
     Raises:
-        InvalidJob: a job cannot be held; its `path` starts with `jobs[n].`. None of them stays.
+        InvalidJob: a job cannot be stored; its `path` starts with `jobs[n]`. None of them stays.
     """
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
         return _stream(conn, jobs)
     checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
-    plain = [job for job in checked if job.is_plain]
-    other = [job for job in checked if not job.is_plain]
+    plain = [job for job in checked if _is_plain(job)]
+    other = [job for job in checked if not _is_plain(job)]
     if family == "psycopg async":
         return _enqueue_many_async(conn, plain, other)
     if family == "asyncpg":
@@ -244,50 +180,53 @@ def enqueue_many(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> Any:
     return _through_function(conn, checked)
 
 
-def _check_nth(n: int, job: Mapping[str, Any]) -> NewJob:
+def _check_nth(n: int, job: Any) -> CheckedJob:
     path = f"jobs[{n}]"
+    if not isinstance(job, (dict, Mapping)):
+        raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
     try:
-        return _sealed(check(**job))
+        return _seal(check_job(cast("Mapping[str, Any]", job)))
     except InvalidJob as error:
         path += f".{error.path}"
         raise InvalidJob(path, error.rule) from None
-    except TypeError as error:
-        raise InvalidJob(path, str(error).replace("check() ", "")) from None
 
 
-def _through_function(conn: Any, jobs: list[NewJob]) -> int:
+def _is_plain(job: CheckedJob) -> bool:
+    """Whether COPY can bring it: the database need not look at other jobs or at its clock."""
+    return _other_values(job) == _NOTHING_ELSE
+
+
+def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
     return sum(
         sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int) for parameters in _chunks(jobs)
     )
 
 
-def _chunks(jobs: list[NewJob]) -> Iterator[tuple[str]]:
-    rest = iter(jobs)
+def _chunks(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
+    """The parameters of one call of enqueue_many_v1 after the other."""
+    rest = map(_for_json, jobs)
     while chunk := list(islice(rest, CHUNK)):
-        yield (msgspec.json.encode([job.fields() for job in chunk]).decode(),)
+        yield (_to_json(chunk),)
 
 
-def _copy_row(job: NewJob) -> tuple[Any, ...]:
-    return (job.kind, job.payload, job.queue, job.priority, job.max_attempts, job.headers)
+def _for_json(job: CheckedJob) -> dict[str, Any]:
+    return job | {name: msgspec.Raw(job[name]) for name in _OBJECTS}
 
 
-_COPY = "copy redrive.jobs (kind, payload, queue, priority, max_attempts, headers) from stdin"
-
-
-def _stream(conn: Any, jobs: Iterable[Mapping[str, Any]]) -> int:
+def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
     """Check the next jobs while the database takes in the last ones."""
-    plain, other = 0, list[NewJob]()
+    plain, other = 0, list[CheckedJob]()
     with _whole_or_not(conn):
         with contextlib.ExitStack() as stack:
             copy: Any = None
             for n, fields in enumerate(jobs):
                 job = _check_nth(n, fields)
-                if not job.is_plain:
+                if not _is_plain(job):
                     other.append(job)
                     continue
                 if copy is None:
-                    copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(_COPY))
-                copy.write_row(_copy_row(job))
+                    copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(COPY))
+                copy.write_row(_copied_values(job))
                 plain += 1
         return plain + _through_function(conn, other)
 
@@ -306,23 +245,24 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
         raise
 
 
-async def _enqueue_many_async(conn: Any, plain: list[NewJob], other: list[NewJob]) -> int:
+async def _enqueue_many_async(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
     if plain:
-        async with conn.cursor() as cursor, cursor.copy(_COPY) as copy:
+        async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
             for job in plain:
-                await copy.write_row(_copy_row(job))
-    created = len(plain)
-    for parameters in _chunks(other):
-        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int)
-    return created
+                await copy.write_row(_copied_values(job))
+    return len(plain) + await _through_function_async(conn, other)
 
 
-async def _enqueue_many_asyncpg(conn: Any, plain: list[NewJob], other: list[NewJob]) -> int:
+async def _enqueue_many_asyncpg(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
     if plain:
         await conn.copy_records_to_table(
-            "jobs", schema_name="redrive", columns=COPY_COLUMNS, records=map(_copy_row, plain)
+            "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, plain)
         )
-    created = len(plain)
-    for parameters in _chunks(other):
+    return len(plain) + await _through_function_async(conn, other)
+
+
+async def _through_function_async(conn: Any, jobs: list[CheckedJob]) -> int:
+    created = 0
+    for parameters in _chunks(jobs):
         created += await sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int)
     return created

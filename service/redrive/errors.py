@@ -2,11 +2,11 @@
 
 
 class RedriveError(Exception):
-    """Something about Redrive itself went wrong."""
+    """The base of every error that Redrive raises."""
 
 
 class SettingsError(RedriveError):
-    """A setting is unusable; the text names the variable, what it holds and what is allowed."""
+    """A setting cannot be used; the text says which, what it holds and what is allowed."""
 
 
 class SchemaError(RedriveError):
@@ -14,11 +14,11 @@ class SchemaError(RedriveError):
 
 
 class SchemaTooNew(SchemaError):
-    """The schema was made by a newer program; waiting cannot help."""
+    """The schema was made by a newer program; this one must be upgraded."""
 
 
 class InvalidJob(RedriveError, ValueError):
-    """A job that cannot be enqueued.
+    """A job cannot be enqueued.
 
     Attributes:
         path: where the fault is, e.g. `payload.items[3].price`, `kind`.
@@ -32,12 +32,10 @@ class InvalidJob(RedriveError, ValueError):
 
     @classmethod
     def from_text(cls, text: str) -> "InvalidJob":
-        """Read the 'path: rule' that the database's own check raises (SQLSTATE RD001)."""
+        """Read 'path: rule', as the database's own check raises it (SQLSTATE RD001)."""
         path, _, rule = text.partition(": ")
         return cls(path, rule)
 
 
 class StaleClaim(RedriveError):
-    """The job is no longer this worker's: it was declared lost and somebody else has it, or it has
-    ended.
-    """
+    """The job is no longer this worker's: it has ended, or another worker has claimed it."""

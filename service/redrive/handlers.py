@@ -1,11 +1,12 @@
-"""The registry of handlers: which function runs which kind of job, with which payload type and
-policy.
-"""
+"""The registry of handlers: which function runs which kind of job, and how."""
 
+import importlib
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -21,12 +22,10 @@ encode_json = msgspec.json.Encoder().encode
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-TAKES_JOB = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One registered function. `read` turns the payload's JSON text into what the function takes."""
+    """One registered function; `read` turns the payload's JSON into what the function takes."""
 
     kind: str
     function: Callable[..., Any]
@@ -42,9 +41,7 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
 
     def payload(self, text: str, version: int) -> Any:
-        """What the function takes, from the payload's JSON; an older payload is upgraded step by
-        step first.
-        """
+        """Return what the function takes, from JSON of this version, upgraded step by step."""
         if version < self.version:
             value = decode_object(text)
             for step in range(version, self.version):
@@ -55,7 +52,7 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """How a breaker is set; seconds."""
+    """When a breaker opens, and for how long; `window` and `cooldown` are in seconds."""
 
     threshold: int = 5
     window: float = 10.0
@@ -64,7 +61,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What `on_dead` is told. The message is the one that is stored: scrubbed and bounded."""
+    """What `on_dead` is given. The message is the stored one: bounded, and without secrets."""
 
     id: int
     kind: str
@@ -86,8 +83,11 @@ class Handlers:
     """
 
     def __init__(self, *, on_dead: Callable[[Death], Any] | None = None) -> None:
-        """Make a registry. `on_dead` is told of each job that died here (Sentry, a chat): it cannot
-        hurt the job.
+        """Make a registry.
+
+        Args:
+            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; if it
+                fails, the job is none the worse.
         """
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
@@ -97,7 +97,7 @@ class Handlers:
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
     ) -> None:
-        """Say how the breaker of a dependency is set, where the defaults do not fit.
+        """Set the breaker of a dependency where the defaults do not fit.
 
         Args:
             name: as in `depends_on` and `job.dependency`.
@@ -105,6 +105,10 @@ class Handlers:
                 calls.
             cooldown: how long it stays open at first; it doubles, up to 16 times, while probes
                 fail.
+
+        Raises:
+            InvalidJob: the name is not valid.
+            ValueError: a figure is not above 0.
         """
         check_name("dependency", name)
         if threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
@@ -124,20 +128,19 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
     ) -> Callable[[Function], Function]:
-        """Register a function `(payload)` or `(payload, job)`, `def` or `async def`, for jobs of
-        `kind`.
+        """Register the function that runs jobs of `kind`.
 
-        `payload` is a dict, or the pydantic model it is annotated with. Returns the function
-        unchanged.
+        It takes `(payload)` or `(payload, job)` and is `def` or `async def`; `payload` is a dict,
+        or the pydantic model it is annotated with. It is returned unchanged.
 
         Args:
-            kind: what it is, `^[a-z][a-z0-9_.-]{0,62}$`.
+            kind: `^[a-z][a-z0-9_.-]{0,62}$`.
             queue: where its jobs go when the producer does not say.
             policy: when it is tried again, and when it is given up.
-            depends_on: what it cannot work without.
+            depends_on: the services it cannot work without.
             secret: keys of the payload that nobody may see, besides SecretStr fields and those with
                 telling names.
-            version: of the payload this function takes; producers say theirs with
+            version: of the payload this function takes; producers give theirs to
                 enqueue(version=).
             upgrade: for each older version, a function from its payload (a dict) to the next
                 version's.
@@ -145,62 +148,60 @@ class Handlers:
                 succeeded.
 
         Raises:
-            InvalidJob: the kind or the queue is no name.
+            InvalidJob: the kind, the queue or a dependency is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, or an
                 upgrade is missing.
         """
         check_name("kind", kind)
         check_name("queue", queue)
-        steps = dict(upgrade or {})
-        if version < 1 or set(steps) != set(range(1, version)):
-            msg = f"the handler of {kind!r} takes version {version} and must upgrade each of 1 to {version - 1}"
-            raise ValueError(msg)
-
         for name in depends_on:
             check_name("depends_on", name)
+        declared = partial(
+            Handler,
+            kind=kind,
+            policy=policy or Policy(),
+            queue=queue,
+            depends_on=tuple(depends_on),
+            version=version,
+            upgrade=_every_upgrade(kind, version, upgrade or {}),
+            on_expired=on_expired,
+        )
 
         def register(function: Function) -> Function:
-            if kind in self._by_kind:
-                msg = f"kind {kind!r} has a handler already: {self._by_kind[kind].function!r}"
-                raise ValueError(msg)
-            takes = _positional(function)
-            if takes not in (1, TAKES_JOB):
-                msg = f"the handler of {kind!r} must take (payload) or (payload, job), it takes {takes} arguments"
-                raise ValueError(msg)
+            takes_job = _takes_job(kind, function)
             payload_type, read = _reader(function)
-            self.add(
-                Handler(
-                    kind=kind,
-                    function=function,
-                    policy=policy or Policy(),
-                    queue=queue,
-                    depends_on=tuple(depends_on),
-                    is_async=inspect.iscoroutinefunction(function),
-                    takes_job=takes == TAKES_JOB,
-                    read=read,
-                    secret=frozenset(secret) | _secret_fields(payload_type),
-                    version=version,
-                    upgrade=steps,
-                    on_expired=on_expired,
-                )
+            handler = declared(
+                function=function,
+                is_async=inspect.iscoroutinefunction(function),
+                takes_job=takes_job,
+                read=read,
+                secret=frozenset(secret) | _secret_fields(payload_type),
             )
+            self.add(handler)
             return function
 
         return register
 
     def include(self, other: "Handlers") -> None:
-        """Add another registry's handlers, so that an application can keep one per module."""
-        # first: what is not set by then is set as by default
+        """Add another registry's handlers, so that an application can keep one per module.
+
+        Raises:
+            ValueError: a kind has a handler here already.
+        """
+        # first: `add` gives the defaults to those that are not set
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
 
     def add(self, handler: Handler) -> None:
-        """Add one handler as it is. Its kind may be a prefix that ends in `*`; a longer one comes
-        first.
+        """Add one handler. Its kind may be a prefix that ends in `*`; the longest that fits wins.
+
+        Raises:
+            ValueError: its kind has a handler already.
         """
-        if handler.kind in self._by_kind:
-            msg = f"kind {handler.kind!r} has a handler already"
+        other = self._by_kind.get(handler.kind)
+        if other is not None:
+            msg = f"kind {handler.kind!r} has a handler already: {other.function!r}"
             raise ValueError(msg)
         self._by_kind[handler.kind] = handler
         for name in handler.depends_on:
@@ -209,7 +210,7 @@ class Handlers:
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 
     def get(self, kind: str) -> Handler | None:
-        """The handler of a kind, or None."""
+        """Return the handler of a kind, or None."""
         found = self._by_kind.get(kind)
         if found is None and self._prefixes:
             found = self._by_kind.get(matching(kind, (), self._prefixes) or "")
@@ -223,9 +224,7 @@ class Handlers:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """The name under which a kind is known: its own, or the first prefix (`mail.*`) that fits; None
-    when unknown.
-    """
+    """Return what covers a kind: itself, the first prefix (`mail.*`) that fits, or None."""
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)
@@ -241,9 +240,6 @@ def load(target: str) -> Handlers:
     if not module_name or not attribute:
         msg = f"REDRIVE_HANDLERS is {target!r}; it must be module:attribute, e.g. app.jobs:jobs"
         raise SettingsError(msg)
-    import importlib  # noqa: PLC0415 # only a runner pays for it
-    import sys  # noqa: PLC0415
-
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -251,23 +247,45 @@ def load(target: str) -> Handlers:
     except (ImportError, AttributeError) as error:
         msg = f"REDRIVE_HANDLERS is {target!r}; it cannot be imported: {error}"
         raise SettingsError(msg) from error
-    if not isinstance(found, Handlers):
-        msg = f"REDRIVE_HANDLERS is {target!r}; that is a {type(found).__name__}, not a Handlers registry"
-        raise SettingsError(msg)
-    return found
+    if isinstance(found, Handlers):
+        return found
+    kind = type(found).__name__
+    msg = f"REDRIVE_HANDLERS is {target!r}; that is a {kind}, not a Handlers registry"
+    raise SettingsError(msg)
 
 
-def _positional(function: Callable[..., Any]) -> int:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return sum(
-        p.kind in kinds and (p.default is p.empty or i < TAKES_JOB)
-        for i, p in enumerate(parameters)
-    )
+def _every_upgrade(
+    kind: str, version: int, upgrade: Mapping[int, Upgrade]
+) -> Mapping[int, Upgrade]:
+    if version < 1 or set(upgrade) != set(range(1, version)):
+        msg = (
+            f"the handler of {kind!r} takes version {version}"
+            f" and must upgrade each of 1 to {version - 1}"
+        )
+        raise ValueError(msg)
+    return dict(upgrade)
+
+
+def _takes_job(kind: str, function: Callable[..., Any]) -> bool:
+    """Whether the function takes (payload, job) and not the payload alone."""
+    positional = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    # a third one and later ones may be there if they have a default
+    taken = positional[:2] + [p for p in positional[2:] if p.default is p.empty]
+    if len(taken) not in {1, 2}:
+        msg = (
+            f"the handler of {kind!r} must take (payload) or (payload, job),"
+            f" it takes {len(taken)} arguments"
+        )
+        raise ValueError(msg)
+    return len(taken) == 2  # noqa: PLR2004 # payload and job
 
 
 def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
-    """How to read a payload for this function, from the annotation of its first parameter."""
+    """The payload's model, if it has one, and how to read it: what the first parameter says."""
     first = next(iter(inspect.signature(function).parameters))
     try:
         annotation = typing.get_type_hints(function).get(first)
@@ -280,25 +298,22 @@ def _reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], 
 
 
 def _secret_fields(payload_type: type | None) -> frozenset[str]:
-    """The names of a model's fields that pydantic writes as secret (SecretStr, SecretBytes), at any
-    depth.
-    """
+    """The names of a model's SecretStr and SecretBytes fields, at any depth."""
     if payload_type is None:
         return frozenset()
-    found: set[str] = set()
-    model = cast("Any", payload_type)
-    waiting: list[Any] = [model.model_json_schema()]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            schema = cast("dict[str, Any]", node)
-            fields = cast("dict[str, Any]", schema.get("properties", {}))
-            found |= {
-                name
-                for name, rule in fields.items()
-                if '"writeOnly":true' in encode_json(rule).decode()
-            }
-            waiting += schema.values()
-        elif isinstance(node, list):
-            waiting += cast("list[Any]", node)
-    return frozenset(found)
+    schema = cast("Any", payload_type).model_json_schema()
+    return frozenset(
+        name for name, rule in _properties(schema) if b'"writeOnly":true' in encode_json(rule)
+    )
+
+
+def _properties(node: Any) -> Iterator[tuple[str, Any]]:
+    """Every property that a JSON schema describes, at any depth, with its own schema."""
+    if isinstance(node, dict):
+        schema = cast("dict[str, Any]", node)
+        yield from schema.get("properties", {}).items()
+        children = list(schema.values())
+    else:
+        children = cast("list[Any]", node) if isinstance(node, list) else []
+    for child in children:
+        yield from _properties(child)

@@ -1,4 +1,4 @@
-"""What a handler raises to say how its attempt ends. Not errors: none of them is logged as one."""
+"""What a handler raises to say how its attempt ends. They are not errors, nor logged as such."""
 
 from datetime import datetime, timedelta
 
@@ -7,12 +7,12 @@ Seconds = timedelta | float | int
 
 
 def seconds(duration: Seconds) -> float:
-    """Read a duration as seconds."""
+    """Return a duration in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
 class Signal(Exception):
-    """The base of the four."""
+    """The base of what a handler may raise."""
 
 
 class Retry(Signal):
@@ -24,14 +24,12 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Run again at `until` (an aware datetime) or in `until` (a duration); the attempt does not
-    count.
-    """
+    """Run again at or in `until`: an aware datetime or a duration. The attempt does not count."""
 
     def __init__(self, until: datetime | Seconds) -> None:
         super().__init__()
         if isinstance(until, datetime) and until.tzinfo is None:
-            msg = "Snooze(until=...) takes an aware datetime: 9 o'clock where?"
+            msg = "Snooze(until=...) takes an aware datetime: one that says its time zone"
             raise ValueError(msg)
         self.until: datetime | float = until if isinstance(until, datetime) else seconds(until)
 
@@ -51,9 +49,7 @@ class Cancel(Signal):
 
 
 class DependencyOpen(Signal):
-    """Raised by `job.dependency(name)` while its breaker is open: the job is given back, its
-    attempt refunded.
-    """
+    """Raised by `job.dependency(name)` while its breaker is open: release, without an attempt."""
 
     def __init__(self, name: str, after: float) -> None:
         super().__init__(name)

@@ -1,8 +1,8 @@
 """HTTP targets: jobs whose work is somebody's HTTP endpoint, in any language.
 
-A file routes kinds to URLs; the runner POSTs the payload and reads the answer. 2xx completes the
+A file routes kinds to URLs; the runner sends the payload and reads the answer. 2xx completes the
 job. 408, 425, 429, 5xx and connection errors are tried again, no sooner than Retry-After says;
-other answers are not: asking again cannot help.
+other answers are final.
 
     allowed_hosts: [billing.internal]
     targets:
@@ -45,9 +45,7 @@ NOT_RETRYABLE = Rule(status=frozenset(range(300, 500)) - RETRIED, then="give_up"
 
 
 class TargetError(Exception):
-    """An endpoint answered with something other than success. `response` has the status and the
-    headers.
-    """
+    """An endpoint did not answer with success; `response` has its status and headers."""
 
     def __init__(self, host: str, response: Any, body: str) -> None:
         super().__init__(f"{host} answered {response.status_code}" + (f": {body}" if body else ""))
@@ -55,7 +53,7 @@ class TargetError(Exception):
 
 
 class Target(BaseModel):
-    """Where a kind of job goes. Durations in seconds, sizes of the policy as for a handler."""
+    """Where a kind of job goes. Durations are in seconds; retries are set as in `Policy`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,7 +72,7 @@ class Target(BaseModel):
 
 
 class Targets(BaseModel):
-    """The file."""
+    """What the file holds; `targets` are by kind, or by a prefix that ends in `*`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,28 +88,47 @@ def load(path: Path) -> Targets:
             `allowed_hosts`.
     """
     try:
+        read = Targets.model_validate(_read_yaml(path))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise _refused(path, f"{where}: {first['msg']}") from None
+    for kind, target in read.targets.items():
+        if fault := _fault_of_url(target.url, read.allowed_hosts):
+            raise _refused(path, f"targets.{kind}.url {fault}")
+    return read
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
         import yaml  # noqa: PLC0415 # an extra
     except ImportError as error:
         msg = "REDRIVE_TARGETS needs the http extra; install it with: pip install 'redrive[http]'"
         raise SettingsError(msg) from error
     try:
-        read = Targets.model_validate(yaml.safe_load(path.read_text()))
+        return yaml.safe_load(path.read_text())
     except OSError as error:
-        msg = f"REDRIVE_TARGETS is {path}; it cannot be read: {error.strerror}"
-        raise SettingsError(msg) from None
+        raise _refused(path, f"it cannot be read: {error.strerror}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        msg = f"REDRIVE_TARGETS is {path}; it is no YAML" + (
-            f" at line {mark.line + 1}" if mark else ""
-        )
-        raise SettingsError(msg) from None
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        msg = f"REDRIVE_TARGETS is {path}; {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
-        raise SettingsError(msg) from None
-    for kind, target in read.targets.items():
-        _check_url(path, kind, target.url, read.allowed_hosts)
-    return read
+        line = f" at line {mark.line + 1}" if mark else ""
+        raise _refused(path, f"it is not valid YAML{line}") from None
+
+
+def _refused(path: Path, why: str) -> SettingsError:
+    return SettingsError(f"REDRIVE_TARGETS is {path}; {why}")
+
+
+def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
+    """What is wrong with a target's URL, or nothing."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return "must start with http:// or https:// and name a host"
+    if parts.username is not None or parts.password is not None:
+        return "holds credentials; put them into a header or a signing key"
+    if parts.hostname not in allowed_hosts:
+        return f"goes to {parts.hostname}, which is not among allowed_hosts"
+    return ""
 
 
 def register(handlers: Handlers, read: Targets, slots: int) -> None:
@@ -128,14 +145,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
             Handler(
                 kind=kind,
                 function=_Caller(target, slots),
-                policy=Policy(
-                    max_attempts=target.max_attempts,
-                    # the client's own timeout comes first, and says what hung
-                    timeout=target.timeout + 5,
-                    backoff=target.backoff,
-                    backoff_cap=max(target.backoff_cap, target.backoff),
-                    rules=(NOT_RETRYABLE,),
-                ),
+                policy=_policy(target),
                 queue="default",
                 depends_on=tuple(target.depends_on),
                 is_async=True,
@@ -145,11 +155,20 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
         )
 
 
+def _policy(target: Target) -> Policy:
+    return Policy(
+        max_attempts=target.max_attempts,
+        timeout=target.timeout + 5,  # the client's own timeout comes first, and says what hung
+        backoff=target.backoff,
+        backoff_cap=max(target.backoff_cap, target.backoff),
+        rules=(NOT_RETRYABLE,),
+    )
+
+
 def signature(key: bytes, at: int, body: bytes) -> str:
-    """The Redrive-Signature header: the hex HMAC-SHA256 of '<unix seconds>.<body>', with the
-    seconds.
-    """
-    return f"t={at},v1={hmac.new(key, f'{at}.'.encode() + body, hashlib.sha256).hexdigest()}"
+    """Return the Redrive-Signature header: Unix seconds, hex HMAC-SHA256 of `seconds.body`."""
+    digest = hmac.new(key, f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
 
 
 class _Caller:
@@ -160,12 +179,14 @@ class _Caller:
         self._slots = slots
         self._host = urlsplit(target.url).hostname or ""
         try:
-            self._key = (
-                target.signing_key_file.read_bytes().strip() if target.signing_key_file else None
-            )
+            key_file = target.signing_key_file
+            self._key = key_file.read_bytes().strip() if key_file else None
             self._tls = _tls(target)
         except (OSError, ssl.SSLError) as error:
-            msg = f"REDRIVE_TARGETS: a key or certificate of {target.url} cannot be read: {error.strerror or error}"
+            msg = (
+                f"REDRIVE_TARGETS: a key or certificate of {target.url} cannot be read:"
+                f" {error.strerror or error}"
+            )
             raise SettingsError(msg) from None
         self._client: Any = None
 
@@ -211,23 +232,19 @@ class _Caller:
 
 
 async def _read_some(response: Any) -> str:
-    """The beginning of an answer as text; whatever else it is, it is not read."""
+    """The beginning of an answer that is not a success, as text; the rest is not read."""
     found = b""
     async for chunk in response.aiter_bytes():
         found += chunk
         if len(found) >= READ_BODY:
             break
-    return (
-        ""
-        if response.is_success
-        else _redacted(found[:READ_BODY].decode("utf-8", "replace"))[:KEPT_BODY].strip()
-    )
+    if response.is_success:
+        return ""
+    return _redacted(found[:READ_BODY].decode("utf-8", "replace"))[:KEPT_BODY].strip()
 
 
 def _redacted(text: str) -> str:
-    """An answer in JSON without the values of its secret keys, however deep; others are left to
-    `scrub`.
-    """
+    """JSON without the values of its secret keys; other text is left to `scrub`."""
     try:
         return json.dumps(redact(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -239,17 +256,3 @@ def _tls(target: Target) -> ssl.SSLContext:
     if target.client_cert_file is not None:
         context.load_cert_chain(target.client_cert_file, target.client_key_file)
     return context
-
-
-def _check_url(path: Path, kind: str, url: str, allowed: list[str]) -> None:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme not in {"http", "https"} or not host:
-        msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url must start with http:// or https:// and name a host"
-        raise SettingsError(msg)
-    if parts.username is not None or parts.password is not None:
-        msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url holds credentials; put them into a header or a signing key"
-        raise SettingsError(msg)
-    if host not in allowed:
-        msg = f"REDRIVE_TARGETS is {path}; targets.{kind}.url goes to {host}, which is not among allowed_hosts"
-        raise SettingsError(msg)

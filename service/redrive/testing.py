@@ -10,15 +10,15 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never, cast
+from typing import Any, Unpack, assert_never, cast
 
 import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
 from redrive.encryption import shown_payload
-from redrive.enqueue import check
 from redrive.handlers import Handlers
+from redrive.rules.job_fields import JobOptions, Payload, check_job, fields_of_call
 from redrive.rules.model import Failure
 from redrive.rules.settlement import (
     Cancel,
@@ -59,7 +59,12 @@ class Outcome:
 
 
 def run(
-    handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any
+    handlers: Handlers,
+    kind: str,
+    payload: Payload = None,
+    *,
+    attempt: int = 1,
+    **options: Unpack[JobOptions],
 ) -> Outcome:
     """Run one attempt of a job's handler here and now, as a runner would.
 
@@ -67,7 +72,7 @@ def run(
         handlers: the registry under test.
         kind, payload: as for `enqueue`; what could not be enqueued raises InvalidJob here, too.
         attempt: which attempt this is, from 1.
-        options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
+        options: as for `enqueue`.
 
     Raises:
         LookupError: no handler is registered for the kind.
@@ -75,16 +80,17 @@ def run(
     if handlers.get(kind) is None:
         msg = f"no handler is registered for {kind!r}"
         raise LookupError(msg)
-    job = check(kind, payload, **options)
+    job = check_job(fields_of_call("run", kind, payload, options))
     extras = {
-        "max_attempts": job.max_attempts,
-        "idempotency_key": job.idempotency_key,
-        "tenant": job.tenant,
-        "headers": msgspec.json.decode(job.headers),
-        "expires_in": job.expires_in,
+        "max_attempts": job["max_attempts"],
+        "idempotency_key": job["idempotency_key"],
+        "tenant": job["tenant"],
+        "headers": msgspec.json.decode(job["headers"]),
+        "expires_in": job["expires_in"],
     }
-    work = Work(1, attempt, attempt, kind, job.payload, msgspec.json.encode(extras).decode(), 1)
-    return asyncio.run(_run(handlers, Jobs(0, [job.queue], [work]), work))
+    text = msgspec.json.encode(extras).decode()
+    work = Work(1, attempt, attempt, kind, job["payload"], text, 1)
+    return asyncio.run(_run(handlers, Jobs(0, [job["queue"]], [work]), work))
 
 
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:

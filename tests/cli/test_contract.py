@@ -46,7 +46,7 @@ def test_enqueue_prints_the_id_and_says_what_a_key_that_is_taken_means(redrive: 
     [
         (("Bad Kind",), "kind: must match"),
         (("mail", "[1]"), "payload: must be an object, not list"),
-        (("mail", '{"a": '), "payload: is no JSON"),
+        (("mail", '{"a": '), "payload: is not valid JSON"),
         (("mail", '{"a": "\\u0000"}'), "payload.a: contains the character NUL"),
         (("mail", "--priority", "5000"), "priority: must lie between"),
     ],

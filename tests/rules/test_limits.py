@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from redrive import InvalidJob
-from redrive.enqueue import check
+from redrive.rules.job_fields import check_job
 from redrive.rules.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
 
 
@@ -73,7 +73,7 @@ REFUSED = {
 def test_what_a_payload_cannot_hold_is_refused_with_its_path(name: str):
     payload, path, rule = REFUSED[name]
     with pytest.raises(InvalidJob) as refused:
-        check("kind", payload)
+        check_job({"kind": "kind", "payload": payload})
 
     assert refused.value.path == path
     assert rule in refused.value.rule
@@ -93,22 +93,45 @@ def test_what_just_fits_is_taken():
     ]
 
     for payload in taken:
-        assert json.loads(check("kind", payload).payload) == json.loads(json.dumps(payload))
+        assert json.loads(check_job({"kind": "kind", "payload": payload})["payload"]) == json.loads(
+            json.dumps(payload)
+        )
 
 
 FIELDS = {
-    "kind": ["", "A", "1a", "a" * 64, "a b", "a'", "%I", "é", "a\n", "\u202ea", "аdmin", None, 7, b"a"],
+    "kind": [
+        "",
+        "A",
+        "1a",
+        "a" * 64,
+        "a b",
+        "a'",
+        "%I",
+        "é",
+        "a\n",
+        "\u202ea",
+        "аdmin",
+        None,
+        7,
+        b"a",
+    ],
     "queue": ["", "A", "a;drop", "a" * 64, "a\n", None, 7],
     "idempotency_key": ["", "x" * 256, "a\0", "\ud800", 7, b"k"],
     "ordering_key": ["", "x" * 256, "a\0", 7],
     "tenant": ["", "x" * 256, "\udc00", 7],
     "priority": [-1001, 1001, 1.5, "1", True, None, 2**70],
     "max_attempts": [0, -1, 100_001, 1.0, "3", True],
-    "run_at": [datetime(2026, 1, 1), dt.date(2026, 1, 1), "2026-01-01", 0, datetime(1999, 12, 31, tzinfo=UTC),
-               datetime.max.replace(tzinfo=UTC)],
+    "run_at": [
+        datetime(2026, 1, 1),
+        dt.date(2026, 1, 1),
+        "2026-01-01",
+        0,
+        datetime(1999, 12, 31, tzinfo=UTC),
+        datetime.max.replace(tzinfo=UTC),
+    ],
     "expires_in": [0, -1, 1e12, math.inf, math.nan, timedelta(0), timedelta.max],
     "headers": [{"a": math.nan}, {"a": "x" * 9_000}, {"a": "\0"}, {1: 2}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +139,7 @@ FIELDS = {
 )
 def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: Any):
     with pytest.raises(InvalidJob) as refused:
-        check(**({"kind": "kind"} | {field: value}))
+        check_job({"kind": "kind", field: value})
 
     assert refused.value.path.partition(".")[0] == field
 
@@ -151,7 +174,7 @@ class Order(BaseModel):
 def test_a_model_is_written_as_its_json():
     order = Order(n=1, at=datetime(2026, 1, 1, tzinfo=UTC), secret=SecretStr("x"))
 
-    assert json.loads(check("kind", order).payload) == {
+    assert json.loads(check_job({"kind": "kind", "payload": order})["payload"]) == {
         "n": 1,
         "at": "2026-01-01T00:00:00Z",
         "secret": "**********",

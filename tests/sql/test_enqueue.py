@@ -1,14 +1,18 @@
 """enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from redrive.enqueue import enqueue_many, enqueue_reporting
+from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
+from redrive.enqueue import ENQUEUE as FROM_PYTHON
+from redrive.enqueue import ENQUEUE_MANY as MANY_FROM_PYTHON
 from redrive.errors import InvalidJob
+from redrive.rules.job_fields import PARAMETERS, FieldType
 from tests.factories import (
     bury,
     claim_one,
@@ -70,27 +74,62 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
 ]
 
-ENQUEUE = (
-    "select redrive.enqueue(kind => %(kind)s, payload => %(payload)s::jsonb, queue => %(queue)s,"
-    " run_at => %(run_at)s::timestamptz, priority => %(priority)s, max_attempts =>"
-    " %(max_attempts)s,"
-    " idempotency_key => %(idempotency_key)s, ordering_key => %(ordering_key)s, tenant =>"
-    " %(tenant)s,"
-    " expires_in => %(expires_in)s::interval, headers => %(headers)s::jsonb)"
-)
-DEFAULTS: dict[str, Any] = {
-    "kind": "invoice.charge",
-    "payload": "{}",
-    "queue": "default",
-    "run_at": None,
-    "priority": 0,
-    "max_attempts": None,
-    "idempotency_key": None,
-    "ordering_key": None,
-    "tenant": None,
-    "expires_in": None,
-    "headers": "{}",
+SQL_TYPES: dict[FieldType, str] = {
+    "text": "text",
+    "integer": "integer",
+    "instant": "timestamp with time zone",
+    "duration": "interval",
+    "object": "jsonb",
 }
+ARGUMENTS = [f"{name} => %({name})s::{SQL_TYPES[field.type]}" for name, field in PARAMETERS.items()]
+ENQUEUE: Any = f"select redrive.enqueue({', '.join(ARGUMENTS)})"
+DEFAULTS: dict[str, Any] = {name: field.default for name, field in PARAMETERS.items()} | {
+    "kind": "invoice.charge"
+}
+
+
+# The one list of a job's fields, rules/job_fields.py, and what SQL knows
+
+
+def function_of(statement: str) -> str:
+    """The versioned function that one of our statements calls."""
+    found = re.search(r"redrive\.(\w+_v\d+)\(", statement)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("function", ["enqueue", function_of(FROM_PYTHON)])
+def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, function: str) -> None:
+    """In their order: Python calls by position."""
+    parameters = database.rows(
+        "select p.name, p.type::regtype::text"
+        " from pg_proc f, unnest(f.proargnames[:f.pronargs], f.proargtypes::oid[]) p(name, type)"
+        " where f.pronamespace = 'redrive'::regnamespace and f.proname = %s",
+        function,
+    )
+
+    assert parameters == [(name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()]
+
+
+def test_enqueue_many_reads_the_fields_of_a_job(database: Database) -> None:
+    source = database.value(
+        "select prosrc from pg_proc where pronamespace = 'redrive'::regnamespace and proname = %s",
+        function_of(MANY_FROM_PYTHON),
+    )
+    record = re.search(r"jsonb_to_record\(a\.value\) as r\((.*?)\)", source, re.DOTALL)
+    assert record
+
+    assert [column.split()[0] for column in record[1].split(",")] == list(PARAMETERS)
+
+
+def test_copy_may_bring_the_fields_that_say_so(database: Database) -> None:
+    columns = database.column(
+        "select attname from pg_attribute where attrelid = 'redrive.jobs'::regclass and attnum > 0"
+        " and has_column_privilege('redrive_producer', attrelid, attnum, 'insert')"
+    )
+
+    # run_at is for those who write COPY themselves; ours leaves it to the database's clock
+    assert set(columns) == {*COPIED, "run_at"}
 
 
 def nothing_was_written(database: Database) -> bool:
@@ -140,16 +179,13 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
 def test_every_parameter_is_stored(database: Database) -> None:
     job_id = database.value(
         "select redrive.enqueue('a.b', '{\"n\": 1}', 'mails', '2999-01-01 00:00:00+00', -5, 7,"
-        " 'ik', 'ok',"
-        " 'acme', '1 hour', '{\"traceparent\": \"00-1\"}')"
+        " 'ik', 'ok', 'acme', '1 hour', '{\"traceparent\": \"00-1\"}')"
     )
 
     assert database.rows(
         "select id, kind, payload, queue, run_at = '2999-01-01 00:00:00+00', priority,"
-        " max_attempts,"
-        " idempotency_key, ordering_key, tenant, expires_at - created_at between '00:59:59'"
-        " and '01:00:01', headers"
-        " from redrive.jobs"
+        " max_attempts, idempotency_key, ordering_key, tenant,"
+        " expires_at - created_at between '00:59:59' and '01:00:01', headers from redrive.jobs"
     ) == [
         (
             job_id,
@@ -194,8 +230,8 @@ def test_a_tenant_always_gets_the_same_lane_of_the_queue(database: Database) -> 
     make_job(database.conn)
 
     lanes = database.rows(
-        "select tenant, count(distinct lane), min(lane), max(lane) from redrive.jobs"
-        " group by tenant"
+        "select tenant, count(distinct lane), min(lane), max(lane)"
+        " from redrive.jobs group by tenant"
     )
     assert {count for _, count, _, _ in lanes} == {1}
     assert {lane for tenant, _, lane, _ in lanes if tenant is None} == {0}
@@ -347,9 +383,8 @@ def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
             ENQUEUE, DEFAULTS | {"kind": "SECRET", "payload": '{"password": "SECRET"}'}
         )
 
-    diagnostics = caught.value.diag
-    said = (diagnostics.message_primary, diagnostics.message_detail, diagnostics.message_hint)
-    assert "SECRET" not in str(said)
+    said = caught.value.diag
+    assert "SECRET" not in f"{said.message_primary}{said.message_detail}{said.message_hint}"
 
 
 @pytest.mark.parametrize(
@@ -566,23 +601,23 @@ def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> No
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [
-        ("id", 1),
-        ("worker", 1),
-        ("deliveries", 5),
-        ("attempt", 5),
-        ("losses", 1),
-        ("streak", 1),
-        ("redrives", 1),
-        ("lane", 3),
-        ("created_at", "2020-01-01"),
-        ("expires_at", "2020-01-01"),
-        ("failed_at", "2020-01-01"),
-        ("fingerprint", "f"),
-        ("tenant", "t"),
-        ("ordering_key", "o"),
-        ("idempotency_key", "k"),
-    ],
+    {
+        "id": 1,
+        "worker": 1,
+        "deliveries": 5,
+        "attempt": 5,
+        "losses": 1,
+        "streak": 1,
+        "redrives": 1,
+        "lane": 3,
+        "created_at": "2020-01-01",
+        "expires_at": "2020-01-01",
+        "failed_at": "2020-01-01",
+        "fingerprint": "f",
+        "tenant": "t",
+        "ordering_key": "o",
+        "idempotency_key": "k",
+    }.items(),
 )
 def test_a_producer_can_copy_no_other_column(refusing: Database, column: str, value: Any) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -634,8 +669,8 @@ def test_a_session_notifies_at_most_every_20_ms(database: Database) -> None:
 
     (before,) = producer.row("select clock_timestamp()")
     producer.rows(
-        "select set_config('redrive.notified_at', (clock_timestamp() - interval '21 ms')::text,"
-        " false)"
+        "select set_config("
+        "'redrive.notified_at', (clock_timestamp() - interval '21 ms')::text, false)"
     )
     make_job(producer.conn)
     assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import IO, Any, cast
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import IO, Any, NamedTuple, cast
 
 import click
 import msgspec
 
 from redrive.cli.common import (
+    Command,
     Duration,
     Instant,
     database,
@@ -20,47 +22,57 @@ from redrive.cli.common import (
     progress,
     settings_for,
 )
-from redrive.enqueue import CHUNK, check, enqueue_many, enqueue_reporting
+from redrive.database.drivers import SyncConnection
+from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
+from redrive.rules.job_fields import OPTIONS, FieldType, JobFields, JobOptions, check_job
+from redrive.settings import Settings
 
-LINE_FIELDS = frozenset(
-    {
-        "kind",
-        "payload",
-        "queue",
-        "run_at",
-        "priority",
-        "max_attempts",
-        "idempotency_key",
-        "ordering_key",
-        "tenant",
-        "expires_in",
-        "headers",
-    }
-)
+
+class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """JSON."""
+
+    name = "json"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,  # noqa: ARG002 # click's signature
+    ) -> Any:
+        """Read it."""
+        return _read_json(str(param and param.name), value)
+
+
+FLAG_TYPES: dict[FieldType, Any] = {
+    "text": click.STRING,
+    "integer": click.INT,
+    "instant": Instant(),
+    "duration": Duration(),
+    "object": JsonText(),
+}
+
+
+def field_options(command: Command) -> Command:
+    """Add a flag for each field of a job."""
+    for name, field in reversed(OPTIONS.items()):
+        flag = field.flag or f"--{name.replace('_', '-')}"
+        command = click.option(flag, name, type=FLAG_TYPES[field.type], help=field.help)(command)
+    return command
 
 
 @click.command()
 @click.argument("kind")
 @click.argument("payload", required=False)
 @database_option
-@click.option("--queue", help="Queue. [default: default]")
-@click.option("--run-at", type=Instant(), help="Not before this instant.")
-@click.option("--in", "run_in", type=Duration(), help="Not before this much time from now: 10m.")
-@click.option("--priority", type=click.INT, help="Lower runs first. [default: 0]")
-@click.option(
-    "--max-attempts", type=click.INT, help="Attempts in all. [default: the handler's policy]"
-)
-@click.option("--key", "idempotency_key", help="Idempotency key: enqueued once per kind.")
-@click.option("--ordering-key", help="Jobs with the same one run one after another.")
-@click.option("--tenant", help="Whose it is.")
-@click.option("--expires-in", type=Duration(), help="Window for the whole job: 1h.")
+@field_options
+@click.option("--in", "delay", type=Duration(), help="Do not start for this long, such as 10m.")
 @json_option
 def enqueue(
     kind: str,
     payload: str | None,
     database_url: str | None,
-    run_in: float | None,
+    delay: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -68,46 +80,64 @@ def enqueue(
 
     \b
     redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
-    redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, "run_at"?, ...}
+    redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
 
-    Prints the id; with a key that is taken, the id of the job that has it. From standard input,
-    each chunk of 5000 lines is enqueued as a whole or not at all, and a bad line is named.
+    Prints the id; if the key is taken, the id of the job that has it. A line may have any field
+    that has a flag here, under its name in the API. Lines are enqueued in chunks of 5000, each as a
+    whole or not at all; the error names the bad line.
     """
     settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
-    if run_in is not None:
-        from datetime import UTC, timedelta  # noqa: PLC0415
-
-        given["run_at"] = datetime.now(UTC) + timedelta(seconds=run_in)
+    if delay is not None:
+        given["run_at"] = datetime.now(UTC) + timedelta(seconds=delay)
     if kind == "-":
         _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
-        return
-    job: dict[str, Any] = {"kind": kind, "payload": _read_json("payload", payload or "{}")} | given
-    check(**job)
-    with database(settings) as conn:
-        report = enqueue_reporting(conn, **job)
-    if as_json:
-        emit({"id": report.id, "created": report.created, "outcome": report.outcome})
     else:
-        click.echo(report.id)
-        if not report.created:
-            click.echo(
-                f"not new: the key is taken by this job, which {_HAS[report.outcome]}", err=True
-            )
+        _enqueue_one(
+            settings,
+            kind,
+            _read_json("payload", payload or "{}"),
+            cast("JobOptions", given),
+            as_json=as_json,
+        )
 
 
-_HAS = {"live": "has not ended", "succeeded": "has succeeded"}
+_STATUS = {"live": "has not ended", "succeeded": "has succeeded"}
+"""What became of the job that has the key, by `Enqueued.outcome`."""
+
+
+def _enqueue_one(
+    settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
+) -> None:
+    check_job({"kind": kind, "payload": payload, **options})  # before a database has to be there
+    with database(settings) as conn:
+        report = enqueue_reporting(conn, kind, payload, **options)
+    if as_json:
+        emit(report)
+        return
+    click.echo(report.id)
+    if not report.created:
+        status = _STATUS[report.outcome]
+        click.echo(f"not new: the key is taken by this job, which {status}", err=True)
+
+
+class Line(NamedTuple):
+    """A job from standard input; `number` counts from 1."""
+
+    number: int
+    job: JobFields
 
 
 def _enqueue_lines(
-    settings: Any, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
+    settings: Settings, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
 ) -> None:
     created = read = 0
+    jobs = _jobs(lines, defaults)
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
-            for first, chunk in _chunks(lines, defaults):
+            while chunk := list(islice(jobs, CHUNK)):
                 with conn.transaction():
-                    created += _enqueue_chunk(conn, first, chunk)
+                    created += _enqueue_chunk(conn, chunk)
                 read += len(chunk)
                 advance(len(chunk))
         except Exception:  # a bad line, found here or by reading on; or the database
@@ -116,59 +146,43 @@ def _enqueue_lines(
     if as_json:
         emit({"read": read, "created": created})
     else:
-        click.echo(
-            f"{created} enqueued" + (f", {read - created} not new" if read > created else "")
-        )
+        taken = f", {read - created} not new" if read > created else ""
+        click.echo(f"{created} enqueued{taken}")
 
 
-def _enqueue_chunk(conn: Any, first: int, chunk: list[tuple[int, dict[str, Any]]]) -> int:
+def _enqueue_chunk(conn: SyncConnection, chunk: list[Line]) -> int:
     try:
-        return enqueue_many(conn, [job for _, job in chunk])
+        return enqueue_many(conn, [line.job for line in chunk])
     except InvalidJob as error:
         n, _, path = error.path.removeprefix("jobs[").partition("]")
-        line = chunk[int(n)][0] if n.isdigit() else first
-        raise InvalidJob(f"line {line}{path}", error.rule) from None
+        line = chunk[int(n) if n.isdigit() else 0]
+        raise InvalidJob(f"line {line.number}{path}", error.rule) from None
 
 
-def _chunks(
-    lines: IO[bytes], defaults: Mapping[str, Any]
-) -> Iterator[tuple[int, list[tuple[int, dict[str, Any]]]]]:
-    chunk: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            chunk.append((number, dict(defaults) | _read_line(number, line)))
-        if len(chunk) >= CHUNK:
-            yield chunk[0][0], chunk
-            chunk = []
-    if chunk:
-        yield chunk[0][0], chunk
+def _jobs(lines: IO[bytes], defaults: Mapping[str, Any]) -> Iterator[Line]:
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            job = {**defaults, **_read_line(f"line {number}", text)}
+            yield Line(number, cast("JobFields", job))
 
 
-def _read_line(number: int, line: bytes) -> dict[str, Any]:
-    read = _read_json(f"line {number}", line)
-    if not isinstance(read, dict):
-        raise InvalidJob(f"line {number}", "must be an object with at least a kind")
-    job = cast("dict[str, Any]", read)
-    unknown = sorted(set(job) - LINE_FIELDS)
-    if unknown:
-        raise InvalidJob(
-            f"line {number}.{unknown[0]}",
-            f"no field of a job; it has {', '.join(sorted(LINE_FIELDS))}",
-        )
-    if "kind" not in job:
-        raise InvalidJob(f"line {number}.kind", "is missing")
-    if isinstance(job.get("run_at"), str):
+def _read_line(path: str, text: bytes) -> dict[str, Any]:
+    job = _read_json(path, text)
+    if not isinstance(job, dict):
+        raise InvalidJob(path, "must be an object with at least a kind")
+    fields = cast("dict[str, Any]", job)
+    if isinstance(fields.get("run_at"), str):
         try:
-            job["run_at"] = Instant().convert(job["run_at"], None, None)
+            fields["run_at"] = Instant().convert(fields["run_at"], None, None)
         except click.UsageError as error:
-            raise InvalidJob(f"line {number}.run_at", error.message) from None
-    return job
+            raise InvalidJob(f"{path}.run_at", error.message) from None
+    return fields
 
 
 def _read_json(path: str, text: str | bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidJob(path, f"is no JSON: {error}") from None
+        raise InvalidJob(path, f"is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidJob(path, "nested deeper than 64 levels") from None

@@ -5,10 +5,45 @@ connection gives an awaitable. Statements are written with %s and parameters are
 is passed as text and cast.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 Finish = Callable[[Any], Any]
+
+
+class SyncConnection(Protocol):
+    """For type checkers: a Connection of psycopg, a Connection or Session of SQLAlchemy."""
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run one statement."""
+
+    def commit(self) -> None:
+        """Commit the transaction; this is what tells it from an async one."""
+
+
+class _AwaitedCommit(Protocol):
+    """An AsyncConnection of psycopg, an AsyncConnection or AsyncSession of SQLAlchemy."""
+
+    def execute(self, *args: Any, **options: Any) -> Any: ...
+    def commit(self) -> Awaitable[None]: ...
+
+
+class _Asyncpg(Protocol):
+    """A Connection of asyncpg."""
+
+    def fetchrow(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
+    def is_in_transaction(self) -> Any: ...
+
+
+class _AsyncpgOfPool(Protocol):
+    """A connection from asyncpg's pool: without stubs nothing else of it is known to be there."""
+
+    _con: Any
+    _holder: Any
+
+
+AsyncConnection: TypeAlias = _AwaitedCommit | _Asyncpg | _AsyncpgOfPool
+"""For type checkers: a connection whose answers are awaited."""
 
 
 def scalar(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:

@@ -1,5 +1,4 @@
-"""What a job may hold: the same rules as the table's constraints, with the path of what breaks
-them.
+"""What a job may hold: the same rules as in SQL, with the path of what breaks them.
 
 A producer on one version of Python must not be able to enqueue what a worker on another cannot
 read: `json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity
@@ -16,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from redrive.errors import InvalidJob
+from redrive.signals import seconds
 
 _encode = msgspec.json.Encoder().encode
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}\Z")
@@ -25,6 +25,9 @@ MAX_HEADER_BYTES = 8_192
 MAX_KEY_CHARACTERS = 255
 MAX_PRIORITY = 1_000
 MAX_ATTEMPTS = 100_000
+MAX_VERSION = 1_000_000
+MIN_DURATION = 0.001
+MAX_DURATION = 100 * 366 * 86_400.0
 MAX_DOUBLE = 1.7976931348623157e308
 SURE_INTEGER = 1 << 63
 FIRST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
@@ -49,7 +52,8 @@ def check_text(field: str, value: object) -> str | None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_KEY_CHARACTERS:
         raise InvalidJob(field, f"must have 1 to {MAX_KEY_CHARACTERS} characters")
-    _check_string(field, value)
+    if rule := _fault_of(value):
+        raise InvalidJob(field, rule)
     return value
 
 
@@ -60,10 +64,36 @@ def check_number(field: str, value: object, low: int, high: int) -> int:
     return value
 
 
+def check_priority(field: str, value: object) -> int:
+    """Return `value` if it is a priority, else raise InvalidJob."""
+    return check_number(field, value, -MAX_PRIORITY, MAX_PRIORITY)
+
+
+def check_max_attempts(field: str, value: object) -> int | None:
+    """Return `value` if it is None or a number of attempts, else raise InvalidJob."""
+    return None if value is None else check_number(field, value, 1, MAX_ATTEMPTS)
+
+
+def check_version(field: str, value: object) -> int | None:
+    """Return `value` if it is None or the version of a payload, else raise InvalidJob."""
+    return None if value is None else check_number(field, value, 1, MAX_VERSION)
+
+
+def check_duration(field: str, value: Any) -> float | None:
+    """Return a timedelta or a number of seconds as seconds, or None; else raise InvalidJob."""
+    if value is None:
+        return None
+    try:
+        duration = seconds(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidJob(field, "must be a timedelta or a number of seconds") from None
+    if not MIN_DURATION <= duration <= MAX_DURATION:
+        raise InvalidJob(field, "must lie between 1 ms and 100 years")
+    return duration
+
+
 def check_instant(field: str, value: object) -> datetime | None:
-    """Return `value` if it is None or an aware datetime Postgres and Python can both hold, else
-    raise InvalidJob.
-    """
+    """Return `value` if it is None or an aware datetime in range, else raise InvalidJob."""
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
@@ -71,6 +101,18 @@ def check_instant(field: str, value: object) -> datetime | None:
     if not FIRST_INSTANT <= value <= LAST_INSTANT:
         raise InvalidJob(field, "must lie between the years 2000 and 9999")
     return value
+
+
+def encode_payload(field: str, value: Any) -> str:
+    """Return a payload as JSON text; None is an empty one. Raises InvalidJob."""
+    return encode_object(field, {} if value is None else value, MAX_PAYLOAD_BYTES)
+
+
+def encode_headers(field: str, value: Any) -> str:
+    """Return headers as JSON text; None are no headers. Raises InvalidJob."""
+    if not value:  # as of almost every job
+        return "{}"
+    return encode_object(field, value, MAX_HEADER_BYTES)
 
 
 def encode_object(field: str, value: Any, max_bytes: int) -> str:
@@ -136,37 +178,49 @@ def _check_tree(field: str, root: Mapping[str, Any]) -> None:
     while stack:
         path, value, depth = stack.pop()
         if isinstance(value, str):
-            _check_string(path, value)
-        elif value is None or isinstance(value, bool):
-            pass
-        elif isinstance(value, int):
-            if abs(value) > MAX_DOUBLE:
-                raise InvalidJob(path, "number outside the range of a double")
-        elif isinstance(value, float):
-            if not math.isfinite(value):
-                raise InvalidJob(path, "number must be finite")
-        elif depth > MAX_DEPTH and isinstance(value, (Mapping, list, tuple)):
+            if rule := _fault_of(value):
+                raise InvalidJob(path, rule)
+        elif value is None or isinstance(value, (int, float)):
+            if value and not abs(value) <= MAX_DOUBLE:  # nor is NaN
+                raise InvalidJob(path, _unfit_number(value))
+        elif not isinstance(value, (dict, list, tuple, Mapping)):
+            rule = f"{type(value).__name__} is not JSON; convert it before you enqueue"
+            raise InvalidJob(path, rule)
+        elif depth > MAX_DEPTH:
             raise InvalidJob(field, f"nested deeper than {MAX_DEPTH} levels")
-        elif isinstance(value, Mapping):
-            for key, item in cast("Mapping[object, Any]", value).items():
-                if not isinstance(key, str):
-                    raise InvalidJob(path, f"key of type {type(key).__name__}, must be a string")
-                _check_string(f"{path}.(key)", key)
-                stack.append((f"{path}.{key}", item, depth + 1))
-        elif isinstance(value, (list, tuple)):
-            items = cast("Sequence[Any]", value)
-            stack.extend((f"{path}[{n}]", item, depth + 1) for n, item in enumerate(items))
         else:
-            raise InvalidJob(
-                path, f"{type(value).__name__} is not JSON; convert it before you enqueue"
-            )
+            stack += _children(path, value, depth + 1)
 
 
-def _check_string(path: str, value: str) -> None:
-    if "\0" in value:
-        raise InvalidJob(path, "contains the character NUL, which Postgres cannot store")
-    if not value.isascii():
+def _children(path: str, node: Any, depth: int) -> Iterable[tuple[str, Any, int]]:
+    """What is in an object or an array, with its path."""
+    if isinstance(node, (list, tuple)):
+        items = cast("Sequence[Any]", node)
+        return [(f"{path}[{n}]", item, depth) for n, item in enumerate(items)]
+    for key in node:
+        if not isinstance(key, str):
+            raise InvalidJob(path, f"key of type {type(key).__name__}, must be a string")
+        if rule := _fault_of(key):
+            path += ".(key)"
+            raise InvalidJob(path, rule)
+    return [(f"{path}.{key}", item, depth) for key, item in node.items()]
+
+
+def _unfit_number(number: float) -> str:
+    return (
+        "number must be finite"
+        if isinstance(number, float)
+        else "number outside the range of a double"
+    )
+
+
+def _fault_of(text: str) -> str:
+    """What keeps Postgres from storing this text, or nothing."""
+    if "\0" in text:
+        return "contains the character NUL, which Postgres cannot store"
+    if not text.isascii():
         try:
-            value.encode()
+            text.encode()
         except UnicodeEncodeError:
-            raise InvalidJob(path, "contains a lone surrogate, which is not text") from None
+            return "contains a lone surrogate, which is not text"
+    return ""

@@ -1,0 +1,197 @@
+"""The fields of a job, listed once.
+
+From this list come the options of `enqueue` and their types, the checks, the fields of JSON lines,
+the parameters of SQL's enqueue, the columns of COPY and the flags of `redrive enqueue`. A new field
+is a line of `JobOptions`, and a parameter of a new version of the SQL functions.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    Required,
+    TypeAlias,
+    TypedDict,
+    get_type_hints,
+)
+
+from redrive.errors import InvalidJob
+from redrive.rules.limits import (
+    check_duration,
+    check_instant,
+    check_max_attempts,
+    check_name,
+    check_priority,
+    check_text,
+    check_version,
+    encode_headers,
+    encode_payload,
+)
+from redrive.signals import Seconds
+
+
+class Model(Protocol):
+    """A pydantic model."""
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        """Return its fields."""
+        ...
+
+
+Payload: TypeAlias = Mapping[str, Any] | Model | None
+FieldType: TypeAlias = Literal["text", "integer", "instant", "duration", "object"]
+CheckedJob: TypeAlias = dict[str, Any]
+"""What is stored of a job: a value for each parameter of SQL's enqueue, in its order.
+
+Objects are JSON text, durations are seconds.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What there is to say of a field, besides its name and its type in Python.
+
+    Attributes:
+        type: what it is on its way to the database.
+        check: takes the name and a value, returns what is stored; raises InvalidJob.
+        help: what the command line says of it.
+        default: what is stored where the producer gives nothing.
+        flag: its name on the command line, where that is not its own.
+        copied: whether COPY may bring it; the others need a look at other jobs or at the clock.
+        parameter: whether SQL's enqueue has a parameter of its name.
+    """
+
+    type: FieldType
+    check: Callable[[str, Any], Any]
+    help: str = ""
+    default: Any = None
+    flag: str | None = None
+    copied: bool = False
+    parameter: bool = True
+
+
+class JobOptions(TypedDict, total=False):
+    """What `enqueue` takes besides the kind and the payload."""
+
+    queue: Annotated[
+        str,
+        Field("text", check_name, "Queue. [default: default]", default="default", copied=True),
+    ]
+    run_at: Annotated[
+        datetime | None,
+        Field("instant", check_instant, "Do not start before this time."),
+    ]
+    priority: Annotated[
+        int,
+        Field("integer", check_priority, "Lower runs first. [default: 0]", default=0, copied=True),
+    ]
+    max_attempts: Annotated[
+        int | None,
+        Field(
+            "integer",
+            check_max_attempts,
+            "Attempts in all. [default: the handler's policy]",
+            copied=True,
+        ),
+    ]
+    idempotency_key: Annotated[
+        str | None,
+        Field("text", check_text, "Enqueue only one job of this kind with this key.", flag="--key"),
+    ]
+    ordering_key: Annotated[
+        str | None,
+        Field("text", check_text, "Run jobs with the same key one after another."),
+    ]
+    tenant: Annotated[
+        str | None,
+        Field("text", check_text, "Tenant the job belongs to."),
+    ]
+    expires_in: Annotated[
+        Seconds | None,
+        Field("duration", check_duration, "Give up if not done within this time, such as 1h."),
+    ]
+    headers: Annotated[
+        Mapping[str, Any] | None,
+        Field("object", encode_headers, "JSON object for the handler.", default="{}", copied=True),
+    ]
+    version: Annotated[
+        int | None,
+        Field("integer", check_version, "Version of the payload. [default: 1]", parameter=False),
+    ]
+
+
+class JobFields(JobOptions, total=False):
+    """A job as `enqueue_many` takes it."""
+
+    kind: Required[str]
+    payload: Payload
+
+
+OPTIONS: dict[str, Field] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(JobOptions, include_extras=True).items()
+}
+FIELDS: dict[str, Field] = {
+    "kind": Field("text", check_name, copied=True),
+    "payload": Field("object", encode_payload, default="{}", copied=True),
+    **OPTIONS,
+}
+PARAMETERS = {name: field for name, field in FIELDS.items() if field.parameter}
+"""The fields that SQL's enqueue takes, in its order."""
+
+_DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
+
+
+def fields_of_call(
+    function: str, kind: str, payload: object, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a job that was given as the arguments of `function` as a mapping, unchecked.
+
+    Raises:
+        TypeError: an option has an unknown name.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            msg = f"{function}() got an unknown option {name!r}; {_nearest(name, OPTIONS)}"
+            raise TypeError(msg)
+    return {"kind": kind, "payload": payload, **options}
+
+
+def check_job(fields: Mapping[str, Any]) -> CheckedJob:
+    """Check a job and return what is stored of it.
+
+    Raises:
+        InvalidJob: a field is unknown, missing or out of its range; `path` and `rule` say which.
+    """
+    if fields.get("version") is not None:
+        fields = _with_version_in_headers(fields)
+    job = _DEFAULTS.copy()
+    for name, value in fields.items():
+        field = FIELDS.get(name)
+        if field is None:
+            raise InvalidJob(name, f"unknown field; {_nearest(name, FIELDS)}")
+        job[name] = field.check(name, value)
+    if job["kind"] is None:
+        path, rule = "kind", "is missing"
+        raise InvalidJob(path, rule)
+    return job
+
+
+def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the runner finds the version of a payload."""
+    others = dict(fields)
+    version = check_version("version", others.pop("version"))
+    headers: Any = others.get("headers") or {}
+    if isinstance(headers, Mapping):  # else its own check refuses it
+        others["headers"] = {**headers, "version": version}
+    return others
+
+
+def _nearest(name: str, known: Mapping[str, Field]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

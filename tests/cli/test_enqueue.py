@@ -1,0 +1,127 @@
+"""Every road on which a job comes in knows every field of it, and names the one that is wrong."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from redrive import InvalidJob, enqueue, enqueue_many
+from redrive.rules.job_fields import FIELDS, OPTIONS, check_job
+from tests.cli.conftest import Redrive
+from tests.postgres import Database
+
+SAMPLE: dict[str, Any] = {
+    "kind": "invoice.charge",
+    "payload": {"number": 17},
+    "queue": "billing",
+    "run_at": datetime(2999, 1, 1, tzinfo=UTC),
+    "priority": -5,
+    "max_attempts": 3,
+    "idempotency_key": "invoice-17",
+    "ordering_key": "customer-4",
+    "tenant": "acme",
+    "expires_in": 3600,
+    "headers": {"source": "shop"},
+    "version": 2,
+}
+AS_JSON = SAMPLE | {"run_at": "2999-01-01T00:00:00Z"}
+FLAG_VALUES = AS_JSON | {"expires_in": "1h", "headers": json.dumps(SAMPLE["headers"])}
+
+
+def by_function(redrive: Redrive, database: Database) -> None:
+    enqueue(database.conn, **SAMPLE)
+
+
+def in_bulk(redrive: Redrive, database: Database) -> None:
+    enqueue_many(database.conn, [SAMPLE])
+
+
+def by_flags(redrive: Redrive, database: Database) -> None:
+    flags = [
+        text
+        for name, field in OPTIONS.items()
+        for text in (field.flag or f"--{name.replace('_', '-')}", str(FLAG_VALUES[name]))
+    ]
+    done = redrive("enqueue", SAMPLE["kind"], json.dumps(SAMPLE["payload"]), *flags)
+    assert done.code == 0, done.err
+
+
+def by_line(redrive: Redrive, database: Database) -> None:
+    done = redrive("enqueue", "-", stdin=json.dumps(AS_JSON))
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("road", [by_function, in_bulk, by_flags, by_line])
+def test_every_field_comes_in_by_every_road(
+    redrive: Redrive, database: Database, road: Any
+) -> None:
+    assert SAMPLE.keys() == FIELDS.keys(), "a new field needs a sample"
+
+    road(redrive, database)
+
+    stored = database.value(
+        "select to_jsonb(j) || jsonb_build_object("
+        "'run_at', run_at = '2999-01-01Z', 'expires_in', round(extract(epoch from"
+        " expires_at - created_at))) from redrive.jobs j"
+    )
+    expected = SAMPLE | {"run_at": True, "headers": {"source": "shop", "version": 2}}
+    del expected["version"]
+    assert {name: stored[name] for name in expected} == expected
+
+
+def test_a_misspelt_option_is_named_in_the_words_of_the_call(database: Database) -> None:
+    wrong: dict[str, Any] = {"idempotencykey": "k"}
+
+    with pytest.raises(TypeError) as refused:
+        enqueue(database.conn, "mail", **wrong)
+
+    assert str(refused.value) == (
+        "enqueue() got an unknown option 'idempotencykey'; did you mean 'idempotency_key'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (
+            {"kind": "mail", "idempotencykey": "k"},
+            "jobs[1].idempotencykey: unknown field; did you mean 'idempotency_key'?",
+        ),
+        ({"kind": "mail", "x": 1}, f"jobs[1].x: unknown field; known are {', '.join(FIELDS)}"),
+        ({"payload": {}}, "jobs[1].kind: is missing"),
+        ({"kind": "mail", "priority": "high"}, "jobs[1].priority: must lie between -1000 and 1000"),
+        (
+            {"kind": "mail", "expires_in": "soon"},
+            "jobs[1].expires_in: must be a timedelta or a number of seconds",
+        ),
+        (
+            {"kind": "mail", "headers": [1], "version": 2},
+            "jobs[1].headers: must be an object, not list",
+        ),
+        (["mail"], "jobs[1]: must be a mapping, not list"),
+    ],
+)
+def test_a_bad_field_of_many_jobs_is_named_with_its_job(
+    database: Database, job: Any, text: str
+) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        enqueue_many(database.conn, [{"kind": "mail"}, job])
+
+    assert str(refused.value) == text
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_bad_field_of_a_line_is_named_with_its_line(redrive: Redrive) -> None:
+    done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n\n{"kind": "mail", "tenants": "a"}\n')
+
+    assert done.code == 64
+    assert "line 3.tenants: unknown field; did you mean 'tenant'?" in done.err
+
+
+def test_the_version_counts_towards_the_size_of_the_headers() -> None:
+    headers = {"x": "a" * (8_192 - len('{"x":""}'))}
+
+    check_job({"kind": "mail", "headers": headers})
+    with pytest.raises(InvalidJob, match="headers: "):
+        check_job({"kind": "mail", "headers": headers, "version": 2})

@@ -1,0 +1,71 @@
+"""User code that must type-check: `make types` reads it, nothing runs it."""
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Unpack, assert_type
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
+import psycopg
+from pydantic import BaseModel
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from redrive import JobFields, JobOptions, enqueue, enqueue_many, idempotent
+from redrive.enqueue import Enqueued, enqueue_reporting
+
+
+class Invoice(BaseModel):
+    number: int
+
+
+def every_sync_connection_gives_a_value(
+    by_psycopg: psycopg.Connection[Any],
+    by_sqlalchemy: Connection,
+    by_session: Session,
+    by_scope: scoped_session[Session],
+) -> None:
+    assert_type(enqueue(by_psycopg, "invoice.charge"), int)
+    assert_type(enqueue(by_sqlalchemy, "invoice.charge"), int)
+    assert_type(enqueue(by_session, "invoice.charge"), int)
+    assert_type(enqueue(by_scope, "invoice.charge"), int)
+    assert_type(enqueue_many(by_psycopg, []), int)
+    assert_type(enqueue_reporting(by_session, "invoice.charge"), Enqueued)
+    assert_type(idempotent(by_session, "invoice-17"), bool)
+
+
+async def every_async_connection_gives_an_awaitable(
+    by_psycopg: psycopg.AsyncConnection[Any],
+    by_sqlalchemy: AsyncConnection,
+    by_session: AsyncSession,
+    by_asyncpg: asyncpg.Connection,
+    of_a_pool: asyncpg.pool.PoolConnectionProxy,
+) -> None:
+    assert_type(enqueue(by_psycopg, "invoice.charge"), Awaitable[int])
+    assert_type(enqueue(by_sqlalchemy, "invoice.charge"), Awaitable[int])
+    assert_type(enqueue(by_session, "invoice.charge"), Awaitable[int])
+    assert_type(await enqueue(by_asyncpg, "invoice.charge"), int)
+    assert_type(await enqueue(of_a_pool, "invoice.charge"), int)
+    assert_type(await enqueue_many(by_asyncpg, []), int)
+    assert_type(await enqueue_reporting(by_session, "invoice.charge"), Enqueued)
+    assert_type(await idempotent(by_psycopg, "invoice-17"), bool)
+
+
+def payloads_and_options(conn: psycopg.Connection[Any], order: dict[str, object]) -> None:
+    enqueue(conn, "invoice.charge", {"number": 17, "lines": [{"sku": "a"}]})
+    enqueue(conn, "invoice.charge", Invoice(number=17))
+    enqueue(conn, "invoice.charge", order, run_at=datetime.now(UTC), idempotency_key=None)
+    enqueue(conn, "invoice.charge", expires_in=timedelta(hours=1), headers={"source": "shop"})
+    enqueue_many(conn, [{"kind": "invoice.charge", "payload": order, "priority": -5}])
+    enqueue_many(conn, ({"kind": "mail", "payload": Invoice(number=n)} for n in range(3)))
+
+
+def charge(conn: psycopg.Connection[Any], number: int, **options: Unpack[JobOptions]) -> int:
+    """An application's own function that hands the options on."""
+    return enqueue(conn, "invoice.charge", {"number": number}, **options)
+
+
+def collected(conn: psycopg.Connection[Any]) -> int:
+    jobs: list[JobFields] = []
+    jobs.append({"kind": "invoice.charge", "expires_in": 60})
+    return enqueue_many(conn, jobs)
