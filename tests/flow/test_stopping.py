@@ -114,7 +114,8 @@ def test_a_worker_ends_in_time_although_the_database_does_not_answer(
         worker = workers(url=proxy.url, redrive_drain_timeout=2).wait_ready()
         running(workers)
         backends = database.column(
-            "select pid from pg_stat_activity where application_name like 'redrive%%' and pid <> pg_backend_pid()"
+            "select pid from pg_stat_activity"
+            " where application_name like 'redrive%%' and pid <> pg_backend_pid()"
         )
         frozen = backends if how == "frozen" else []
         proxy.swallow = how == "swallowed"

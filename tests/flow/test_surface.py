@@ -13,8 +13,13 @@ from tests.flow import look
 from tests.flow.harness import Workers, cpu_seconds, memory_kib, wait_for
 from tests.postgres import Database
 
-THE_CARD = ["redrive_jobs_inflight", "redrive_job_retries_total", "redrive_dlq_depth", "redrive_dlq_added_total",
-            "redrive_dlq_added_per_minute"]  # fmt: skip
+THE_CARD = [
+    "redrive_jobs_inflight",
+    "redrive_job_retries_total",
+    "redrive_dlq_depth",
+    "redrive_dlq_added_total",
+    "redrive_dlq_added_per_minute",
+]
 
 
 def test_metrics_name_everything_that_is_promised_with_its_labels(
@@ -26,8 +31,10 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
     wait_for(lambda: look.reasons(database))
     # a rate over the last full minute needs the counters at the start of two minutes
     database.conn.execute(
-        "insert into redrive.samples (minute, queue, dead) select date_trunc('minute', now()) - m * interval '1 min',"
-        " 'mail', 1 - m from generate_series(0, 1) m on conflict (minute, queue) do update set dead = excluded.dead"
+        "insert into redrive.samples (minute, queue, dead)"
+        " select date_trunc('minute', now()) - m * interval '1 min', 'mail', 1 - m"
+        " from generate_series(0, 1) m"
+        " on conflict (minute, queue) do update set dead = excluded.dead"
     )
     wait_for(lambda: worker.metric("redrive_dlq_depth", queue="mail") == 1)
     wait_for(

@@ -163,7 +163,9 @@ REFUSED = {
     f"k1 {KEY} more": "line 1: write an id and a key",
     f"ok {KEY}\n{OTHER} k1": "line 2: the id must be 1 to 63 of",
     f"k1 {KEY}\nk1 {OTHER}": "line 2: its id is there already",
-    f"k1 {KEY[:-4]}": "line 1: the key has 30 bytes and must have 32; make one with: openssl rand -base64 32",
+    f"k1 {KEY[:-4]}": (
+        "line 1: the key has 30 bytes and must have 32; make one with: openssl rand -base64 32"
+    ),
     f"k1 {KEY[:-1]}": "line 1: the key is no base64",
     f"k1 {KEY[:-2]}é=": "line 1: the key is no base64",
 }

@@ -15,9 +15,13 @@ from redrive.errors import SettingsError
 from redrive.settings import PREFIX, Settings, load, unknown
 
 RANGES = {
-    "REDRIVE_SLOTS": (1, 4096), "REDRIVE_RUNNERS": (1, 64), "REDRIVE_HTTP_PORT": (0, 65535),
-    "REDRIVE_HEARTBEAT_TTL": (1, 3600), "REDRIVE_DRAIN_TIMEOUT": (0, 86400), "REDRIVE_RUNNER_MEMORY_MIB": (0, None),
-}  # fmt: skip
+    "REDRIVE_SLOTS": (1, 4096),
+    "REDRIVE_RUNNERS": (1, 64),
+    "REDRIVE_HTTP_PORT": (0, 65535),
+    "REDRIVE_HEARTBEAT_TTL": (1, 3600),
+    "REDRIVE_DRAIN_TIMEOUT": (0, 86400),
+    "REDRIVE_RUNNER_MEMORY_MIB": (0, None),
+}
 REAL = {"REDRIVE_HEARTBEAT_TTL", "REDRIVE_DRAIN_TIMEOUT"}
 
 
