@@ -1,4 +1,4 @@
-"""The pages about failures and targets: their examples run, their tables are the code's."""
+"""The pages about failures and targets: their examples run, and their tables are those of the code."""
 
 import hashlib
 import hmac

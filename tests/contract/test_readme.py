@@ -89,13 +89,8 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     def run(*arguments: str) -> str:
         return subprocess.run(
             [sys.executable, "-m", "redrive", *arguments],
-            check=True,
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=120,
-        ).stdout
+            check=True, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, timeout=120,
+        ).stdout  # fmt: skip
 
     job = run(*first[1:]).strip()
     assert run(*first[1:]).strip() == job
