@@ -36,7 +36,7 @@ SECONDS = float(os.environ.get("REDRIVE_CHAOS_SECONDS", "45"))
 SEED = int(os.environ.get("REDRIVE_CHAOS_SEED", time.time_ns() % 1_000_000))
 WORKERS = 3
 TTL = 3.0
-GRACE = 4.0
+DRAIN = 4.0
 JOBS_PER_SECOND = 25.0
 SETTLE_SECONDS = 90.0
 
@@ -123,7 +123,7 @@ class Producer(threading.Thread):
 
 
 class Monkey:
-    """The fleet, and everything that is done to it."""
+    """The workers, and everything that is done to them."""
 
     def __init__(self, postgres: EmbeddedPostgres, home: Path) -> None:
         self.postgres = postgres
@@ -147,7 +147,7 @@ class Monkey:
             *("--slots", "4", "--runners", "2"),
             handlers="tests.chaos.handlers:jobs",
             redrive_heartbeat_ttl=TTL,
-            redrive_drain_timeout=GRACE,
+            redrive_drain_timeout=DRAIN,
             redrive_http_port=0,
             redrive_test_url=self.url,
         )
@@ -271,7 +271,7 @@ class Monkey:
 
         def look() -> None:
             took = time.monotonic() - began
-            if worker.process.poll() is None and took < GRACE + 6:
+            if worker.process.poll() is None and took < DRAIN + 6:
                 self._in(0.02, look)
                 return
             self.slowest_term = max(self.slowest_term, took)
@@ -371,7 +371,7 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(
     assert died == [], "innocent"
     assert monkey.crashed() == []
     assert monkey.bad_terms == []
-    assert monkey.slowest_term < GRACE + 2 or os.getloadavg()[0] > 4
+    assert monkey.slowest_term < DRAIN + 2 or os.getloadavg()[0] > 4
     assert verdict.counters["enqueued"] == verdict.counters["completed"] + verdict.counters.get(
         "dead", 0
     )

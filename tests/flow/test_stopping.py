@@ -16,7 +16,7 @@ from tests.flow.proxy import proxy_for
 from tests.postgres import Database
 
 MARGIN = 2.0
-"""Seconds past the grace in which a worker has ended, whatever happens."""
+"""Seconds past the drain in which a worker has ended, whatever happens."""
 
 
 def running(workers: Workers, count: int = 1) -> None:
