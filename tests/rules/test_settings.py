@@ -1,6 +1,4 @@
-"""Settings: a bad value is one line that names the variable, what it holds and what is allowed;
-good ones are read.
-"""
+"""Settings: a bad value is one line with the variable, what it holds and what is allowed."""
 
 import os
 import string
