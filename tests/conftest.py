@@ -1,8 +1,8 @@
 """Real Postgres for every test that asks for `database`; nothing is mocked.
 
 REDRIVE_TEST_POSTGRES says which:
-  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on each version, others on
-                    the newest
+  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
+                    each version, others on the newest
   embedded:18       only that version (or several: embedded:16,18)
   testcontainers    a container of REDRIVE_TEST_POSTGRES_IMAGE (postgres:18)
   <url>             a server that runs already, as a user who may create databases and roles

@@ -1,4 +1,4 @@
-"""Plain functions that bring jobs where a test wants them, by the same statements the worker sends."""
+"""Plain functions that bring jobs where a test wants them, by the worker's own statements."""
 
 import json
 from collections.abc import Sequence
@@ -44,8 +44,9 @@ def make_jobs(
     given = {"kind": kind} | columns
     rows = conn.execute(
         "with made as (insert into redrive.jobs (kind, queue, priority, lane, tenant)"
-        " select j ->> 'kind', coalesce(j ->> 'queue', 'default'), coalesce((j ->> 'priority')::smallint, 0),"
-        " coalesce((j ->> 'lane')::smallint, 0), j ->> 'tenant'"
+        " select j ->> 'kind', coalesce(j ->> 'queue', 'default'),"
+        " coalesce((j ->> 'priority')::smallint, 0), coalesce((j ->> 'lane')::smallint, 0),"
+        " j ->> 'tenant'"
         " from (select %s::jsonb as j) g, generate_series(1, %s) returning id)"
         " select id from made order by id",
         (json.dumps(given), count),

@@ -112,7 +112,8 @@ class Database(Session):
         while time.monotonic() < deadline:
             # Never on the session's own connection, which is busy.
             found = self.column(
-                "select pg_blocking_pids(pid) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                "select pg_blocking_pids(pid) from pg_stat_activity"
+                " where pid = %s and wait_event_type = 'Lock'",
                 session.pid,
             )
             if found and found[0]:

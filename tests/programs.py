@@ -7,7 +7,7 @@ import pytest
 
 
 def missing(name: str, how: str) -> NoReturn:
-    """Skip the test and say what to install; in CI, fail it: there a skip would be seen by nobody."""
+    """Skip the test and say what to install; in CI, where nobody sees a skip, fail it."""
     say = f"{name} is missing: install it ({how})"
     if os.environ.get("CI") == "true":
         pytest.fail(say, pytrace=False)

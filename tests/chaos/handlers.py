@@ -24,7 +24,8 @@ def note(phase: str, job: Job) -> None:
     if not _ledger:
         path = Path(os.environ["REDRIVE_TEST_HOME"]) / f"ledger-{os.getpid()}"
         _ledger.append(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644))
-    line = f"{phase} {job.id} {job.deliveries} {job.attempt} {os.getpid()} {os.getppid()} {time.time():.6f}\n"
+    who = f"{os.getpid()} {os.getppid()}"
+    line = f"{phase} {job.id} {job.deliveries} {job.attempt} {who} {time.time():.6f}\n"
     os.write(_ledger[0], line.encode())
 
 

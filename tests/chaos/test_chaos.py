@@ -36,7 +36,7 @@ SECONDS = float(os.environ.get("REDRIVE_CHAOS_SECONDS", "45"))
 SEED = int(os.environ.get("REDRIVE_CHAOS_SEED", time.time_ns() % 1_000_000))
 WORKERS = 3
 TTL = 3.0
-GRACE = 4.0
+DRAIN = 4.0
 JOBS_PER_SECOND = 25.0
 SETTLE_SECONDS = 90.0
 
@@ -45,7 +45,8 @@ WITNESS = """
     create table effects (job bigint not null);
     create table admitted (job bigint primary key, kind text not null);
     create table ended (job bigint not null, deliveries int not null, at timestamptz not null);
-    create table moves (n bigint generated always as identity primary key, job bigint not null, deliveries int not null,
+    create table moves (n bigint generated always as identity primary key,
+                        job bigint not null, deliveries int not null,
                         worker_before int, worker_after int,
                         at timestamptz not null default clock_timestamp());
     create function witness() returns trigger language plpgsql security definer as $$
@@ -60,7 +61,8 @@ WITNESS = """
         end if;
         return null;
     end $$;
-    create trigger witness after insert or update or delete on redrive.jobs for each row execute function witness();
+    create trigger witness after insert or update or delete on redrive.jobs
+        for each row execute function witness();
     grant all on all tables in schema public to public;
 """
 
@@ -121,7 +123,7 @@ class Producer(threading.Thread):
 
 
 class Monkey:
-    """The fleet, and everything that is done to it."""
+    """The workers, and everything that is done to them."""
 
     def __init__(self, postgres: EmbeddedPostgres, home: Path) -> None:
         self.postgres = postgres
@@ -140,9 +142,15 @@ class Monkey:
 
     def _start(self, n: int) -> Worker:
         return Worker(
-            self.proxies[n].url, self.home, "--slots", "4", "--runners", "2", handlers="tests.chaos.handlers:jobs",
-            redrive_heartbeat_ttl=TTL, redrive_drain_timeout=GRACE, redrive_http_port=0, redrive_test_url=self.url,
-        )  # fmt: skip
+            self.proxies[n].url,
+            self.home,
+            *("--slots", "4", "--runners", "2"),
+            handlers="tests.chaos.handlers:jobs",
+            redrive_heartbeat_ttl=TTL,
+            redrive_drain_timeout=DRAIN,
+            redrive_http_port=0,
+            redrive_test_url=self.url,
+        )
 
     def _restart(self, n: int) -> None:
         self.gone.append(self.workers[n])
@@ -263,7 +271,7 @@ class Monkey:
 
         def look() -> None:
             took = time.monotonic() - began
-            if worker.process.poll() is None and took < GRACE + 6:
+            if worker.process.poll() is None and took < DRAIN + 6:
                 self._in(0.02, look)
                 return
             self.slowest_term = max(self.slowest_term, took)
@@ -337,12 +345,14 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(
     drained = time.monotonic() - calm_at
     verdict = judge(session, tmp_path, producer.acknowledged, monkey.faults, monkey.silences())
     left = session.rows(
-        "select id, kind, worker, deliveries, attempt, losses, run_at, ordering_key from redrive.jobs limit 20"
+        "select id, kind, worker, deliveries, attempt, losses, run_at, ordering_key"
+        " from redrive.jobs limit 20"
     )
     died = session.rows(
         "select d.id, d.kind, d.reason, d.losses, d.attempts,"
         " (select array_agg(f.deliveries || ' ' || f.error_class || ': '"
-        " || f.message || ' ' || f.detail::text order by f.deliveries) from redrive.failures f where f.job = d.id)"
+        " || f.message || ' ' || f.detail::text order by f.deliveries)"
+        " from redrive.failures f where f.job = d.id)"
         " from redrive.dead_letters d where d.id = any (%s)",
         verdict.innocents_dead,
     )
@@ -361,7 +371,7 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(
     assert died == [], "innocent"
     assert monkey.crashed() == []
     assert monkey.bad_terms == []
-    assert monkey.slowest_term < GRACE + 2 or os.getloadavg()[0] > 4
+    assert monkey.slowest_term < DRAIN + 2 or os.getloadavg()[0] > 4
     assert verdict.counters["enqueued"] == verdict.counters["completed"] + verdict.counters.get(
         "dead", 0
     )
@@ -376,17 +386,31 @@ def summary(monkey: Monkey, verdict: Verdict, drained: float) -> str:
     cuts = sum(proxy.cuts for proxy in monkey.proxies)
     kills = done["kill"] + done["kill_supervisor"]
     figures = {
-        "seed": SEED, "seconds": SECONDS, "kills": kills, "pauses": done["pause"], "crashes": done["crash"],
+        "seed": SEED,
+        "seconds": SECONDS,
+        "kills": kills,
+        "pauses": done["pause"],
+        "crashes": done["crash"],
         "cuts": cuts,
-        "terminations": done["terminate"], "terms": done["term"], "jobs": verdict.jobs, "completed": verdict.completed,
-        "poison_dead": verdict.dead, "lost": len(verdict.lost), "stuck": len(verdict.stuck),
-        "stale_accepted": len(verdict.stale_accepted), "overlapping_claims": len(verdict.overlapping_claims),
-        "dup": verdict.duplicates, "explained": verdict.explained, "starved": verdict.starved,
-        "recovery_p50": _quantile(verdict.recoveries, 0.5), "recovery_max": _quantile(verdict.recoveries, 1.0),
-        "slowest_term": round(monkey.slowest_term, 2), "drained_in": round(drained, 1),
-    }  # fmt: skip
-    people = " ".join(f"{name}={figures[name]}" for name in
-                      ("kills", "pauses", "crashes", "cuts", "terms", "jobs", "lost", "dup", "explained"))  # fmt: skip
+        "terminations": done["terminate"],
+        "terms": done["term"],
+        "jobs": verdict.jobs,
+        "completed": verdict.completed,
+        "poison_dead": verdict.dead,
+        "lost": len(verdict.lost),
+        "stuck": len(verdict.stuck),
+        "stale_accepted": len(verdict.stale_accepted),
+        "overlapping_claims": len(verdict.overlapping_claims),
+        "dup": verdict.duplicates,
+        "explained": verdict.explained,
+        "starved": verdict.starved,
+        "recovery_p50": _quantile(verdict.recoveries, 0.5),
+        "recovery_max": _quantile(verdict.recoveries, 1.0),
+        "slowest_term": round(monkey.slowest_term, 2),
+        "drained_in": round(drained, 1),
+    }
+    told = ["kills", "pauses", "crashes", "cuts", "terms", "jobs", "lost", "dup", "explained"]
+    people = " ".join(f"{name}={figures[name]}" for name in told)
     return people + "\n" + json.dumps(figures)
 
 

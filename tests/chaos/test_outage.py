@@ -94,9 +94,11 @@ def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(
         recovered_at = time.monotonic()
         wait_for(lambda: look.live(database) == 0, 180, what="not all completed after the recovery")
         print(
-            f"\n{JOBS} jobs, {WORKERS} workers: others waited {up_waits[-1]} with it up, {down_waits[-1]} with it down;"
-            f" {len(calls)} calls, of which {sum(at > SOON for at in calls)} after the first {SOON:g} s"
-            f" ({opened} openings); all completed {time.monotonic() - recovered_at:.1f} s after the recovery"
+            f"\n{JOBS} jobs, {WORKERS} workers:"
+            f" others waited {up_waits[-1]} with it up, {down_waits[-1]} with it down;"
+            f" {len(calls)} calls, of which {sum(at > SOON for at in calls)}"
+            f" after the first {SOON:g} s ({opened} openings);"
+            f" all completed {time.monotonic() - recovered_at:.1f} s after the recovery"
         )
 
         assert sum(at > SOON for at in calls) <= opened, "a call while open that was no probe"

@@ -79,8 +79,12 @@ def judge(
         by_job[entry.job].append(entry)
     dead = dict(session.rows("select id, kind from redrive.dead_letters"))
     live = set(session.column("select id from redrive.jobs"))
-    ends = {job: (delivery, at) for job, delivery, at in session.rows(
-        "select job, deliveries, extract(epoch from at)::float8 from ended order by at")}  # fmt: skip
+    ends = {
+        job: (delivery, at)
+        for job, delivery, at in session.rows(
+            "select job, deliveries, extract(epoch from at)::float8 from ended order by at"
+        )
+    }
     effects = dict(session.rows("select job, count(*) from effects group by job"))
     kinds = dict(session.rows("select job, kind from admitted"))
     verdict = Verdict(jobs=len(set(acknowledged)), dead=len(dead), stuck=sorted(live))
@@ -104,9 +108,13 @@ def judge(
         set(dead) & (set(ends) - set(session.column("select id from redrive.dead_letters")))
     )
     verdict.overlapping_claims = _overlaps(session)
-    claimed = {(job, delivery): at for job, delivery, at in session.rows(
-        "select job, deliveries, extract(epoch from min(at))::float8 from moves where worker_after is not null"
-        " group by job, deliveries")}  # fmt: skip
+    claimed = {
+        (job, delivery): at
+        for job, delivery, at in session.rows(
+            "select job, deliveries, extract(epoch from min(at))::float8 from moves"
+            " where worker_after is not null group by job, deliveries"
+        )
+    }
     _explain(verdict, by_job, claimed, faults, silences)
     verdict.recoveries = _recoveries(by_job, faults)
     verdict.counters = dict(
@@ -116,7 +124,7 @@ def judge(
 
 
 def _overlaps(session: Session) -> list[int]:
-    """Jobs that were claimed while they were claimed, or whose delivery number did not rise by one."""
+    """Jobs that were claimed while they were held, or whose deliveries did not rise by one."""
     found = []
     held: dict[int, tuple[int | None, int]] = {}
     for job, delivery, before, after in session.rows(

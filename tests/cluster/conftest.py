@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def images() -> tuple[str, str]:
-    """Our image and one derived from it with handlers, tagged by content; the cluster knows both."""
+    """Our image and one derived from it with handlers, tagged by content, both in the cluster."""
     ours = os.environ.get("CLUSTER_IMAGE") or _build(REPOSITORY, ROOT)
     derived = _build(
         f"{REPOSITORY}-shop", HERE, f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n"

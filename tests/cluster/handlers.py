@@ -25,7 +25,8 @@ def database() -> psycopg.Connection:
 
 def note(phase: str, job: Job) -> None:
     database().execute(
-        "insert into ledger (phase, job, kind, attempt, deliveries, pod) values (%s, %s, %s, %s, %s, %s)",
+        "insert into ledger (phase, job, kind, attempt, deliveries, pod)"
+        " values (%s, %s, %s, %s, %s, %s)",
         (phase, job.id, job.kind, job.attempt, job.deliveries, os.environ["HOSTNAME"]),
     )
 

@@ -31,7 +31,8 @@ def run(
         check=False,
     )
     assert done.returncode == 0, (
-        f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout[-4000:]}\n{(done.stderr or '')[-4000:]}"
+        f"{' '.join(command)}\nended with {done.returncode}\n"
+        f"{done.stdout[-4000:]}\n{(done.stderr or '')[-4000:]}"
     )
     return done.stdout
 
@@ -121,7 +122,10 @@ class Release:
         ]
 
     def metrics(self) -> str:
-        code = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
+        code = (
+            "from urllib.request import urlopen;"
+            " print(urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
+        )
         return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code)
 
     def job_log(self, job: str, seconds: float = 120) -> str:
@@ -164,7 +168,8 @@ class Release:
     ) -> list[int]:
         """Enqueue as a producer in SQL does."""
         rows = self.sql(
-            f"select redrive.enqueue('{kind}', '{payload}', queue => '{queue}') from generate_series(1, {count})"
+            f"select redrive.enqueue('{kind}', '{payload}', queue => '{queue}')"
+            f" from generate_series(1, {count})"
         )
         return [int(row[0]) for row in rows]
 
@@ -230,8 +235,8 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
         release.install()
         release.sql("""
             create table ledger (
-                at timestamptz default clock_timestamp(), phase text, job bigint, kind text, attempt int,
-                deliveries int, pod text);
+                at timestamptz default clock_timestamp(), phase text, job bigint, kind text,
+                attempt int, deliveries int, pod text);
             create table fixed (kind text);
             grant insert on ledger to redrive_worker;
             grant select on fixed to redrive_worker;
@@ -241,17 +246,20 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
 
 def look(release: Release) -> str:
     """What to read when a test failed; whatever can still be had."""
+    ours = f"app.kubernetes.io/instance={release.name}"
     commands = [
         ("get", "pods,jobs", "--output", "wide"),
         ("get", "events", "--sort-by", ".lastTimestamp"),
-        ("logs", "--selector", f"app.kubernetes.io/instance={release.name}", "--prefix", "--tail", "30",
-         "--max-log-requests", "50"),
-    ]  # fmt: skip
+        ("logs", "--selector", ours, "--prefix", "--tail", "30", "--max-log-requests", "50"),
+    ]
     texts = []
     for command in commands:
         done = subprocess.run(
             ("kubectl", "--namespace", release.namespace, *command),
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         texts.append(f"$ kubectl {' '.join(command)}\n{done.stdout}{done.stderr}")
     return "\n".join(texts)

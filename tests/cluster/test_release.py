@@ -148,11 +148,16 @@ def fire_with_promtool(before: str, after: str, where: Path) -> None:
     )
     earlier = dict(sample.findall(before))
     series = [
-        {"series": name.replace("{", '{namespace="n",job="redrive",', 1),
-         "values": f"{earlier[name]}x10 {value}x10" if name in earlier else f"_x10 {value}x10"}
+        {
+            "series": name.replace("{", '{namespace="n",job="redrive",', 1),
+            "values": f"{earlier[name]}x10 {value}x10" if name in earlier else f"_x10 {value}x10",
+        }
         for name, value in sample.findall(after)
-    ]  # fmt: skip
-    fires = 'count(ALERTS{alertname="RedriveDeadLettersGrowingFast",alertstate="firing",queue="default"})'
+    ]
+    fires = (
+        'count(ALERTS{alertname="RedriveDeadLettersGrowingFast",alertstate="firing",'
+        'queue="default"})'
+    )
     case = {
         "interval": "30s",
         "input_series": series,
@@ -182,9 +187,10 @@ def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
 ) -> None:
     [command] = re.findall(r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     for written, here in {
-        "kubectl ": f"kubectl --namespace {release.namespace} ", "redrive:0.1.0": images[0],
+        "kubectl ": f"kubectl --namespace {release.namespace} ",
+        "redrive:0.1.0": images[0],
         "redrive-operator": f"{release.name}-database-operator",
-    }.items():  # fmt: skip
+    }.items():
         assert written in command
         command = command.replace(written, here)
 
@@ -255,7 +261,7 @@ def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Relea
 
 
 def test_network_policies_are_accepted(release: Release) -> None:
-    """Whether they are enforced is up to the cluster's network; all the tests here run with them."""
+    """The cluster's network decides whether they are enforced; all tests here run with them."""
     names = {policy["metadata"]["name"] for policy in release.get("networkpolicies")}
 
     assert names == {

@@ -29,12 +29,14 @@ spec:
   template:
     metadata: {labels: {app: db}}
     spec:
-      securityContext: {runAsNonRoot: true, runAsUser: 999, fsGroup: 999, seccompProfile: {type: RuntimeDefault}}
+      securityContext:
+        {runAsNonRoot: true, runAsUser: 999, fsGroup: 999, seccompProfile: {type: RuntimeDefault}}
       containers:
         - name: db
           image: IMAGE
           imagePullPolicy: IfNotPresent
-          args: [postgres, -c, ssl=on, -c, ssl_cert_file=/tls/tls.crt, -c, ssl_key_file=/tls/tls.key]
+          args:
+            [postgres, -c, ssl=on, -c, ssl_cert_file=/tls/tls.crt, -c, ssl_key_file=/tls/tls.key]
           env:
             - {name: POSTGRES_PASSWORD, value: of-this-test}
             - {name: POSTGRES_DB, value: redrive}
@@ -52,8 +54,12 @@ spec:
 def release(images: tuple[str, str], tmp_path: Path) -> Iterator[Release]:
     """A namespace with such a Postgres and two authorities; nothing of ours is installed yet."""
     repository, _, tag = images[0].rpartition(":")
-    values = [f"image.repository={repository}", f"image.tag={tag}", "migrations.backoffLimit=0",
-              "database.tls.mode=verify-full"]  # fmt: skip
+    values = [
+        f"image.repository={repository}",
+        f"image.tag={tag}",
+        "migrations.backoffLimit=0",
+        "database.tls.mode=verify-full",
+    ]
     values += [f"database.{login}.url={URL}" for login in ("owner", "worker", "operator")]
     authorities = {name: certificate(tmp_path, name) for name in ("ours", "theirs")}
     server = certificate(tmp_path, "db", names="DNS:db", signer=authorities["ours"])
@@ -85,9 +91,10 @@ def test_a_database_is_trusted_by_its_authority_only(release: Release) -> None:
 
     release.test()
     encrypted = release.kubectl(
-        "exec", "deploy/db", "--", "psql", URL.replace("@db", "@127.0.0.1"), "-qAtc",
-        "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name ~ '^redrive'",
-    )  # fmt: skip
+        *("exec", "deploy/db", "--", "psql", URL.replace("@db", "@127.0.0.1"), "-qAtc"),
+        "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid)"
+        " where application_name ~ '^redrive'",
+    )
     assert encrypted.split() == ["t"]
 
     with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):

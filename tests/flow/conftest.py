@@ -27,7 +27,7 @@ KEYS = {
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Write a keyring of these keys and make it this process's own. Returns its path, for workers."""
+    """Write a keyring of these keys and make it this process's own; give its path, for workers."""
     path = tmp_path / "keys"
 
     def write(*names: str) -> Path:

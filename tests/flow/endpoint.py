@@ -8,12 +8,15 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
-SECRETS = b" ".join((
-    b'{"error": "cannot log in with password=Zx9-canary-77-f as shop", "password": "Zx9-canary-77-g",',
-    b'"request": {"api_key": "Zx9-canary-77-h", "secrets": [{"of": ["Zx9-canary-77-i"]}]},',
-    b'"headers": {"Authorization": "Bearer Zx9-canary-77-j", "Cookie": "session=Zx9-canary-77-k; lang=en"},',
-    b'"debug": "postgresql://shop:Zx9-canary-77-l@db/shop, access_token: Zx9-canary-77-m, you sent Zx9-canary-77-n"}',
-))  # fmt: skip
+SECRETS = (
+    b'{"error": "cannot log in with password=Zx9-canary-77-f as shop",'
+    b' "password": "Zx9-canary-77-g",'
+    b' "request": {"api_key": "Zx9-canary-77-h", "secrets": [{"of": ["Zx9-canary-77-i"]}]},'
+    b' "headers": {"Authorization": "Bearer Zx9-canary-77-j",'
+    b' "Cookie": "session=Zx9-canary-77-k; lang=en"},'
+    b' "debug": "postgresql://shop:Zx9-canary-77-l@db/shop, access_token: Zx9-canary-77-m,'
+    b' you sent Zx9-canary-77-n"}'
+)
 """A provider that tells everything when it fails; the last of it was in the payload."""
 
 

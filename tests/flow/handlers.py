@@ -77,8 +77,8 @@ def work_until_file(payload: dict[str, Any], job: Job) -> None:
 def work_report(payload: dict[str, Any], job: Job) -> None:
     """Write down what a handler is told of its job."""
     left = (job.deadline - datetime.now(UTC)).total_seconds()
-    told = {name: getattr(job, name) for name in
-            ("id", "kind", "queue", "attempt", "deliveries", "key", "redrives", "tenant", "headers")}  # fmt: skip
+    names = ["id", "kind", "queue", "attempt", "deliveries", "key", "redrives", "tenant", "headers"]
+    told = {name: getattr(job, name) for name in names}
     import json
 
     (Path(os.environ["REDRIVE_TEST_HOME"]) / f"report-{job.id}").write_text(

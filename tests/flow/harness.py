@@ -113,9 +113,14 @@ class Worker:
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*under, sys.executable, "-m", "redrive", "worker", *arguments], env=environment, cwd=ROOT,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [*under, sys.executable, "-m", "redrive", "worker", *arguments],
+                env=environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:

@@ -90,7 +90,8 @@ def leak(payload: Card) -> None:
         raise KeyError(f"inner {shadow}")
     except KeyError as error:
         raise Refused(
-            f"the provider said: card {shadow!r} is unknown; Authorization: Bearer {payload.nickname}"
+            f"the provider said: card {shadow!r} is unknown;"
+            f" Authorization: Bearer {payload.nickname}"
         ) from error
 
 

@@ -20,8 +20,8 @@ class Dead(NamedTuple):
 def dead(session: Session, job: int) -> Dead | None:
     """The latest dead letter of a job, or None."""
     found = session.rows(
-        "select reason, category, error_class, message, attempts, deliveries, losses from redrive.dead_letters"
-        " where id = %s order by redrives desc limit 1",
+        "select reason, category, error_class, message, attempts, deliveries, losses"
+        " from redrive.dead_letters where id = %s order by redrives desc limit 1",
         job,
     )
     return Dead(*found[0]) if found else None
@@ -41,7 +41,8 @@ def letters(session: Session) -> dict[int, tuple[str, str, str]]:
 def failures(session: Session, job: int) -> list[tuple[Any, ...]]:
     """(attempt, deliveries, error_class, message) of each failure, oldest first."""
     return session.rows(
-        "select attempt, deliveries, error_class, message from redrive.failures where job = %s order by deliveries",
+        "select attempt, deliveries, error_class, message from redrive.failures"
+        " where job = %s order by deliveries",
         job,
     )
 

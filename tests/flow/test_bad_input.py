@@ -33,11 +33,13 @@ def insert(database: Database, payload: str) -> int:
     with database.conn.transaction():
         database.conn.execute("alter table redrive.jobs disable trigger jobs_admitted")
         job = database.value(
-            "insert into redrive.jobs (kind, payload) values ('work.sync', %s::text::jsonb) returning id",
+            "insert into redrive.jobs (kind, payload) values ('work.sync', %s::text::jsonb)"
+            " returning id",
             payload,
         )
         database.conn.execute(
-            "insert into redrive.deltas (queue, kind, event, n) values ('default', 'work.sync', 'enqueued', 1)"
+            "insert into redrive.deltas (queue, kind, event, n)"
+            " values ('default', 'work.sync', 'enqueued', 1)"
         )
         database.conn.execute("alter table redrive.jobs enable trigger jobs_admitted")
     return int(job)

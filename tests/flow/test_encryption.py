@@ -97,17 +97,20 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
     broken = [cut, flipped, moved]
     has_key = "old" in known
     database.rows(
-        "update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', '\"AAAA\"') where id = %s",
+        "update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', '\"AAAA\"')"
+        " where id = %s",
         cut,
     )
     database.rows(
         "update redrive.jobs set payload = jsonb_set(payload, '{$redrive,c}', to_jsonb("
-        "  overlay(payload #>> '{$redrive,c}' placing case left(payload #>> '{$redrive,c}', 1) when 'A' then 'B'"
-        "  else 'A' end from 1 for 1))) where id = %s",
+        "  overlay(payload #>> '{$redrive,c}' placing"
+        "  case left(payload #>> '{$redrive,c}', 1) when 'A' then 'B' else 'A' end"
+        "  from 1 for 1))) where id = %s",
         flipped,
     )
     database.rows(
-        "update redrive.jobs set payload = (select payload from redrive.jobs where id = %s) where id = %s",
+        "update redrive.jobs set payload = (select payload from redrive.jobs where id = %s)"
+        " where id = %s",
         other,
         moved,
     )

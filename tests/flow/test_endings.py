@@ -25,10 +25,14 @@ def test_a_job_runs_once_and_leaves_nothing_behind(database: Database, workers: 
 
 def test_a_handler_is_told_everything_about_its_job(database: Database, workers: Workers):
     keyed = enqueue(
-        database.conn, "work.report", {"ü": [1, None]}, idempotency_key="k-1", tenant="acme",
+        database.conn,
+        "work.report",
+        {"ü": [1, None]},
+        idempotency_key="k-1",
+        tenant="acme",
         headers={"traceparent": "00-1"},
         queue="mail",
-    )  # fmt: skip
+    )
     plain = enqueue(database.conn, "work.report")
 
     workers.run()
@@ -36,9 +40,17 @@ def test_a_handler_is_told_everything_about_its_job(database: Database, workers:
 
     assert 290 < told[keyed].pop("left") <= 300
     assert told[keyed] == {
-        "id": keyed, "kind": "work.report", "queue": "mail", "attempt": 1, "deliveries": 1, "key": "k-1", "redrives": 0,
-        "tenant": "acme", "headers": {"traceparent": "00-1"}, "payload": {"ü": [1, None]},
-    }  # fmt: skip
+        "id": keyed,
+        "kind": "work.report",
+        "queue": "mail",
+        "attempt": 1,
+        "deliveries": 1,
+        "key": "k-1",
+        "redrives": 0,
+        "tenant": "acme",
+        "headers": {"traceparent": "00-1"},
+        "payload": {"ü": [1, None]},
+    }
     assert (told[plain]["key"], told[plain]["queue"], told[plain]["tenant"]) == (
         str(plain),
         "default",
@@ -80,9 +92,14 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     assert [frame["function"] for frame in stack] == ["fail_always"]
     assert [cause["error_class"] for cause in causes] == ["KeyError"]
     assert version == "1.4.2"
-    assert database.row("select payload, tenant, headers, state from redrive.dead_letters where id = %s", job) == (
-        {"n": 7}, "acme", {"traceparent": "00-2"}, "open",
-    )  # fmt: skip
+    assert database.row(
+        "select payload, tenant, headers, state from redrive.dead_letters where id = %s", job
+    ) == (
+        {"n": 7},
+        "acme",
+        {"traceparent": "00-2"},
+        "open",
+    )
     assert look.live(database) == 0
 
 
@@ -130,8 +147,11 @@ def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: W
         held = database.value("select count(*) from redrive.jobs where worker is not null")
         return held == 0 and look.live(database) == len(far)
 
-    wait_for(all_settled, what="some signal was never settled: " + repr(
-        database.rows("select payload ->> 'signal', deliveries from redrive.jobs")))  # fmt: skip
+    wait_for(
+        all_settled,
+        what="some signal was never settled: "
+        + repr(database.rows("select payload ->> 'signal', deliveries from redrive.jobs")),
+    )
     runs = {
         name: [(e.delivery, e.attempt) for e in workers.starts(job)] for name, job in ids.items()
     }

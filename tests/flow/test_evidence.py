@@ -1,4 +1,4 @@
-"""What is known of a failure afterwards, what is not, and what hooks of the application cannot do."""
+"""What is known of a failure afterwards, what is not, and what an application's hooks cannot do."""
 
 import json
 import subprocess
@@ -72,9 +72,13 @@ def test_no_secret_is_found_outside_the_payloads(
             json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}})
         )
         worker = workers(
-            "--until-empty", handlers=HANDLERS, redrive_targets=targets, redrive_log_level="debug",
-            otel_exporter_otlp_endpoint=collector.url, **keyring,
-        )  # fmt: skip
+            "--until-empty",
+            handlers=HANDLERS,
+            redrive_targets=targets,
+            redrive_log_level="debug",
+            otel_exporter_otlp_endpoint=collector.url,
+            **keyring,
+        )
         seen = ""
         while worker.process.poll() is None:
             seen = worker.get("/metrics")[1] or seen
@@ -83,7 +87,8 @@ def test_no_secret_is_found_outside_the_payloads(
     rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
     outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
     elsewhere = database.value(
-        "select count(*) from redrive.dead_letters d where strpos((to_jsonb(d) - 'payload')::text, %s) > 0",
+        "select count(*) from redrive.dead_letters d"
+        " where strpos((to_jsonb(d) - 'payload')::text, %s) > 0",
         CANARY,
     )
     main(["dlq", "ls", "--database-url", database.url])

@@ -32,9 +32,12 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(
     assert set(look.reasons(database)) == set(ids.values())
     said = ("sys-exit", "keyboard-interrupt", "cancelled", "generator-exit", "memory")
     assert {way: classes[way] for way in said} == {
-        "sys-exit": "SystemExit", "keyboard-interrupt": "KeyboardInterrupt", "generator-exit": "GeneratorExit",
-        "cancelled": "asyncio.exceptions.CancelledError", "memory": "MemoryError",
-    }  # fmt: skip
+        "sys-exit": "SystemExit",
+        "keyboard-interrupt": "KeyboardInterrupt",
+        "generator-exit": "GeneratorExit",
+        "cancelled": "asyncio.exceptions.CancelledError",
+        "memory": "MemoryError",
+    }
     assert [len(workers.starts(job)) for job in innocent] == [1] * 20
 
 

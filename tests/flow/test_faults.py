@@ -16,7 +16,10 @@ from tests.flow.harness import Workers, alive, wait_for
 from tests.flow.proxy import CLAIMING, SETTLING, proxy_for
 from tests.postgres import Database
 
-OURS = "select pid from pg_stat_activity where datname = current_database() and application_name like 'redrive%%'"
+OURS = (
+    "select pid from pg_stat_activity"
+    " where datname = current_database() and application_name like 'redrive%%'"
+)
 
 
 def terminate(database: Database) -> int:
@@ -107,7 +110,10 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
     database: Database, workers: Workers
 ):
     worker = workers().wait_ready()
-    deaf = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'redrive listen'"
+    deaf = (
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        " where application_name = 'redrive listen'"
+    )
     waits = []
     for _ in range(5):
         database.value(deaf)
@@ -122,7 +128,10 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
 
 def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
     workers().wait_ready()
-    listening = "select count(*) from pg_stat_activity where application_name = 'redrive listen' and query = 'listen redrive'"
+    listening = (
+        "select count(*) from pg_stat_activity"
+        " where application_name = 'redrive listen' and query = 'listen redrive'"
+    )
     wait_for(lambda: database.value(listening))
     began = time.monotonic()
     wait_for(lambda: time.monotonic() - began > 6)  # by now it polls once a second

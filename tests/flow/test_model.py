@@ -70,8 +70,9 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.conn = self.database.conn
         self.conn.execute(
-            "truncate redrive.jobs, redrive.dead_letters, redrive.failures, redrive.completions, redrive.deltas,"
-            " redrive.tallies, redrive.workers, redrive.campaigns restart identity cascade"
+            "truncate redrive.jobs, redrive.dead_letters, redrive.failures, redrive.completions,"
+            " redrive.deltas, redrive.tallies, redrive.workers, redrive.campaigns"
+            " restart identity cascade"
         )
         self.jobs: dict[int, Known] = {}
         self.succeeded: dict[str, int] = {}
@@ -135,9 +136,12 @@ class Histories(RuleBasedStateMachine):
             assert row.deliveries == known.deliveries + 1, "deliveries must rise by one, for ever"
             assert row.attempt == known.attempt + 1
             assert not [
-                j for j, k in self.jobs.items()
-                if j < row.id and k.order == known.order is not None and k.where in {"waiting", "held"}
-            ], "overtook a job of its ordering key"  # fmt: skip
+                j
+                for j, k in self.jobs.items()
+                if j < row.id
+                and k.order == known.order is not None
+                and k.where in {"waiting", "held"}
+            ], "overtook a job of its ordering key"
             known.where, known.worker = "held", worker
             known.deliveries, known.attempt = row.deliveries, row.attempt
             self.claims.append((worker, row))
@@ -148,9 +152,10 @@ class Histories(RuleBasedStateMachine):
         same job.
         """
         superseded = [
-            (worker, row) for worker, row in self.claims
+            (worker, row)
+            for worker, row in self.claims
             if self.jobs[row.id].worker == worker and self.jobs[row.id].deliveries > row.deliveries
-        ]  # fmt: skip
+        ]
         pool = superseded if superseded and data.draw(st.booleans()) else self.claims[-12:]
         return data.draw(st.sampled_from(pool))
 
@@ -193,16 +198,26 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(
-        data=st.data(), outcome=st.sampled_from(["retry", "release", "dead", "cancel"]),
-        refund=st.booleans(), loss=st.integers(0, 1), delay=st.sampled_from([0.0, 0.0, 3600.0]),
-    )  # fmt: skip
+        data=st.data(),
+        outcome=st.sampled_from(["retry", "release", "dead", "cancel"]),
+        refund=st.booleans(),
+        loss=st.integers(0, 1),
+        delay=st.sampled_from([0.0, 0.0, 3600.0]),
+    )
     def settle(self, data: Any, outcome: str, refund: bool, loss: int, delay: float) -> None:
         worker, row = self._some_claim(data)
         is_current = self._is_current(worker, row)
         report = Report(
-            row.id, row.deliveries, outcome, delay, None, refund, loss,
-            failure() if outcome in {"retry", "dead"} else None, "because",
-        )  # fmt: skip
+            row.id,
+            row.deliveries,
+            outcome,
+            delay,
+            None,
+            refund,
+            loss,
+            failure() if outcome in {"retry", "dead"} else None,
+            "because",
+        )
         _, settled, _ = store.exchange(self.conn, [], [(report, worker)], None)
         assert settled == ({row.id} if is_current else set()), "the fence"
         if not is_current:
@@ -267,7 +282,8 @@ class Histories(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         """What was put off is due; what waits for its key is looked at."""
         self.conn.execute(
-            "update redrive.jobs set run_at = clock_timestamp() where worker is null and run_at < 'infinity'"
+            "update redrive.jobs set run_at = clock_timestamp()"
+            " where worker is null and run_at < 'infinity'"
         )
         store.unpark(self.conn)
 
@@ -333,10 +349,19 @@ class Histories(RuleBasedStateMachine):
     def every_job_is_where_it_must_be_and_nowhere_else(self) -> None:
         if not self.workers:
             return
-        live = {row[0]: row[1:] for row in self.database.rows(
-            "select id, worker, deliveries, attempt, losses, redrives from redrive.jobs")}  # fmt: skip
-        dead = {row[0]: row[1:] for row in self.database.rows(
-            "select id, redrives, deliveries, reason from redrive.dead_letters where state = 'open'")}  # fmt: skip
+        live = {
+            row[0]: row[1:]
+            for row in self.database.rows(
+                "select id, worker, deliveries, attempt, losses, redrives from redrive.jobs"
+            )
+        }
+        dead = {
+            row[0]: row[1:]
+            for row in self.database.rows(
+                "select id, redrives, deliveries, reason from redrive.dead_letters"
+                " where state = 'open'"
+            )
+        }
 
         assert not live.keys() & dead.keys(), "in two places"
         assert live.keys() == {j for j, k in self.jobs.items() if k.where in {"waiting", "held"}}, (
@@ -346,8 +371,12 @@ class Histories(RuleBasedStateMachine):
         for job, (worker, deliveries, attempt, losses, redrives) in live.items():
             known = self.jobs[job]
             assert (worker, deliveries, attempt, losses, redrives) == (
-                known.worker, known.deliveries, known.attempt, known.losses, known.redrives,
-            )  # fmt: skip
+                known.worker,
+                known.deliveries,
+                known.attempt,
+                known.losses,
+                known.redrives,
+            )
         for job, (redrives, deliveries, reason) in dead.items():
             known = self.jobs[job]
             assert (redrives, deliveries, reason) == (
@@ -391,7 +420,10 @@ def test_no_history_loses_a_job_or_breaks_the_fence(database: Database):
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120")), stateful_step_count=40, deadline=None,
-            suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink),
+            max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120")),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.explicit, Phase.generate, Phase.shrink),
         ),
-    )  # fmt: skip
+    )

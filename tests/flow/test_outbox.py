@@ -32,13 +32,16 @@ ASKED, BOOKED, NOTING, COMPLETING, COMMITTING, COMMITTED = range(1, 7)
 POINTS = """
 create function wait_here() returns trigger language plpgsql as $$
 begin
-    perform pg_advisory_xact_lock(tg_argv[0]::int, substring(to_jsonb(new) ->> tg_argv[1] from '[0-9]+')::int);
+    perform pg_advisory_xact_lock(
+        tg_argv[0]::int, substring(to_jsonb(new) ->> tg_argv[1] from '[0-9]+')::int);
     return new;
 end $$;
 create constraint trigger placed after insert on orders initially deferred
     for each row execute function wait_here(0, 'number');
-create trigger noting before insert on charges for each row execute function wait_here(1, 'order_number');
-create trigger completing before insert on redrive.completions for each row execute function wait_here(2, 'key');
+create trigger noting before insert on charges
+    for each row execute function wait_here(1, 'order_number');
+create trigger completing before insert on redrive.completions
+    for each row execute function wait_here(2, 'key');
 create constraint trigger noted after insert on charges initially deferred
     for each row execute function wait_here(3, 'order_number');
 """
@@ -105,16 +108,22 @@ def shop(database: Database, tmp_path: Path) -> Database:
 
 def _run(workers: Workers, provider: Provider, *arguments: str) -> Any:
     return workers(
-        *arguments, handlers="app.jobs:jobs", pythonpath=workers.home, provider_url=provider.url, no_proxy="127.0.0.1",
-        redrive_heartbeat_ttl=2, redrive_slots=8,
-    )  # fmt: skip
+        *arguments,
+        handlers="app.jobs:jobs",
+        pythonpath=workers.home,
+        provider_url=provider.url,
+        no_proxy="127.0.0.1",
+        redrive_heartbeat_ttl=2,
+        redrive_slots=8,
+    )
 
 
 def _place(shop: Database, home: Path, number: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "app.place", str(number), "4990"], cwd=home,
+        [sys.executable, "-m", "app.place", str(number), "4990"],
+        cwd=home,
         env=os.environ | {"REDRIVE_DATABASE_URL": shop.url},
-    )  # fmt: skip
+    )
 
 
 def _hold(shop: Database, point: int, number: int) -> None:
@@ -129,7 +138,8 @@ def _waiting(shop: Database) -> set[tuple[int, int]]:
     """Who waits at which point."""
     return set(
         shop.rows(
-            "select classid::int, objid::int from pg_locks where locktype = 'advisory' and not granted"
+            "select classid::int, objid::int from pg_locks"
+            " where locktype = 'advisory' and not granted"
         )
     )
 
@@ -149,7 +159,8 @@ def _on_record(shop: Database) -> set[int]:
 def _cut_off(shop: Database) -> None:
     """What waits at a point is rolled back, as it is when its client's end is noticed."""
     shop.rows(
-        "select pg_terminate_backend(pid, 5000) from pg_locks where locktype = 'advisory' and not granted"
+        "select pg_terminate_backend(pid, 5000) from pg_locks"
+        " where locktype = 'advisory' and not granted"
     )
 
 

@@ -42,7 +42,8 @@ def pool(
     (home / "users.txt").write_text('"postgres" ""\n')
     (home / "pgbouncer.ini").write_text(
         f"[databases]\n* = host={target['host']} port={target['port']} user={target['user']}\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+        "unix_socket_dir =\nauth_type = any\n"
         "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n"
         "ignore_startup_parameters = extra_float_digits\n" + "\n".join(settings).format(home=home)
     )
@@ -126,8 +127,11 @@ def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(
 def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, tmp_path: Path):
     ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
     server = certificate(tmp_path, "server", names="IP:127.0.0.1", signer=ours)
-    tls = ("client_tls_sslmode = require", "client_tls_cert_file = {home}/server.crt",
-           "client_tls_key_file = {home}/server.key")  # fmt: skip
+    tls = (
+        "client_tls_sslmode = require",
+        "client_tls_cert_file = {home}/server.crt",
+        "client_tls_key_file = {home}/server.key",
+    )
     with pool(
         database, tmp_path / "pgbouncer.log", *tls, files=(server, server.with_suffix(".key"))
     ) as url:
@@ -158,7 +162,15 @@ def look_at(url: str, authority: Path) -> tuple[int, str]:
     """Run a command that verifies the server; its exit code and what it complained of."""
     done = subprocess.run(
         [sys.executable, "-m", "redrive", "queue", "ls"],
-        env=os.environ | {"REDRIVE_DATABASE_URL": url, "PGSSLMODE": "verify-full", "PGSSLROOTCERT": str(authority)},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env=os.environ
+        | {
+            "REDRIVE_DATABASE_URL": url,
+            "PGSSLMODE": "verify-full",
+            "PGSSLROOTCERT": str(authority),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return done.returncode, done.stderr

@@ -16,7 +16,7 @@ from tests.flow.proxy import proxy_for
 from tests.postgres import Database
 
 MARGIN = 2.0
-"""Seconds past the grace in which a worker has ended, whatever happens."""
+"""Seconds past the drain in which a worker has ended, whatever happens."""
 
 
 def running(workers: Workers, count: int = 1) -> None:
@@ -114,7 +114,8 @@ def test_a_worker_ends_in_time_although_the_database_does_not_answer(
         worker = workers(url=proxy.url, redrive_drain_timeout=2).wait_ready()
         running(workers)
         backends = database.column(
-            "select pid from pg_stat_activity where application_name like 'redrive%%' and pid <> pg_backend_pid()"
+            "select pid from pg_stat_activity"
+            " where application_name like 'redrive%%' and pid <> pg_backend_pid()"
         )
         frozen = backends if how == "frozen" else []
         proxy.swallow = how == "swallowed"

@@ -116,7 +116,8 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
         lambda: look.row(database, job)["streak"] == 1 and look.row(database, job)["worker"] is None
     )
     wait = database.value(
-        "select extract(epoch from j.run_at - f.at)::float8 from redrive.jobs j join redrive.failures f on f.job = j.id"
+        "select extract(epoch from j.run_at - f.at)::float8"
+        " from redrive.jobs j join redrive.failures f on f.job = j.id"
     )
 
     assert 6.9 <= wait <= 9.5

@@ -1,4 +1,4 @@
-"""job.complete(conn): the handler's writes and the end of the job commit together, or not at all."""
+"""job.complete(conn): the handler's writes and the job's end commit together, or not at all."""
 
 import pytest
 
@@ -21,12 +21,15 @@ def test_what_a_handler_commits_with_its_completion_happens_exactly_once(
     database: Database, workers: Workers
 ):
     expected = {
-        ("effect.sync", "commit"): [1], ("effect.async", "commit"): [1],
-        ("effect.sync", "autocommit"): [1], ("effect.async", "autocommit"): [1],
-        ("effect.sync", "rollback"): [2], ("effect.async", "rollback"): [2],
+        ("effect.sync", "commit"): [1],
+        ("effect.async", "commit"): [1],
+        ("effect.sync", "autocommit"): [1],
+        ("effect.async", "autocommit"): [1],
+        ("effect.sync", "rollback"): [2],
+        ("effect.async", "rollback"): [2],
         ("effect.sync", "forget"): [2],
         ("effect.sync", "raise"): [1],
-    }  # fmt: skip
+    }
     ids = {(kind, how): enqueue(database.conn, kind, {"how": how}) for kind, how in expected}
 
     worker = workers()

@@ -1,5 +1,4 @@
-"""The parts of a worker that need neither a database nor a process: protocol, shared state, capacity,
-lanes."""
+"""The parts of a worker that need no database and no process: protocol, capacity, lanes ..."""
 
 import random
 import socket
@@ -46,13 +45,18 @@ FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
 @pytest.mark.parametrize(
     ("ending", "expected"),
     [
-        (settlement.Retry(1.5, FAILURE, losses=1, refund=True), ("retry", 1.5, None, True, 1, "other")),
+        (
+            settlement.Retry(1.5, FAILURE, losses=1, refund=True),
+            ("retry", 1.5, None, True, 1, "other"),
+        ),
         (settlement.DeadLetter(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
-        (settlement.Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
-         ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed")),
+        (
+            settlement.Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
+            ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed"),
+        ),
         (settlement.Cancel("unwanted"), ("cancel", 0.0, None, False, 0, None)),
     ],
-)  # fmt: skip
+)
 def test_a_settlement_crosses_as_a_report_and_comes_out_the_same(
     ending: Any, expected: tuple[Any, ...]
 ):

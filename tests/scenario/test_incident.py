@@ -46,18 +46,27 @@ class Scenario:
     def redrive(self, *arguments: str) -> str:
         """A command of the CLI."""
         done = subprocess.run(
-            [sys.executable, "-m", "redrive", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60,
-            env=os.environ | {"REDRIVE_DATABASE_URL": self.database.url, "REDRIVE_ACTOR": "on-call"}, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "redrive", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ
+            | {"REDRIVE_DATABASE_URL": self.database.url, "REDRIVE_ACTOR": "on-call"},
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def enqueue(self, address: str, n: int) -> None:
         """Mails to send."""
         self.database.rows(
-            "select redrive.enqueue('mail.welcome', jsonb_build_object('to', %s::text), queue => 'mail')"
-            " from generate_series(1, %s)", address, n,
-        )  # fmt: skip
+            "select redrive.enqueue("
+            "'mail.welcome', jsonb_build_object('to', %s::text), queue => 'mail')"
+            " from generate_series(1, %s)",
+            address,
+            n,
+        )
 
     def queue(self) -> dict[str, Any]:
         """The line of `redrive queue ls`."""
@@ -111,12 +120,15 @@ def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> 
         scenario.enqueue("grace@example.com", 1000)
         scenario.dead(OLD)
         scenario.tell(
-            f"1000 mails were sent; {OLD} old dead letters lie there since before Prometheus knew of them"
+            f"1000 mails were sent; {OLD} dead letters are older than what Prometheus knows"
         )
-        stack.enter_context(running(
-            tmp_path / "exporter.log", sys.executable, "-m", "redrive", "exporter", "--database-url", database.url,
-            "--http-port", str(exporter),
-        ))  # fmt: skip
+        stack.enter_context(
+            running(
+                tmp_path / "exporter.log",
+                *(sys.executable, "-m", "redrive", "exporter"),
+                *("--database-url", database.url, "--http-port", str(exporter)),
+            )
+        )
         targets = [
             f"127.0.0.1:{where}"
             for where in (exporter, *(worker.port for worker in workers.started))
@@ -169,9 +181,10 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     scenario.tell("the handler is fixed")
     shown = scenario.redrive("dlq", "redrive", "--queue", "mail", "--dry-run")
     assert scenario.queue()["dead"] == OLD + POISON, shown
-    done = json.loads(scenario.redrive(
-        "dlq", "redrive", "--queue", "mail", "--why", "addresses in quotes are read now", "--yes", "--json"
-    ))  # fmt: skip
+    why = ("--why", "addresses in quotes are read now")
+    done = json.loads(
+        scenario.redrive("dlq", "redrive", "--queue", "mail", *why, "--yes", "--json")
+    )
     scenario.tell(
         f"redrive dlq redrive --queue mail: {done['redriven']} of {done['matched']} redriven"
     )
@@ -184,6 +197,5 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
     assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 60), (
         scenario.pager.unresolved()
     )
-    scenario.tell(
-        f"no incident is open; there were: {', '.join(sorted(set(map(_alert, scenario.pager.events))))}"
-    )
+    alerts = sorted(set(map(_alert, scenario.pager.events)))
+    scenario.tell(f"no incident is open; there were: {', '.join(alerts)}")

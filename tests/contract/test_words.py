@@ -1,0 +1,193 @@
+"""One word per thing: names in code, SQL, chart, metrics, commands and docs avoid its synonyms.
+
+Judged are names that outlive a function's body, and headings; in the pages that people read, every
+word. A local variable may be an `item` of a list, and a sentence in a comment may say "again".
+docs/glossary.md has the words that are used.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from redrive.settings import Settings
+from tests.commands import commands
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "service" / "redrive"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ROOT / "alerts" / "runbook.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+NOT_USED = {
+    # What others call a job, and what they do to it. Not here: `message`, the text of a failure.
+    "task": "job; a recurring duty of workers is a chore",
+    "entry": "dead letter",
+    "item": "dead letter",
+    "replay": "redrive",
+    "requeue": "redrive, retry or release",
+    "reprocess": "redrive",
+    "reap": "rescue",
+    "reaper": "rescue",
+    "sweep": "rescue",
+    "sweeper": "rescue",
+    "prune": "purge",
+    # What we called things before the field's word won.
+    "fleet": "all workers",
+    "pulse": "heartbeat",
+    "grace": "drain",
+    "board": "shared state",
+    "bury": "dead-letter",
+    "endings": "settlements",
+    # Names that say nothing.
+    "manager": "what it does",
+    "util": "what it does",
+    "helper": "what it does",
+}
+NOT_WRITTEN = ("requeue", "reprocess", "sweep", "fleet", "pulse", "bury", "visibility timeout")
+"""What a page does not say either. The others have an everyday meaning, too."""
+
+ALLOWED = {
+    "_?tasks?": "asyncio's own, and the released label of redrive_maintenance_*",
+    "_?items?": "of a list",
+    "entries": "of an index",
+    "terminationGracePeriodSeconds": "Kubernetes' own",
+    "_utils": "the embedded Postgres' own",
+    "_reap|REAP_SECONDS": "of a process: what Unix calls it",
+    "_sweep_at|_sweeping|SWEEP_COST_FACTOR": "of a lane, from its beginning; nobody is rescued",
+    "buried": "a result of rescue_v1, whose signature is released",
+    "count_buried|dead_letters_buried": "a trigger: another name would need a migration",
+    # To be renamed, to RESCUE_SECONDS, settlements, ..._SECONDS and remove:
+    "SWEEP_SECONDS|[Ee]ndings|KILL_GRACE|NEIGHBOUR_GRACE|bury": "not yet renamed",
+}
+"""Exceptions: a pattern for the whole name, and why it may stay."""
+
+
+def stem(word: str) -> str:
+    """What the forms of a word have in common."""
+    return re.sub(r"((?<![aeiou])y|ied|ies|e?s|ing|e?d|e)$", "", word)
+
+
+STEMS = {stem(word): instead for word, instead in NOT_USED.items()}
+
+
+def unwanted(names: Iterable[str]) -> dict[str, str]:
+    """Those of the names that have a word that is not used, with what to say instead."""
+    found: dict[str, str] = {}
+    for name in set(names):
+        if any(re.fullmatch(pattern, name) for pattern in ALLOWED):
+            continue
+        parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+        for word in map(stem, re.findall(r"[a-z]+", parts)):
+            if word in STEMS:
+                found[name] = STEMS[word]
+    return found
+
+
+def _in_python(source: str) -> Iterator[str]:
+    """Names that a module, a class or a signature gives."""
+    tree = ast.parse(source)
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) if id(node) not in inside:
+                yield name
+            case _:
+                pass
+
+
+def _in_sql(source: str) -> list[str]:
+    return re.findall(r"[a-z_]+", re.sub(r"--.*|'[^']*'", "", source))
+
+
+def _in_chart(values: dict[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        yield name
+        if isinstance(value, dict):
+            yield from _in_chart(cast("dict[str, Any]", value))
+
+
+def _in_commands() -> Iterator[str]:
+    for typed, command in commands():
+        yield from (typed, *(parameter.name or "" for parameter in command.params))
+
+
+def _elsewhere() -> Iterator[str]:
+    """Values of the chart, settings, commands, metrics and their labels."""
+    yield from _in_chart(yaml.safe_load((ROOT / "helm" / "redrive" / "values.yaml").read_text()))
+    yield from Settings.model_fields
+    yield from _in_commands()
+    yield from re.findall(r"\w+", (ROOT / "docs" / "metrics.md").read_text())
+
+
+def _headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+
+
+def written(text: str) -> set[str]:
+    """Words of a page that are not used, outside of code."""
+    prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL).lower()
+    words = {stem(word) for word in re.findall(r"[a-z]+", prose)}
+    return {word for word in NOT_WRITTEN if stem(word) in words or (" " in word and word in prose)}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_names_in_python(path: Path):
+    assert unwanted([*path.relative_to(PACKAGE).parts, *_in_python(path.read_text())]) == {}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sql").rglob("*.sql")), ids=lambda p: p.stem)
+def test_names_in_sql(path: Path):
+    assert unwanted([path.stem, *_in_sql(path.read_text())]) == {}
+
+
+def test_names_in_chart_settings_commands_and_metrics():
+    assert unwanted(_elsewhere()) == {}
+
+
+def test_every_exception_is_needed():
+    names = {*_elsewhere()}
+    for path in PACKAGE.rglob("*.py"):
+        names.update(_in_python(path.read_text()))
+    for path in (ROOT / "sql").rglob("*.sql"):
+        names.update(_in_sql(path.read_text()))
+
+    assert [p for p in ALLOWED if not any(re.fullmatch(p, name) for name in names)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_words_of_a_page(page: Path):
+    assert unwanted(_headings(page.read_text())) == {}
+    assert written(page.read_text()) == set()
+
+
+def test_a_planted_word_is_found():
+    source = (
+        "class JobReaper:\n    def requeue(self, items): self._fleet = [board for board in items]"
+    )
+
+    assert unwanted(_in_python(source)).keys() == {"JobReaper", "requeue", "_fleet"}
+    assert unwanted(_in_sql("with requeued as (select 'a task') -- sweep")).keys() == {"requeued"}
+    assert unwanted(_in_chart({"a": {"drainGrace": 1}})).keys() == {"drainGrace"}
+    assert unwanted(_headings("# Replays\n```\n# a task\n```\n")).keys() == {"Replays"}
+    assert written("Whole fleets.\n`fleet`") == {"fleet"}
+    assert written("the visibility timeout") == {"visibility timeout"}
