@@ -42,6 +42,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
+    redrive.redrive_obstacle_v1(text, text, int, text, int),
     redrive.open_campaign_v1(text, text, jsonb, float8, int), redrive.close_campaign_v1(bigint, int, jsonb),
     redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),

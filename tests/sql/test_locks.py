@@ -274,8 +274,9 @@ def test_a_deadlock_is_seen_in_this_counter(database: Database) -> None:
     two.rows("rollback")
     if waiting.exception(10) is not None:
         errors.append(waiting.exception())
-    one.close()
-    two.close()
+    for session in (one, two):
+        session.rows("rollback")
+        session.rows("select pg_stat_force_next_flush()")
 
     assert len(errors) == 1
     assert database.value(DEADLOCKS) == 1

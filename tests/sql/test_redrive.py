@@ -1,11 +1,14 @@
 """redrive_v1, campaigns, dismiss_v1 and note_v1: what operators do about the dead."""
 
+from collections import Counter
 from concurrent.futures import wait
 from datetime import timedelta
+from itertools import combinations
 
 import psycopg
 import pytest
 
+from redrive.dead_letters.redrive import Filter, plan
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (
     bury,
@@ -177,6 +180,56 @@ def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
         12345: "not_open",
         blocked: "conflict",
     }
+
+
+def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> None:
+    """Also for a dead letter with several of them."""
+    names = ("succeeded", "max_redrives", "muted", "conflict")
+    worker = make_worker(database.conn)
+    expected: dict[int, str | None] = {}
+    for causes in (c for n in range(5) for c in combinations(names, n)):
+        fingerprint, key = "+".join(causes) or "none", "-".join(causes) or "free"
+        dead = make_job(database.conn, idempotency_key=key)
+        bury(database.conn, worker, claim_one(database.conn, worker))
+        database.rows(
+            "update redrive.dead_letters set fingerprint = %s, redrives = %s where id = %s",
+            fingerprint,
+            5 if "max_redrives" in causes else 4,
+            dead,
+        )
+        if "succeeded" in causes:
+            database.rows(
+                "insert into redrive.completions (kind, key, job) values ('invoice.charge', %s, 0)",
+                key,
+            )
+        if "muted" in causes:
+            database.rows("select redrive.mute_v1(%s, 'infinity', 'ada', 'x')", fingerprint)
+        if "conflict" in causes:
+            database.rows(
+                "insert into redrive.jobs (kind, idempotency_key, run_at)"
+                " values ('invoice.charge', %s, clock_timestamp() + interval '1 day')",
+                key,
+            )
+        expected[dead] = causes[0] if causes else None
+
+    planned = plan(database.conn, Filter(), max_redrives=5)
+
+    assert planned.ids == list(expected)
+    assert planned.blocked == Counter(filter(None, expected.values()))
+    assert redrive(database.conn, planned.ids, max_redrives=5) == expected
+
+
+def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
+    database: Database,
+) -> None:
+    """A call for each dead letter would cost more than all else of a redrive."""
+    explained = database.column(
+        "explain select o.cause from redrive.dead_letters d cross join lateral"
+        " redrive.redrive_obstacle_v1("
+        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5) o"
+    )
+
+    assert not [line for line in explained if "Function Scan" in line or "Nested Loop" in line]
 
 
 def test_two_dead_letters_with_one_key_give_one_job(database: Database) -> None:

@@ -27,8 +27,6 @@ ROLES = (
     "redrive_operator",
     "redrive_viewer",
 )
-FUNCTION_ORDER = ("payload_fault", "on_insert", "enqueue", "worker", "claim", "complete", "settle")
-"""Files that others build on come first; the rest follow by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +65,13 @@ def migrations() -> list[Migration]:
 
 @cache
 def functions() -> dict[str, str]:
-    """The function files by name, in the order they are applied."""
+    """The files of functions and views by name, in the order in which they are applied."""
     texts = {
-        f.name.removesuffix(".sql"): f.read_text()
-        for f in (_root() / "functions").iterdir()
-        if f.name.endswith(".sql")
+        file.name.removesuffix(".sql"): file.read_text()
+        for folder in (_root() / "functions").iterdir()
+        for file in folder.iterdir()
     }
-    rest = sorted(texts.keys() - set(FUNCTION_ORDER))
-    return {name: texts[name] for name in (*FUNCTION_ORDER, *rest)}
+    return dict(sorted(texts.items()))
 
 
 def latest() -> int:
@@ -158,6 +155,9 @@ def migrate(conn: psycopg.Connection[Any]) -> Report:
         ).fetchone()
         checksum = _checksum() + ("" if without_roles else "+roles")
         if row is None or row[0] != checksum:
+            # Each body is checked once all are there (tests/sql/test_headers.py), so that their
+            # order does not matter: pg_dump does the same.
+            conn.execute("set local check_function_bodies = off")
             for text in functions().values():
                 _run(conn, text)
             if without_roles is None:
