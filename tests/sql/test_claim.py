@@ -36,7 +36,7 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
         "invoice.charge",
         '{"n": 1}',
     )
-    assert (job.rest, job.lane_no) == (None, 1)
+    assert (job.extras, job.lane_no) == (None, 1)
     assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(worker, 1, 1)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
 
@@ -83,7 +83,7 @@ def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
 ) -> None:
     make_job(database.conn, **option)
 
-    assert claim_one(database.conn, make_worker(database.conn)).rest is not None
+    assert claim_one(database.conn, make_worker(database.conn)).extras is not None
 
 
 def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
