@@ -17,6 +17,10 @@ class SchemaTooNew(SchemaError):
     """The schema was made by a newer program; waiting cannot help."""
 
 
+class Busy(RedriveError):
+    """Another run holds the lock."""
+
+
 class InvalidJob(RedriveError, ValueError):
     """A job that cannot be enqueued.
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from redrive.dead_letters.redrive import Busy
+from redrive.errors import Busy
 
 NAME = "redrive-demo"
 
