@@ -249,7 +249,7 @@ def test_purge_counts_first_and_leaves_open_ones_alone(
     assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 1
 
 
-def test_another_one_is_at_it_is_75(redrive: Redrive, database: Database) -> None:
+def test_a_lock_that_another_run_holds_is_75(redrive: Redrive, database: Database) -> None:
     bury(database)
     holder = database.session()
     holder.rows("begin")
@@ -257,7 +257,7 @@ def test_another_one_is_at_it_is_75(redrive: Redrive, database: Database) -> Non
 
     done = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes")
 
-    assert (done.code, "another redrive is at it" in done.err) == (75, True)
+    assert (done.code, "another redrive holds the lock" in done.err) == (75, True)
 
 
 def test_a_database_out_of_reach_is_69_in_one_line(redrive: Redrive) -> None:
@@ -294,7 +294,10 @@ def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Databa
     [
         ("payments", "JSON must hold objectives by queue"),
         ('{"payments": {"dlq_added_5m": -1}}', "Expected `float` >= 0.0"),
-        ('{"payments": {"dlq_added": 1}}', "'dlq_added' is no objective; there are dlq_added_5m,"),
+        (
+            '{"payments": {"dlq_added": 1}}',
+            "'dlq_added' is not an objective; it must be one of dlq_added_5m,",
+        ),
         ('{"Pay": {"dlq_added_5m": 1}}', "queue: must match"),
     ],
 )

@@ -10,16 +10,10 @@ from typing import IO, Any, cast
 import click
 import msgspec
 
-from redrive.cli.common import (
-    Duration,
-    Instant,
-    database,
-    database_option,
-    emit,
-    json_option,
-    progress,
-    settings_for,
-)
+from redrive.cli.connection import database
+from redrive.cli.options import Duration, Instant, database_option, json_option, settings_for
+from redrive.cli.output import emit
+from redrive.cli.terminal import progress
 from redrive.enqueue import CHUNK, check, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
 

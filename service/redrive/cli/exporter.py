@@ -8,7 +8,8 @@ import time
 import click
 import psycopg
 
-from redrive.cli.common import database_option, settings_for, wait_for_schema
+from redrive.cli.connection import wait_for_schema
+from redrive.cli.options import database_option, settings_for
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
 from redrive.observability.metrics import Exposition
