@@ -34,9 +34,10 @@ NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file 
 )
 @click.pass_context
 def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
-    """A shop with an incident in it, on this machine: see it break, fix it, redrive.
+    """A shop with an incident in it: see it break, fix it, redrive.
 
-    Brings its own Postgres, mail server and worker; needs no settings and leaves nothing behind.
+    Runs on this machine. Brings its own Postgres, mail server and worker; needs no settings and
+    leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(_run(once=once, home=home, observe=observe))

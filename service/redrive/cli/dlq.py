@@ -1,13 +1,11 @@
 """redrive dlq: list, dismiss and note; its other commands have files of their own."""
 
-from typing import Any
-
 import click
 
 from redrive.cli import groups
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.filters import filter_from, filter_options
+from redrive.cli.filters import filter_options
 from redrive.cli.options import (
     acting_options,
     actor_option,
@@ -19,26 +17,37 @@ from redrive.cli.output import emit, listing, not_found
 from redrive.cli.redrive import redrive_dead_letters
 from redrive.cli.show import show
 from redrive.dead_letters import triage
+from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.settings import Settings
 
 NOTE_LENGTH = 2000
 
 
-@click.group()
+class _InOrder(click.Group):
+    """Lists its commands as they were added: in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder)
 def dlq() -> None:
-    """Dead letters: look at them, put them back to work, dismiss them."""
+    """Dead letters: look, put back to work, dismiss."""
 
 
 @dlq.command("ls")
-@filter_options()
+@filter_options(states=("open",))
 @database_option
 @json_option
-def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -> None:
-    """List dead letters, the latest first; open ones unless --state says otherwise."""
+def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
+    """List dead letters, the latest first.
+
+    Open ones, unless --state says otherwise.
+    """
     with database(settings_for(database_url)) as conn:
         listing(
-            find(conn, filter_from(options, states=("open",))),
+            find(conn, chosen),
             (
                 "id",
                 "kind",
@@ -56,7 +65,7 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
         )
 
 
-for _command in (groups.list_groups, show, groups.report, redrive_dead_letters, groups.mute):
+for _command in (groups.list_groups, show, groups.report, redrive_dead_letters):
     dlq.add_command(_command)
 
 
@@ -100,3 +109,6 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
             return not_found(f"job {job} has no dead letter")
     click.echo("noted")
     return Exit.DONE
+
+
+dlq.add_command(groups.mute)

@@ -35,7 +35,7 @@ CONTROL_BUT_NEWLINE = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160
 @database_option
 @json_option
 def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None:
-    """List the causes of dead letters, the most frequent first: what to fix."""
+    """List the causes of dead letters, the most frequent first."""
     with database(settings_for(database_url)) as conn:
         found = groups.find(conn, **options)
     if not as_json:
@@ -54,7 +54,10 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
 @click.argument("group")
 @database_option
 def report(group: str, database_url: str | None) -> int:
-    """Write an incident report of one group, in Markdown, with payloads redacted."""
+    """Write an incident report of one group, in Markdown.
+
+    Payloads are redacted.
+    """
     with database(settings_for(database_url)) as conn:
         text = incident.report(conn, group)
     if text is None:
@@ -69,7 +72,11 @@ def report(group: str, database_url: str | None) -> int:
 @click.option("--off", is_flag=True, help="Unmute it.")
 @acting_options
 def mute(group: str, length: float, off: bool, why: str, settings: Settings) -> int:
-    """Leave a group out of redrives for a while: its cause is known and not fixed yet."""
+    """Leave a group out of redrives for a while.
+
+    \b
+    redrive dlq mute 3f9a --for 2h --why 'the fix is being rolled out'
+    """
     until = None if off else datetime.now(UTC) + timedelta(seconds=length)
     with database(settings) as conn:
         found = groups.show(conn, group)

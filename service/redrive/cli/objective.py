@@ -36,7 +36,10 @@ class Objective(NamedTuple):
 
 @click.group()
 def objective() -> None:
-    """Thresholds of the alerts, kept as data: per queue, or '*' for all others."""
+    """Thresholds of the alerts, kept as data.
+
+    Each belongs to a queue, or to '*': all queues that have none of their own.
+    """
 
 
 @objective.command("ls")

@@ -100,15 +100,24 @@ def acting_options(command: Command) -> Command:
     return with_options([why_option(), actor_option, database_option], act)
 
 
-def why_option(**more: Any) -> Decorator:
+def why_option(prefix: str | None = None, **more: Any) -> Decorator:
     """Add --why."""
-    return click.option("--why", metavar="TEXT", help="Why; the audit log keeps it.", **more)
+    return option(prefix, "--why", metavar="TEXT", help="Why; the audit log keeps it.", **more)
+
+
+def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
+    """Add an option, which with a prefix is also the environment variable PREFIX_FLAG.
+
+    Jobs and CronJobs set these. `name` and `more` are click's.
+    """
+    variable = flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
 
 
 def with_options(options: Sequence[Decorator], command: Command) -> Command:
     """Add options; help shows them in this order."""
-    for option in reversed(options):
-        command = option(command)
+    for add in reversed(options):
+        command = add(command)
     return command
 
 
@@ -145,25 +154,21 @@ def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], C
     """Add what a run takes; the command gets it as `run`.
 
     Args:
-        prefix: of the environment variable that stands for each option.
+        prefix: of the environment variables that stand for the options.
         why: the default of --why.
     """
-
-    def variable(option: str) -> str:
-        return f"{prefix}_{option}"
-
     options = [
-        why_option(default=why, show_default=why is not None, envvar=variable("WHY")),
+        why_option(prefix, default=why, show_default=why is not None),
         actor_option,
-        click.option(
+        option(
+            prefix,
             "--every",
             type=Duration(),
             metavar="DURATION",
             help="How often this is scheduled; an alert tells when the runs stop.",
-            envvar=variable("EVERY"),
         ),
-        click.option("--dry-run", is_flag=True, help="Only show.", envvar=variable("DRY_RUN")),
-        click.option("--yes", is_flag=True, help="Do not ask.", envvar=variable("YES")),
+        option(prefix, "--dry-run", is_flag=True, help="Only show."),
+        option(prefix, "--yes", is_flag=True, help="Do not ask."),
         database_option,
     ]
 

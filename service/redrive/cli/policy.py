@@ -39,10 +39,10 @@ def policy() -> None:
 def simulate(
     handlers: str | None, since: datetime, database_url: str | None, as_json: bool
 ) -> None:
-    """Judge the failures on record by the policies in the code; change nothing.
+    """Judge the failures on record by the policies in the code.
 
-    Lists the failures that would be treated differently: what was done with them then, and what
-    would be done now.
+    Changes nothing. Lists the failures that would be treated differently: what was done with them
+    then, and what would be done now.
     """
     settings = settings_for(database_url, handlers=handlers)
     if settings.handlers is None:

@@ -1,14 +1,13 @@
 """redrive purge."""
 
-from typing import Any
-
 import click
 
 from redrive.cli.connection import database, only_one
-from redrive.cli.filters import filter_from, filter_options
-from redrive.cli.options import Decorator, Duration, Run, json_option, run_options
+from redrive.cli.filters import filter_options
+from redrive.cli.options import Duration, Run, json_option, option, run_options
 from redrive.cli.output import emit
 from redrive.cli.terminal import progress
+from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.purge import forget_keys, purgeable
 from redrive.dead_letters.purge import purge as delete
 from redrive.dead_letters.runs import mark_done
@@ -17,38 +16,40 @@ ENV = "REDRIVE_PURGE"
 DAY_SECONDS = 86_400
 
 
-def _age_option(name: str, text: str) -> Decorator:
-    variable = f"{ENV}_{name.upper()}"
-    return click.option(
-        f"--{name.replace('_', '-')}",
-        type=Duration(),
-        default="30d",
-        show_default=True,
-        help=text,
-        envvar=variable,
-    )
-
-
 @click.command()
 @filter_options(ENV)
-@_age_option("older_than", "Ended (open ones: died) longer ago than this.")
-@_age_option("keys_older_than", "Also forget keys of jobs that succeeded longer ago than this.")
+@option(
+    ENV,
+    "--older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Ended (open ones: died) longer ago than this.",
+)
+@option(
+    ENV,
+    "--keys-older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Also forget idempotency keys that succeeded longer ago than this.",
+)
 @run_options(ENV, why="retention")
 @json_option
 def purge(
-    older_than: float, keys_older_than: float, run: Run, as_json: bool, **options: Any
+    chosen: Filter, older_than: float, keys_older_than: float, run: Run, as_json: bool
 ) -> None:
-    """Delete dead letters past their retention for good, with their history.
+    """Delete dead letters past their retention for good.
 
     \b
     redrive purge --older-than 30d --dry-run
     redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
 
-    Resolved, dismissed and redriven ones; open ones only with --state open. Shows the count first;
-    then asks, unless --yes. Without a terminal and without --yes it only counts. Every option is
-    also an environment variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES.
+    Their history goes, too. Resolved, dismissed and redriven ones; open ones only with --state
+    open. Shows the count first; then asks, unless --yes. Without a terminal and without --yes it
+    only counts. Every option is also an environment variable, for CronJobs:
+    REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES=true.
     """
-    chosen = filter_from(options)
     purged = 0
     said = "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
     with database(run.settings) as conn:

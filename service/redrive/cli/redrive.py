@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -10,10 +10,11 @@ import psycopg
 
 from redrive.cli.connection import database, only_one
 from redrive.cli.exits import Exit
-from redrive.cli.filters import filter_from, filter_options
-from redrive.cli.options import Run, json_option, run_options
+from redrive.cli.filters import filter_options
+from redrive.cli.options import Command, Run, json_option, option, run_options, with_options
 from redrive.cli.output import counted, emit, table
 from redrive.cli.terminal import progress
+from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.redrive import MAX_REDRIVES, Plan, Redriven, plan, redrive
 from redrive.dead_letters.runs import mark_done
 
@@ -22,43 +23,52 @@ GROUPS_SHOWN = 10
 GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 
+def _what_options(command: Command) -> Command:
+    """Add what else says which dead letters go back, and how fast."""
+    options = [
+        option(
+            ENV,
+            "--all",
+            "everything",
+            is_flag=True,
+            help="Every open dead letter, when no filter is given.",
+        ),
+        option(
+            ENV,
+            "--rate",
+            type=click.FloatRange(0, min_open=True),
+            metavar="PER_SECOND",
+            help="Spread them out: jobs per second.",
+        ),
+        option(
+            ENV,
+            "--max-redrives",
+            type=click.IntRange(1),
+            default=MAX_REDRIVES,
+            metavar="N",
+            show_default=True,
+            help="Leave out what was redriven this often already.",
+        ),
+    ]
+    return with_options(options, command)
+
+
 @click.command("redrive")
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
-@filter_options(ENV)
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Every open dead letter, when no filter is given.",
-    envvar=f"{ENV}_ALL",
-)
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    metavar="PER_SECOND",
-    help="Spread them out: jobs per second.",
-    envvar=f"{ENV}_RATE",
-)
-@click.option(
-    "--max-redrives",
-    type=click.IntRange(1),
-    default=MAX_REDRIVES,
-    show_default=True,
-    help="Leave out what was redriven this often already.",
-    envvar=f"{ENV}_MAX_REDRIVES",
-)
+@filter_options(ENV, states=("open",))
+@_what_options
 @run_options(ENV)
 @json_option
 def redrive_dead_letters(
     jobs: tuple[int, ...],
+    chosen: Filter,
     everything: bool,
     rate: float | None,
     max_redrives: int,
     run: Run,
     as_json: bool,
-    **options: Any,
 ) -> int:
-    """Put dead letters back to work: these ids, or what the filters select.
+    """Put dead letters back to work, by id or by filters.
 
     \b
     redrive dlq redrive 17 18 --why 'customer fixed the address'
@@ -69,7 +79,7 @@ def redrive_dead_letters(
     Every option is also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
     REDRIVE_REDRIVE_YES=true.
     """
-    chosen = filter_from(options | {"ids": (*jobs, *options["ids"])}, states=("open",))
+    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     if is_vague and run.yes:
         raise click.UsageError("name ids or a filter; for every open dead letter, say --all")
@@ -79,12 +89,9 @@ def redrive_dead_letters(
             _show_plan(planned, rate)
         report = None if is_vague else _redrive(conn, planned, run, rate)
     if as_json:
-        emit(asdict(report or Redriven(planned.matched, blocked=planned.blocked)))
-    elif report:
-        stayed = "".join(f", {n} {cause}" for cause, n in sorted(report.blocked.items()))
-        click.echo(f"{report.redriven} redriven{stayed}, campaign {report.campaign}")
-    elif planned.matched:
-        click.echo("nothing was changed" + _hint(run, is_vague=is_vague))
+        emit(asdict(report or planned.untouched()))
+    else:
+        _show_outcome(planned, report, run, is_vague=is_vague)
     return Exit.NOTHING_MATCHED if chosen.ids and not planned.matched else Exit.DONE
 
 
@@ -127,8 +134,10 @@ def _show_plan(planned: Plan, rate: float | None) -> None:
         click.echo(f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s")
 
 
-def _hint(run: Run, *, is_vague: bool) -> str:
-    """What to say to have it done."""
-    if run.dry_run:
-        return ""
-    return "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
+def _show_outcome(planned: Plan, report: Redriven | None, run: Run, *, is_vague: bool) -> None:
+    if report:
+        stayed = "".join(f", {n} {cause}" for cause, n in sorted(report.blocked.items()))
+        click.echo(f"{report.redriven} redriven{stayed}, campaign {report.campaign}")
+    elif planned.matched:
+        hint = "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
+        click.echo("nothing was changed" + ("" if run.dry_run else hint))

@@ -43,11 +43,13 @@ _GROUP = """\
 @database_option
 @json_option
 def show(which: str, database_url: str | None, as_json: bool) -> int:
-    """Show a dead letter with its whole history, or a group; secrets in payloads are redacted.
+    """Show a dead letter with its whole history, or a group.
 
     \b
     redrive dlq show 17
     redrive dlq show 3f9a      # a group, by the beginning of its name
+
+    Secrets in payloads are redacted.
     """
     is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
     with database(settings_for(database_url)) as conn:

@@ -19,6 +19,16 @@ MAX_REDRIVES = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive did. `blocked`: cause -> how many stayed."""
+
+    matched: int
+    redriven: int = 0
+    blocked: dict[str, int] = field(default_factory=dict[str, int])
+    campaign: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a redrive would do.
 
@@ -49,15 +59,9 @@ class Plan:
         """A few of them to look at first."""
         return self.ids[:SAMPLE]
 
-
-@dataclass(frozen=True, slots=True)
-class Redriven:
-    """What a redrive did. `blocked`: cause -> how many stayed."""
-
-    matched: int
-    redriven: int = 0
-    blocked: dict[str, int] = field(default_factory=dict[str, int])
-    campaign: int | None = None
+    def untouched(self) -> Redriven:
+        """What to report while nothing has been done."""
+        return Redriven(self.matched, blocked=self.blocked)
 
 
 @dataclass(frozen=True, slots=True)
