@@ -17,7 +17,7 @@ DEFINES = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
 INLINED = {"redrive_obstacle_v1"}
-"""Becomes a part of the statement that asks, which a function with settings or other rights cannot."""
+"""Becomes a part of the statement that asks; with settings or other rights it could not."""
 UNVERSIONED = {
     "enqueue",  # part of the interface
     "payload_fault",  # pure
@@ -95,8 +95,12 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 
 
 def test_a_plan_names_an_index_that_exists(database: Database) -> None:
-    named = {i for _, text in FILES for line in re.findall(r"^-- plan:(.*)$", text, re.MULTILINE)
-             for i in re.findall(r"\w+_(?:idx|pkey)", line)}  # fmt: skip
+    named = {
+        i
+        for _, text in FILES
+        for line in re.findall(r"^-- plan:(.*)$", text, re.MULTILINE)
+        for i in re.findall(r"\w+_(?:idx|pkey)", line)
+    }
 
     assert named
     assert named <= set(
@@ -142,7 +146,8 @@ def test_everything_belongs_to_a_role_that_cannot_log_in(database: Database) -> 
         "select distinct r.rolname, r.rolcanlogin, r.rolsuper from pg_roles r join ("
         " select proowner from pg_proc where pronamespace = 'redrive'::regnamespace"
         " union select relowner from pg_class where relnamespace = 'redrive'::regnamespace"
-        " union select nspowner from pg_namespace where nspname = 'redrive') o(owner) on o.owner = r.oid"
+        " union select nspowner from pg_namespace where nspname = 'redrive') o(owner)"
+        " on o.owner = r.oid"
     )
 
     assert owners == [("redrive_owner", False, False)]
@@ -150,7 +155,8 @@ def test_everything_belongs_to_a_role_that_cannot_log_in(database: Database) -> 
 
 def test_nobody_gets_execute_by_default(database: Database) -> None:
     rows = database.column(
-        "select p.proname::text from pg_proc p, lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
+        "select p.proname::text from pg_proc p, lateral aclexplode(coalesce(p.proacl,"
+        " acldefault('f', p.proowner))) a"
         f" where {OURS} and a.grantee = 0"
     )
 
@@ -177,7 +183,8 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(
     name: str, text: str, database: Database
 ) -> None:
     ours = database.column(
-        "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace and relkind in ('r', 'v')"
+        "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace"
+        " and relkind in ('r', 'v')"
     )
     code = "\n".join(line.split("--", 1)[0] for line in text.splitlines())
     bare = re.compile(rf"\b(?:from|join|into|update)\s+(?:{'|'.join(ours)})\b")

@@ -38,7 +38,8 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
         " run_at <= clock_timestamp() from redrive.jobs"
     ) == [(job_id, None, 1, 0, 0, 0, 1, None, None, True)]
     assert database.rows(
-        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp() from redrive.dead_letters"
+        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp()"
+        " from redrive.dead_letters"
     ) == [("redriven", campaign, None, None, True)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "dead": 1, "redriven": 1}
 
@@ -49,9 +50,18 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
 def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
     make_job(
-        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
-        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
-    )  # fmt: skip
+        database.conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.value("select to_jsonb(j) from redrive.jobs j")
@@ -93,8 +103,9 @@ def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
     live = make_job(database.conn, idempotency_key="k")
 
     assert redrive(database.conn, [dead]) == {dead: "conflict"}
-    assert database.row("select state, blocked, settled_at, campaign from redrive.dead_letters") == (
-        "open", "conflict", None, None)  # fmt: skip
+    assert database.row(
+        "select state, blocked, settled_at, campaign from redrive.dead_letters"
+    ) == ("open", "conflict", None, None)
     assert database.column("select id from redrive.jobs") == [live]
     assert totals(database.conn).get("redriven") is None
 
@@ -334,11 +345,17 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
 
     assert database.row(
         "select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns"
+    ) == ("ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")
+    assert database.row(
+        "select actor, action, why, n, detail, db_user = session_user from redrive.audit"
     ) == (
-        "ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")  # fmt: skip
-    assert database.row("select actor, action, why, n, detail, db_user = session_user from redrive.audit") == (
-        "ada", "redrive", "bank is back", 7,
-        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
+        "ada",
+        "redrive",
+        "bank is back",
+        7,
+        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5},
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,12 +370,18 @@ def test_nobody_acts_without_a_name_and_a_reason(
         ("select redrive.dismiss_v1(%s, %s, %s)", (ids, actor, why)),
         ("select redrive.pause_v1('q', %s, %s)", (actor, why)),
         ("select redrive.note_v1(%s, %s, %s)", (ids[0], actor, why)),
+        ("select redrive.assign_v1(%s, 'bo', %s, %s)", (ids, actor, why)),
+        ("select redrive.set_lanes_v1('q', 16, %s, %s)", (actor, why)),
     ):
         with pytest.raises(psycopg.errors.IntegrityError):
             database.rows(statement, *parameters)
 
     assert database.value("select count(*) from redrive.audit") == 0
-    assert database.row("select state, notes from redrive.dead_letters") == ("open", [])
+    assert database.row("select state, notes, owner from redrive.dead_letters") == (
+        "open",
+        [],
+        None,
+    )
     assert database.rows("select from redrive.queues") == []
 
 
@@ -376,7 +399,8 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     ]
 
     assert database.rows(
-        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0 ->> 'text'"
+        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0"
+        " ->> 'text'"
         " from redrive.dead_letters order by id"
     ) == [
         (first, "dismissed", True, "ada", "test data"),
@@ -427,3 +451,48 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     assert database.rows(
         "select action, actor, why, n from redrive.audit where action = 'note'"
     ) == [("note", "ada", "see ticket 7", 1)]
+
+
+# Assign
+
+
+def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
+    first, second, third = make_dead_letters(database.conn, 3)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third])
+    assign = "select redrive.assign_v1(%s, %s, 'ada', 'she knows the bank')"
+
+    assert sorted(database.column(assign, [third, second, first], "bo")) == [first, second]
+    assert database.column(assign, [second], "") == [second]
+    assert database.column(assign, [999], "bo") == []
+
+    assert database.column("select owner from redrive.dead_letters order by id") == [
+        "bo",
+        None,
+        None,
+    ]
+    audited = database.rows(
+        "select actor, why, n, detail from redrive.audit where action = 'assign' order by id"
+    )
+    assert [(actor, why, n, d["owner"], sorted(d["ids"])) for actor, why, n, d in audited] == [
+        ("ada", "she knows the bank", 2, "bo", [first, second]),
+        ("ada", "she knows the bank", 1, None, [second]),
+    ]
+
+
+def test_an_owner_has_a_length(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    with pytest.raises(psycopg.Error) as caught:
+        database.rows("select redrive.assign_v1(%s, %s, 'ada', 'x')", [job_id], "a" * 256)
+
+    assert caught.value.sqlstate == "RD001"
+
+
+def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 500)
+    sessions = [database.session() for _ in range(2)]
+    done = [
+        s.start(lambda s=s, i=order: s.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", i))
+        for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
+    ]
+
+    assert [len(d.result(10)) for d in done] == [500, 500]

@@ -1,4 +1,6 @@
-"""redrive dlq: list, dismiss and note; its other commands have files of their own."""
+"""redrive dlq: list, dismiss, assign and note; other commands have files of their own."""
+
+from collections.abc import Sequence
 
 import click
 
@@ -21,6 +23,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.settings import Settings
 
+NAME_LENGTH = 255
 NOTE_LENGTH = 2000
 
 
@@ -58,6 +61,7 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
                 "attempts",
                 "died_at",
                 "group",
+                "owner",
             ),
             as_json=as_json,
             right=("id", "attempts"),
@@ -85,9 +89,37 @@ def dismiss(jobs: tuple[int, ...], why: str, settings: Settings, as_json: bool) 
         emit({"dismissed": dismissed})
     else:
         click.echo(f"{len(dismissed)} dismissed")
-    for job in sorted(set(jobs) - set(dismissed)):
+    return _name_missed(jobs, dismissed)
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.option("--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody.")
+@acting_options
+@json_option
+def assign(jobs: tuple[int, ...], owner: str, why: str, settings: Settings, as_json: bool) -> int:
+    """Say who looks after dead letters.
+
+    \b
+    redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
+    """
+    owner = owner.strip()
+    if len(owner) > NAME_LENGTH:
+        raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
+    with database(settings) as conn:
+        assigned = triage.assign(conn, jobs, owner, why=why, actor=settings.who())
+    if as_json:
+        emit({"assigned": assigned, "owner": owner or None})
+    else:
+        click.echo(f"{len(assigned)} assigned to {owner or 'nobody'}")
+    return _name_missed(jobs, assigned)
+
+
+def _name_missed(asked: Sequence[int], done: Sequence[int]) -> Exit:
+    """Name the jobs that had no open dead letter. Returns the exit code."""
+    for job in sorted(set(asked) - set(done)):
         not_found(f"job {job} has no open dead letter")
-    return Exit.DONE if dismissed else Exit.NOTHING_MATCHED
+    return Exit.DONE if done else Exit.NOTHING_MATCHED
 
 
 @dlq.command()

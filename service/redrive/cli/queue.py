@@ -12,12 +12,14 @@ from redrive.cli.output import emit, not_found, table
 from redrive.rules.limits import check_name
 from redrive.settings import Settings
 
+FAIR_LANES = 16
+"""Tenants take turns by their share of these: two in the same one are served in order."""
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
 
 
 @click.group()
 def queue() -> None:
-    """Queues: what they hold, pause, resume."""
+    """Queues: what they hold, pause, resume, set."""
 
 
 @queue.command("ls")
@@ -71,7 +73,28 @@ def resume(name: str, why: str, settings: Settings) -> int:
     return Exit.DONE
 
 
-def _act(statement: LiteralString, name: str, why: str, settings: Settings) -> Any:
+@queue.command("set")
+@click.argument("name")
+@click.option(
+    "--fair-by",
+    type=click.Choice(["tenant", "none"]),
+    required=True,
+    help="Whose jobs take turns, of those enqueued from now on.",
+)
+@acting_options
+def set_options(name: str, fair_by: str, why: str, settings: Settings) -> None:
+    """Set how a queue is served.
+
+    \b
+    redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+    """
+    lanes = FAIR_LANES if fair_by == "tenant" else 1
+    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
+    turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
+    click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+
+
+def _act(statement: LiteralString, name: str, why: str, settings: Settings, *values: object) -> Any:
     check_name("queue", name)
     with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, (name, settings.who(), why)).fetchone()
+        return cursor.execute(statement, (name, *values, settings.who(), why)).fetchone()

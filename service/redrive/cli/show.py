@@ -67,7 +67,9 @@ def show(which: str, database_url: str | None, as_json: bool) -> int:
 
 def _letter(letter: dict[str, Any]) -> Iterator[str]:
     """The sections of a dead letter."""
-    yield _LETTER.format_map(printable_fields(letter) | _summary(letter))
+    head = _LETTER.format_map(printable_fields(letter) | _summary(letter))
+    owner = printable(letter["owner"])
+    yield f"{head}\n{owner} looks after it" if owner else head
     yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
     failures = (line for failure in letter["failures"] for line in _failure(failure))
     yield "\n".join((f"{_bold('failures')}, oldest first", *failures))

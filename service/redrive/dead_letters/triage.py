@@ -19,6 +19,19 @@ def dismiss(
         )
 
 
+def assign(
+    conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
+) -> list[int]:
+    """Say who looks after open dead letters, "" for nobody. Returns the ids that were open."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return sorted(
+            cursor.execute(
+                "select redrive.assign_v1(%s::bigint[], %s, %s, %s)",
+                (list(ids), owner, actor, why),
+            )
+        )
+
+
 def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:
     """Attach a note to a job's latest dead letter. Returns whether there is one."""
     with conn.cursor(row_factory=scalar_row) as cursor:

@@ -1,12 +1,15 @@
 -- breakers: report what was seen of dependencies, and learn how they stand.
--- in:    parallel arrays: names, failures and successes since the last report, and how each breaker is set:
---        thresholds (failures in a window that open it, when they are at least half of what was seen),
---        windows and cooldowns in seconds (the cooldown doubles while it does not close, up to 16 times)
--- out:   state; open_for: seconds until it lets a probe through; failing: half of this window's calls or more failed
+-- in:    parallel arrays: names, failures and successes since the last report, and how each breaker
+--        is set: thresholds (failures in a window that open it, when they are at least half of what
+--        was seen), windows and cooldowns in seconds (the cooldown doubles while it does not close,
+--        up to 16 times)
+-- out:   state; open_for: seconds until it lets a probe through; failing: half of this window's
+--        calls or more failed
 -- locks: one breaker row at a time, only when there is something to write
 -- An open breaker becomes half open by itself when its time is over, so it cannot stay stuck.
 create or replace function redrive.breakers_v1(
-    names text[], failures int[], successes int[], thresholds int[], windows float8[], cooldowns float8[])
+    names text[], failures int[], successes int[], thresholds int[], windows float8[],
+    cooldowns float8[])
 returns table (name text, state text, open_for float8, failing boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -43,15 +46,18 @@ begin
                 b.state := 'half_open'; b.probe_by := null; b.probe_until := null;
             elsif b.state = 'half_open' and seen.failed > 0 or b.state = 'closed'
                   and b.failures >= seen.threshold and b.failures >= b.successes then
-                b.state := 'open'; b.opened := b.opened + 1; b.opened_at := now_at; b.probe_by := null;
-                b.open_until := now_at + seen.cooldown * least(2.0 ^ (b.opened - 1), 16) * interval '1 second';
+                b.state := 'open'; b.opened := b.opened + 1; b.opened_at := now_at;
+                b.probe_by := null;
+                b.open_until := now_at
+                    + seen.cooldown * least(2.0 ^ (b.opened - 1), 16) * interval '1 second';
             elsif b.state = 'half_open' and seen.succeeded > 0 then
-                b.state := 'closed'; b.opened := 0; b.failures := 0; b.successes := 0; b.window_at := now_at;
-                b.probe_by := null; b.open_until := null;
+                b.state := 'closed'; b.opened := 0; b.failures := 0; b.successes := 0;
+                b.window_at := now_at; b.probe_by := null; b.open_until := null;
             end if;
             update redrive.breakers k
-            set state = b.state, failures = b.failures, successes = b.successes, window_at = b.window_at,
-                opened = b.opened, opened_at = b.opened_at, open_until = b.open_until, probe_by = b.probe_by,
+            set state = b.state, failures = b.failures, successes = b.successes,
+                window_at = b.window_at, opened = b.opened, opened_at = b.opened_at,
+                open_until = b.open_until, probe_by = b.probe_by,
                 probe_until = case when b.probe_by is not null then b.probe_until end,
                 changed_at = case when b.state <> before then now_at else k.changed_at end
             where k.name = b.name;

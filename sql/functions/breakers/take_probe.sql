@@ -1,5 +1,7 @@
--- take_probe: one job of the whole fleet tries a half-open dependency; the lease runs out by itself.
-create or replace function redrive.take_probe_v1(name text, worker int, lease interval) returns boolean
+-- take_probe: one job of the whole fleet tries a half-open dependency; the lease runs out by
+-- itself.
+create or replace function redrive.take_probe_v1(name text, worker int, lease interval)
+returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$

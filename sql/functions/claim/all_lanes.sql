@@ -1,5 +1,7 @@
--- all_lanes: where jobs are, by a loose index scan: one descent per lane, however many jobs it holds.
-create or replace function redrive.all_lanes_v1() returns table (queue text, priority smallint, lane smallint)
+-- all_lanes: where jobs are, by a loose index scan: one descent per lane, however many jobs it
+-- holds.
+create or replace function redrive.all_lanes_v1()
+returns table (queue text, priority smallint, lane smallint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -10,7 +12,8 @@ as $$
 begin
     return query
     with recursive found as (
-        (select j.queue, j.priority, j.lane from redrive.jobs j order by j.queue, j.priority, j.lane limit 1)
+        (select j.queue, j.priority, j.lane from redrive.jobs j
+         order by j.queue, j.priority, j.lane limit 1)
         union all
         select n.queue, n.priority, n.lane
         from found f, lateral (

@@ -1,5 +1,5 @@
--- lanes: the ones this worker may claim from, most urgent first, and when each one's next job is due
--- (seconds from now, null = none).
+-- lanes: the ones this worker may claim from, most urgent first, and when each one's next job is
+-- due (seconds from now, null = none).
 create or replace function redrive.lanes_v1(only_queues text[])
 returns table (queue text, priority smallint, lane smallint, due_in float8)
 language plpgsql security definer
@@ -18,7 +18,8 @@ begin
         order by j.run_at limit 1)
     from redrive.all_lanes_v1() f
     where (only_queues is null or f.queue = any (only_queues))
-      and not exists (select from redrive.queues q where q.queue = f.queue and q.paused_at is not null)
+      and not exists (select from redrive.queues q
+                      where q.queue = f.queue and q.paused_at is not null)
     order by f.priority;
 end
 $$;

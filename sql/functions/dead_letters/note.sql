@@ -6,8 +6,10 @@ set search_path = pg_catalog, pg_temp
 as $$
     with noted as (
         update redrive.dead_letters d
-        set notes = d.notes || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', text)
-        where d.id = job and d.redrives = (select max(o.redrives) from redrive.dead_letters o where o.id = job)
+        set notes = d.notes
+            || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', text)
+        where d.id = job
+          and d.redrives = (select max(o.redrives) from redrive.dead_letters o where o.id = job)
         returning d.id),
     audited as (
         insert into redrive.audit (actor, action, why, n, detail)

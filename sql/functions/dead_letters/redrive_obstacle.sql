@@ -2,9 +2,9 @@
 -- redrive itself ask the same.
 -- in:    of the dead letter: kind, idempotency key, redrives, fingerprint; and how often is enough
 -- out:   cause: succeeded | max_redrives | muted | conflict, or null
--- plan:  the planner makes it a part of the statement that asks, so it costs no call. For that it must
---        stay one SELECT without a volatile function (hence statement_timestamp) and with the rights
---        of its caller. Its names are bound when it is made: no search_path can turn them.
+-- plan:  the planner makes it a part of the statement that asks, so it costs no call. For that it
+--        must stay one SELECT without a volatile function (hence statement_timestamp) and with the
+--        rights of its caller. Its names are bound when it is made: no search_path can turn them.
 create or replace function redrive.redrive_obstacle_v1(
     kind text, idempotency_key text, redrives int, fingerprint text, max_redrives int)
 returns table (cause text)

@@ -1,6 +1,7 @@
 -- enqueue: add one job, in the caller's transaction.
 -- in:    see redrive.enqueue below; run_at null or past = now; expires_in counts from now
--- out:   id, created, outcome: 'enqueued', or for a key already taken the job that has it and 'live' or 'succeeded'
+-- out:   id, created, outcome: 'enqueued', or for a key already taken the job that has it and
+--        'live' or 'succeeded'
 -- errors: RD001 'field: rule' for anything a job cannot hold
 create or replace function redrive.enqueue_v1(
     kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
@@ -23,7 +24,8 @@ begin
         when queue is null then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
         when payload is null then 'payload: must be an object, not null'
         when headers is null then 'headers: must be an object'
-        when priority is null or priority not between -1000 and 1000 then 'priority: must lie between -1000 and 1000'
+        when priority is null or priority not between -1000 and 1000
+            then 'priority: must lie between -1000 and 1000'
         when due = 'infinity' then 'run_at: must lie between the years 2000 and 9999'
         when length(idempotency_key) > 255 then 'idempotency_key: must have 1 to 255 characters'
         when length(ordering_key) > 255 then 'ordering_key: must have 1 to 255 characters'
@@ -34,12 +36,14 @@ begin
     end if;
 
     if tenant is not null then
-        select abs(hashtext(tenant)::bigint) % q.lanes into shard from redrive.queues q where q.queue = enqueue_v1.queue;
+        select abs(hashtext(tenant)::bigint) % q.lanes into shard from redrive.queues q
+        where q.queue = enqueue_v1.queue;
         shard := coalesce(shard, 0);
     end if;
     loop
-        insert into redrive.jobs as j (kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
-                                       ordering_key, tenant, expires_at, headers)
+        insert into redrive.jobs as j (
+            kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
+            ordering_key, tenant, expires_at, headers)
         values (kind, payload, queue, due, priority, shard, max_attempts, idempotency_key,
                 ordering_key, tenant, clock_timestamp() + expires_in, headers)
         on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
@@ -49,8 +53,8 @@ begin
             return;
         end if;
         if found then
-            -- The key may have succeeded between two snapshots: the insert above waited for the job that held it,
-            -- so what that job's completion wrote is visible to this statement.
+            -- The key may have succeeded between two snapshots: the insert above waited for the job
+            -- that held it, so what that job's completion wrote is visible to this statement.
             select c.job into id from redrive.completions c
             where c.kind = enqueue_v1.kind and c.key = idempotency_key;
             if not found then
@@ -60,7 +64,8 @@ begin
                 return;
             end if;
             delete from redrive.jobs j
-            where j.kind = enqueue_v1.kind and j.idempotency_key = enqueue_v1.idempotency_key and j.worker is null;
+            where j.kind = enqueue_v1.kind and j.idempotency_key = enqueue_v1.idempotency_key
+              and j.worker is null;
             insert into redrive.deltas (queue, kind, event, n) values (queue, kind, 'enqueued', -1);
             created := false; outcome := 'succeeded';
             return;
@@ -80,16 +85,18 @@ begin
 end
 $$;
 
--- For those who write SQL themselves: the same with defaults. Its signature is part of the interface.
+-- For those who write SQL themselves: the same with defaults. Its signature is part of the
+-- interface.
 create or replace function redrive.enqueue(
-    kind text, payload jsonb default '{}', queue text default 'default', run_at timestamptz default null,
-    priority int default 0, max_attempts int default null, idempotency_key text default null,
-    ordering_key text default null, tenant text default null, expires_in interval default null,
-    headers jsonb default '{}')
+    kind text, payload jsonb default '{}', queue text default 'default',
+    run_at timestamptz default null, priority int default 0, max_attempts int default null,
+    idempotency_key text default null, ordering_key text default null, tenant text default null,
+    expires_in interval default null, headers jsonb default '{}')
 returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select id from redrive.enqueue_v1(kind, payload, queue, run_at, priority, max_attempts, idempotency_key,
-                                      ordering_key, tenant, expires_in, headers)
+    select id from redrive.enqueue_v1(
+        kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,
+        expires_in, headers)
 $$;

@@ -5,9 +5,10 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample, version, added, opened)
-    select f.fingerprint, min(f.kind), min(f.category), min(f.error_class), min(f.message), max(f.id),
-           coalesce(f.version, ''), count(*), count(*) filter (where f.state = 'open')
+    insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,
+                                      version, added, opened)
+    select f.fingerprint, min(f.kind), min(f.category), min(f.error_class), min(f.message),
+           max(f.id), coalesce(f.version, ''), count(*), count(*) filter (where f.state = 'open')
     from fresh f group by f.fingerprint, coalesce(f.version, '');
     return null;
 end

@@ -4,8 +4,10 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample, added, opened)
-    select g.fingerprint, min(g.kind), min(g.category), min(g.error_class), min(g.message), max(g.id), 0, -count(*)
+    insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,
+                                      added, opened)
+    select g.fingerprint, min(g.kind), min(g.category), min(g.error_class), min(g.message),
+           max(g.id), 0, -count(*)
     from gone g where g.state = 'open' group by g.fingerprint;
     return null;
 end

@@ -1,5 +1,7 @@
 -- mute: leave a group out of bulk redrives until an instant; null takes that back.
-create or replace function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text) returns boolean
+create or replace function redrive.mute_v1(
+    fingerprint text, until timestamptz, actor text, why text)
+returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$

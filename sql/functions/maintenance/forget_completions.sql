@@ -6,7 +6,8 @@ set enable_seqscan = off
 as $$
     with gone as (
         delete from redrive.completions c using (
-            select o.kind, o.key from redrive.completions o where o.at < clock_timestamp() - older_than
+            select o.kind, o.key from redrive.completions o
+            where o.at < clock_timestamp() - older_than
             order by o.at limit batch for update skip locked) p
         where c.kind = p.kind and c.key = p.key
         returning 1)

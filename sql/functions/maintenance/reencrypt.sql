@@ -1,10 +1,14 @@
--- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one table.
+-- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
+-- table.
 -- in:    place   jobs | dead_letters | failures | side_effects
---        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0 of a job
+--        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
+--          of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
---        news    what takes its place; salts  the header that goes with a payload, null where it has one
+--        news    what takes its place; salts  the header that goes with a payload, null where it
+--          has one
 -- out:   how many were as they had been read; the others are not touched
--- locks: skip locked, so it waits for nobody: what a claim or a settlement holds stays for the next run
+-- locks: skip locked, so it waits for nobody: what a claim or a settlement holds stays for the next
+--        run
 create or replace function redrive.reencrypt_v1(
     place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
 language plpgsql security definer
@@ -24,16 +28,19 @@ begin
             for update of j skip locked)
         update redrive.jobs j
         set payload = p.new,
-            headers = case when p.salt is null then j.headers else j.headers || jsonb_build_object('$redrive', p.salt) end
+            headers = case when p.salt is null then j.headers
+                           else j.headers || jsonb_build_object('$redrive', p.salt) end
         from pick p where j.id = p.id;
     elsif place = 'dead_letters' then
         with pick as materialized (
-            select d.id, d.redrives, v.new, v.salt from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
+            select d.id, d.redrives, v.new, v.salt
+            from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
             join redrive.dead_letters d on d.id = v.id and d.redrives = v.n and d.payload = v.old
             for update of d skip locked)
         update redrive.dead_letters d
         set payload = p.new, message = '[encrypted]',
-            headers = case when p.salt is null then d.headers else d.headers || jsonb_build_object('$redrive', p.salt) end
+            headers = case when p.salt is null then d.headers
+                           else d.headers || jsonb_build_object('$redrive', p.salt) end
         from pick p where d.id = p.id and d.redrives = p.redrives;
     elsif place = 'failures' then
         with pick as materialized (

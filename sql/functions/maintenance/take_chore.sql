@@ -6,7 +6,8 @@ as $$
     with taken as (
         update redrive.chores c set ran_at = clock_timestamp()
         where c.name = (select o.name from redrive.chores o
-                        where o.name = chore and o.ran_at < clock_timestamp() - take_chore_v1.every for update skip locked)
+                        where o.name = chore and o.ran_at < clock_timestamp() - take_chore_v1.every
+                        for update skip locked)
         returning 1)
     select exists (select from taken)
 $$;

@@ -3,7 +3,8 @@
 -- out:   null when all were settled, else the ids that were; the others had been fenced off
 -- locks: job rows, ascending
 -- plan:  jobs_pkey
-create or replace function redrive.complete_v1(workers int[], ids bigint[], tokens int[]) returns bigint[]
+create or replace function redrive.complete_v1(workers int[], ids bigint[], tokens int[])
+returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -21,27 +22,32 @@ begin
     gone as (
         delete from redrive.jobs j using verdict v
         where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
-        returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives, j.noted),
-    -- Few jobs have any of what the next statements look for: one look at the batch instead of six. They find their
-    -- rows by `= any (array(...))`: joined to the batch, a plan made while these tables were empty walks all of them
-    -- for each of its jobs. `is not distinct from` keeps an index on state out of it for the same reason.
+        returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
+                  j.noted),
+    -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
+    -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
+    -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
+    -- index on state out of it for the same reason.
     special as materialized (
         select * from gone
-        where idempotency_key is not null or ordering_key is not null or failed_at is not null or redrives > 0 or noted),
+        where idempotency_key is not null or ordering_key is not null or failed_at is not null
+          or redrives > 0 or noted),
     remembered as (
         insert into redrive.completions (kind, key, job)
         select kind, idempotency_key, id from special where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
         delete from redrive.failures f
-        where f.job = any (array(select id from special where failed_at is not null and redrives = 0))),
+        where f.job = any (array(select id from special
+                                 where failed_at is not null and redrives = 0))),
     unnoted as (
         delete from redrive.side_effects e
         where e.job = any (array(select id from special where noted and redrives = 0))),
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved',
-            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from special) then 'succeeded' else d.outcome end
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from special)
+                           then 'succeeded' else d.outcome end
         where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from special where redrives > 0))
         returning d.queue, d.kind),
@@ -61,8 +67,10 @@ begin
         select queue, kind, 'resolved', count(*) from resolved group by queue, kind),
     judged as (
         insert into redrive.deltas (queue, kind, event, reason, n)
-        select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0 group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end into settled from gone g;
+        select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
+        group by queue, kind)
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
+    into settled from gone g;
     return settled;
 end
 $$;

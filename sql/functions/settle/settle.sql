@@ -3,13 +3,14 @@
 --        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
 --        refunds   the attempt does not count, losses  the process died under it (0 or 1),
---        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it died or was released
+--        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
+--          died or was released
 -- out:   the ids that were settled; the others had been fenced off
 -- locks: job rows, ascending
 -- plan:  jobs_pkey
 create or replace function redrive.settle_v1(
-    workers int[], ids bigint[], tokens int[], outcomes text[], run_ats timestamptz[], delays float8[],
-    refunds boolean[], losses int[], failures jsonb[], reasons text[])
+    workers int[], ids bigint[], tokens int[], outcomes text[], run_ats timestamptz[],
+    delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -23,54 +24,67 @@ as $$
 begin
     return query
     with verdict as materialized (
-        select * from unnest(workers, ids, tokens, outcomes, run_ats, delays, refunds, losses, failures, reasons)
+        select *
+        from unnest(workers, ids, tokens, outcomes, run_ats, delays, refunds, losses, failures,
+                    reasons)
             as v(worker, id, token, outcome, run_again, delay, refund, lost, failure, reason)),
     gone as (
         delete from redrive.jobs j using verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('dead', 'cancel')
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+          and v.outcome in ('dead', 'cancel')
         returning j.*, v.outcome, v.failure, v.reason, v.refund, v.lost),
     back as (
         update redrive.jobs j
         set worker = null,
-            run_at = greatest(clock_timestamp(), coalesce(v.run_again, clock_timestamp() + v.delay * interval '1 second')),
+            run_at = greatest(clock_timestamp(), coalesce(
+                v.run_again, clock_timestamp() + v.delay * interval '1 second')),
             attempt = j.attempt - v.refund::int,
             losses = j.losses + v.lost,
             failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
             streak = case when v.failure is null then j.streak
-                          when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1 else 1 end,
+                          when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
+                          else 1 end,
             fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint),
-            headers = case when v.failure -> 'detail' ? 'traceparent'  -- the next attempt's span is linked to this one
-                           then j.headers || jsonb_build_object('attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
+            -- the next attempt's span is linked to this one
+            headers = case when v.failure -> 'detail' ? 'traceparent'
+                           then j.headers || jsonb_build_object(
+                               'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                            else j.headers end
         from verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker and v.outcome in ('retry', 'release', 'rescue')
-        returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind, j.ordering_key, j.worker, v.worker as held_by,
-                  v.outcome, v.failure, v.reason),
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+          and v.outcome in ('retry', 'release', 'rescue')
+        returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind,
+                  j.ordering_key, j.worker, v.worker as held_by, v.outcome, v.failure, v.reason),
     recorded as (
-        insert into redrive.failures (job, deliveries, attempt, worker, error_class, message, category, fingerprint, detail)
-        select s.id, s.deliveries, s.attempt, (select w.name from redrive.workers w where w.id = s.held_by),
+        insert into redrive.failures (job, deliveries, attempt, worker, error_class, message,
+                                      category, fingerprint, detail)
+        select s.id, s.deliveries, s.attempt,
+               (select w.name from redrive.workers w where w.id = s.held_by),
                s.failure ->> 'error_class', s.failure ->> 'message', s.failure ->> 'category',
                s.failure ->> 'fingerprint', coalesce(s.failure -> 'detail', '{}')
-        from (select id, deliveries, attempt, worker as held_by, failure from gone where outcome = 'dead'
+        from (select id, deliveries, attempt, worker as held_by, failure from gone
+              where outcome = 'dead'
               union all
               select id, deliveries, attempt, held_by, failure from back) s
         where s.failure is not null),
     buried as (
         insert into redrive.dead_letters (
-            id, redrives, queue, kind, reason, category, error_class, message, fingerprint, attempts, deliveries, losses,
-            max_attempts, priority, lane, created_at, first_failed_at, expires_at, tenant, ordering_key,
-            idempotency_key, headers, payload, environment, version)
-        select g.id, g.redrives, g.queue, g.kind, g.reason, coalesce(g.failure ->> 'category', 'other'),
+            id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
+            attempts, deliveries, losses, max_attempts, priority, lane, created_at,
+            first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
+            environment, version)
+        select g.id, g.redrives, g.queue, g.kind, g.reason,
+               coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
-               coalesce(g.failure ->> 'fingerprint', ''), g.attempt - g.refund::int, g.deliveries, g.losses + g.lost,
-               g.max_attempts, g.priority, g.lane, g.created_at,
-               coalesce((select min(f.at) from redrive.failures f where g.failed_at is not null and f.job = g.id),
-                        clock_timestamp()),
+               coalesce(g.failure ->> 'fingerprint', ''), g.attempt - g.refund::int, g.deliveries,
+               g.losses + g.lost, g.max_attempts, g.priority, g.lane, g.created_at,
+               coalesce((select min(f.at) from redrive.failures f
+                         where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
                g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
         from gone g where g.outcome = 'dead'),
-    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and `is true` keeps the
-    -- planner from a join that looks at the whole batch for each of them.
+    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
+    -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
     dead_again as (
         update redrive.dead_letters d
         set outcome = 'dead_again'
@@ -80,16 +94,20 @@ begin
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved',
-            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from gone) then 'cancelled' else d.outcome end
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from gone)
+                           then 'cancelled' else d.outcome end
         where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from gone where redrives > 0 and outcome = 'cancel'))
         returning d.queue, d.kind),
     forgotten as (
         delete from redrive.failures f
-        where f.job = any (array(select id from gone where outcome = 'cancel' and failed_at is not null and redrives = 0))),
+        where f.job = any (array(select id from gone
+                                 where outcome = 'cancel' and failed_at is not null
+                                   and redrives = 0))),
     unnoted as (
         delete from redrive.side_effects e
-        where e.job = any (array(select id from gone where outcome = 'cancel' and noted and redrives = 0))),
+        where e.job = any (array(select id from gone
+                                 where outcome = 'cancel' and noted and redrives = 0))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         from (select id, queue, ordering_key, false as is_back from gone
@@ -100,16 +118,19 @@ begin
                       where o.queue = s.queue and o.ordering_key = s.ordering_key
                         and (o.id <> s.id or s.is_back)
                       order by o.id limit 1)
-          and n.id <> s.id and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+          and n.id <> s.id and n.worker is null
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone
         union all
         select id, queue, kind,
-               case outcome when 'retry' then 'retried' when 'rescue' then 'rescued' else 'released' end,
+               case outcome when 'retry' then 'retried' when 'rescue' then 'rescued'
+                            else 'released' end,
                coalesce(reason, '') from back
         union all
-        select id, queue, kind, 'outcome', case outcome when 'dead' then 'dead_again' else 'cancelled' end
+        select id, queue, kind, 'outcome',
+               case outcome when 'dead' then 'dead_again' else 'cancelled' end
         from gone where redrives > 0),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)

@@ -1,4 +1,5 @@
--- sample: remember the counters at the start of this minute, once, and forget what is older than an hour.
+-- sample: remember the counters at the start of this minute, once, and forget what is older than an
+-- hour.
 create or replace function redrive.sample_v1() returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,9 +1,12 @@
 -- rescue: take jobs back from workers whose heartbeat stopped, and settle them as lost.
--- in:    ttl, max_losses: a job that lost this many workers is dead-lettered, it may be what kills them
+-- in:    ttl, max_losses: a job that lost this many workers is dead-lettered, it may be what kills
+--        them
 -- out:   counts
--- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs, skip locked
--- plan:  a scan of the live table, once per lost worker: that is the price of not indexing `worker`, paid per crash
---        and not per job. With nobody lost it ends after one look at a table of a few dozen rows.
+-- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs, skip
+--        locked
+-- plan:  a scan of the live table, once per lost worker: that is the price of not indexing
+--        `worker`, paid per crash and not per job. With nobody lost it ends after one look at a
+--        table of a few dozen rows.
 create or replace function redrive.rescue_v1(
     ttl interval, max_losses int, out lost int, out rescued int, out buried int)
 language plpgsql security definer
@@ -14,8 +17,8 @@ declare
     lost_ids int[];
     held record;
 begin
-    -- Marking first closes the race with a claim: it holds its worker row for key share and looks at
-    -- lost_at again. After a restart of the server everybody gets one ttl to be heard again: the
+    -- Marking first closes the race with a claim: it holds its worker row for key share and looks
+    -- at lost_at again. After a restart of the server everybody gets one ttl to be heard again: the
     -- outage was not theirs.
     update redrive.workers w set lost_at = clock_timestamp()
     where w.id in (
@@ -29,7 +32,8 @@ begin
     if lost = 0 then
         return;
     end if;
-    select array_agg(h.id) as ids, array_agg(h.worker) as workers, array_agg(h.deliveries) as tokens,
+    select array_agg(h.id) as ids, array_agg(h.worker) as workers,
+           array_agg(h.deliveries) as tokens,
            array_agg(case when h.spent then 'dead' else 'rescue' end) as outcomes,
            array_agg(case when h.spent then 'killed_worker' else 'worker_lost' end) as reasons,
            count(*)::int as n
@@ -39,7 +43,8 @@ begin
         from redrive.jobs j
         where j.worker = any (lost_ids)
         order by j.id
-        for update skip locked) h;  -- a handler of a paused worker may hold one in its own transaction
+        -- a handler of a paused worker may hold one in its own transaction
+        for update skip locked) h;
     select count(*) filter (where o.outcome = 'rescue'), count(*) filter (where o.outcome = 'dead')
     into rescued, buried
     from redrive.settle_v1(
@@ -47,7 +52,8 @@ begin
         array_fill(null::timestamptz, array[held.n]), array_fill(0::float8, array[held.n]),
         array_fill(false, array[held.n]), array_fill(1, array[held.n]),
         array_fill(jsonb_build_object(
-            'error_class', 'WorkerLost', 'message', 'the worker stopped beating while it held the job',
+            'error_class', 'WorkerLost',
+            'message', 'the worker stopped beating while it held the job',
             'category', 'lost', 'fingerprint', 'worker-lost'), array[held.n]),
         held.reasons) s(id)
     join unnest(held.ids, held.outcomes) o(id, outcome) on o.id = s.id;
