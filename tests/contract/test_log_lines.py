@@ -36,9 +36,14 @@ def test_a_line_in_the_documentation_is_one_that_is_written(
         (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"])
     )
     report = Report(
-        line["job"], line["delivery"], OUTCOMES[line["event"]], line.get("retry_in", 0.0), reason=line["reason"],
-        category=line["category"], trace=line.get("trace_id"),
-    )  # fmt: skip
+        line["job"],
+        line["delivery"],
+        OUTCOMES[line["event"]],
+        line.get("retry_in", 0.0),
+        reason=line["reason"],
+        category=line["category"],
+        trace=line.get("trace_id"),
+    )
     caplog.handler.setFormatter(JsonFormatter())
     logging.getLogger("redrive").addHandler(caplog.handler)
     try:

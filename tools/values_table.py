@@ -1,20 +1,16 @@
-"""Write the table of values in helm/redrive/README.md from the comments of values.yaml and the
-types of its schema.
-
-With --check nothing is written: exit 1 when the table is not what it would be.
-"""
+"""Write the table of values in the chart's README, from values.yaml and its schema."""
 
 import json
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-CHART = Path(__file__).parent / "redrive"
-BEGIN, END = "<!-- values: begin -->\n", "<!-- values: end -->\n"
+from tools.generated import ROOT, Files, between_marks, main
+
+CHART = ROOT / "helm" / "redrive"
+README = CHART / "README.md"
 _KEY = re.compile(r"( *)([A-Za-z]+):")
 
 
@@ -66,38 +62,30 @@ def kind(schema: dict[str, Any]) -> str:
 
 
 def table() -> str:
-    """The whole table, as Markdown."""
+    """The whole table, as Markdown.
+
+    Raises:
+        ValueError: a value has no comment.
+    """
     text = (CHART / "values.yaml").read_text()
     schema = json.loads((CHART / "values.schema.json").read_text())
     said = comments(text)
     lines = ["| value | type | default | what it is |", "|---|---|---|---|"]
     for path, of, default in rows(yaml.safe_load(text), schema, schema):
-        shown = "" if default is None else f"`{json.dumps(default)}`"
-        lines.append(
-            f"| `{'.'.join(path)}` | {of} | {shown} | {said.get(path, '').replace('|', chr(92) + '|')} |"
-        )
+        name = ".".join(path)
         if not said.get(path):
-            message = f"{'.'.join(path)} has no comment in values.yaml"
-            raise SystemExit(message)
+            message = f"{name} has no comment in values.yaml"
+            raise ValueError(message)
+        shown = "" if default is None else f"`{json.dumps(default)}`"
+        meaning = said[path].replace("|", r"\|")
+        lines.append(f"| `{name}` | {of} | {shown} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Return the exit code."""
-    readme = CHART / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    wanted = before + BEGIN + table() + END + after
-    if arguments == ["--check"]:
-        if readme.read_text() != wanted:
-            print(
-                "helm/redrive/README.md: the table of values is not up to date; run: python helm/values_table.py"
-            )
-            return 1
-        return 0
-    readme.write_text(wanted)
-    return 0
+def files() -> Files:
+    """The README."""
+    return {README: between_marks(README, "values", table())}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(files)

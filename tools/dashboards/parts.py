@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from redrive.rules.settlement import Outcome
+
 # The older of two formats, which every Grafana in use reads; the SDK would rather we left it.
 with warnings.catch_warnings(action="ignore"):
     from grafana_foundation_sdk.builders import (
@@ -40,35 +42,50 @@ QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # a worker without a list of que
 INSTANCE = f'{WHERE}, instance=~"$instance"'
 INSTANCE_QUEUE = f'{INSTANCE}, queue=~"$queue"'
 ALERTS = (
-    'ALERTS{service="redrive", alertstate="firing", cluster=~"$cluster", namespace=~"$namespace|", job=~"$job",'
-    ' queue=~"$queue|"}'
+    'ALERTS{service="redrive", alertstate="firing", cluster=~"$cluster",'
+    ' namespace=~"$namespace|", job=~"$job", queue=~"$queue|"}'
 )
 
 GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
-OUTCOMES = {"succeeded": GOOD, "retried": WARN, "dead": BAD, "released": CALM, "cancelled": GREY}
+_COLORS = {
+    Outcome.COMPLETE: GOOD,
+    Outcome.RETRY: WARN,
+    Outcome.RELEASE: CALM,
+    Outcome.DEAD_LETTER: BAD,
+    Outcome.CANCEL: GREY,
+}
+OUTCOMES = {outcome.label: _COLORS[outcome] for outcome in Outcome}
 STATES = {"ready": CALM, "running": GOOD, "retrying": WARN, "scheduled": VIOLET}
 
-DEAD_LETTERS_OF_SERIES = (
-    "/d/redrive-dead-letters?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
-    "&${job:queryparam}&var-queue=${__field.labels.queue}"
+CHOSEN = (
+    "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
+    "&${job:queryparam}"
 )
+DEAD_LETTERS_OF_SERIES = f"/d/redrive-dead-letters?{CHOSEN}&var-queue=${{__field.labels.queue}}"
 DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace("__field.labels.queue", "__data.fields.queue")
-WORKER_OF_SERIES = (
-    "/d/redrive-worker?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
-    "&${job:queryparam}&var-instance=${__field.labels.instance}"
-)
+WORKER_OF_SERIES = f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.instance}}"
 
 
 def same(metric: str, *labels: str, where: str = QUEUE) -> str:
     """A gauge of the database by `labels`, told once however many processes export it."""
-    return f"max by ({', '.join((INSTALLATION, *labels))}) ({metric}{{{where}}})"
+    return _once(f"{metric}{{{where}}}", *labels)
 
 
 def same_rate(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """A counter of the database by `labels`, per second. During a rollout it may read low, never
-    high.
+    """A counter of the database by `labels`, per second.
+
+    During a rollout it may read low, never high.
     """
-    return f"max by ({', '.join((INSTALLATION, *labels))}) (rate({metric}{{{where}}}[$__rate_interval]))"
+    return _once(f"rate({metric}{{{where}}}[$__rate_interval])", *labels)
+
+
+def same_increase(metric: str, *labels: str, where: str = QUEUE) -> str:
+    """By how much a counter of the database rose in the range that is looked at."""
+    return _once(f"increase({metric}{{{where}}}[$__range])", *labels)
+
+
+def _once(expression: str, *labels: str) -> str:
+    return f"max by ({', '.join((INSTALLATION, *labels))}) ({expression})"
 
 
 def total(expression: str, *by: str) -> str:
@@ -163,25 +180,9 @@ def chart(  # noqa: PLR0913 # options of a panel
     panel: timeseries.Panel = _prepare(
         timeseries.Panel(), title, description, unit, queries, alerts
     )
-    panel.min(0).line_width(1 if stacked else 2).fill_opacity(30 if stacked else 6).show_points(
-        c.VisibilityMode.NEVER
-    )
-    panel.gradient_mode(c.GraphGradientMode.OPACITY).span_nulls(span_nulls=False).span(
-        width
-    ).height(height)
-    panel.color_scheme(build.FieldColor().mode(d.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-    panel.tooltip(
-        common.VizTooltipOptions().mode(c.TooltipDisplayMode.MULTI).sort(c.SortOrder.DESCENDING)
-    )
-    panel.legend(
-        common.VizLegendOptions()
-        .display_mode(c.LegendDisplayMode.LIST)
-        .placement(c.LegendPlacement.BOTTOM)
-        .show_legend(show_legend=True)
-        .calcs(["lastNotNull"])
-    )
-    if stacked:
-        panel.stacking(common.StackingConfig().mode(c.StackingMode.NORMAL).group("A"))
+    panel.span(width).height(height).min(0)
+    _draw_lines(panel, stacked=stacked)
+    _explain_lines(panel)
     if most is not None:
         panel.max(most)
     if decimals is not None:
@@ -191,16 +192,37 @@ def chart(  # noqa: PLR0913 # options of a panel
     for name, color in (colors or {}).items():
         panel.override_by_name(name, [_property("color", {"mode": "fixed", "fixedColor": color})])
     if any(each.build().ref_id == "objective" for each in queries):
-        dashed = [
-            _property("custom.lineStyle", {"fill": "dash", "dash": [8, 8]}),
-            _property("custom.lineWidth", 1),
-            _property("custom.fillOpacity", 0),
-            _property("custom.stacking", {"mode": "none", "group": "A"}),
-            _property("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
-            _property("color", {"mode": "fixed", "fixedColor": BAD}),
-        ]
-        panel.override_by_query("objective", dashed)
+        panel.override_by_query("objective", _dashed())
     return panel
+
+
+def _draw_lines(panel: timeseries.Panel, *, stacked: bool) -> None:
+    panel.line_width(1 if stacked else 2).fill_opacity(30 if stacked else 6)
+    panel.show_points(c.VisibilityMode.NEVER).span_nulls(span_nulls=False)
+    panel.gradient_mode(c.GraphGradientMode.OPACITY)
+    panel.color_scheme(build.FieldColor().mode(d.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(c.StackingMode.NORMAL).group("A"))
+
+
+def _explain_lines(panel: timeseries.Panel) -> None:
+    tooltip = common.VizTooltipOptions().mode(c.TooltipDisplayMode.MULTI)
+    panel.tooltip(tooltip.sort(c.SortOrder.DESCENDING))
+    legend = common.VizLegendOptions().display_mode(c.LegendDisplayMode.LIST)
+    legend.placement(c.LegendPlacement.BOTTOM).show_legend(show_legend=True)
+    panel.legend(legend.calcs(["lastNotNull"]))
+
+
+def _dashed() -> list[d.DynamicConfigValue]:
+    """How an objective looks among the lines that are held against it."""
+    return [
+        _property("custom.lineStyle", {"fill": "dash", "dash": [8, 8]}),
+        _property("custom.lineWidth", 1),
+        _property("custom.fillOpacity", 0),
+        _property("custom.stacking", {"mode": "none", "group": "A"}),
+        _property("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+        _property("color", {"mode": "fixed", "fixedColor": BAD}),
+    ]
 
 
 def figure(  # noqa: PLR0913 # options of a panel
@@ -277,45 +299,48 @@ def rows(  # noqa: PLR0913 # options of a panel
     panel: table.Panel = _prepare(
         table.Panel(), title, description, "short", [q for q, _ in columns.values()], alerts
     )
-    panel.span(width).height(height).show_header(show_header=True).cell_height(
-        c.TableCellHeight.SM
-    ).no_value("0")
-    letters = [chr(ord("A") + number) for number in range(len(columns))]
-    # With a single query Grafana calls the figure "Value", with several "Value #A" and so on.
-    values = [f"Value #{letter}" for letter in letters] if len(columns) > 1 else ["Value"]
-    hidden = [value for value, heading in zip(values, columns, strict=True) if not heading]
-    order = [*labels, *values]
+    panel.span(width).height(height).show_header(show_header=True).no_value("0")
+    panel.cell_height(c.TableCellHeight.SM)
     panel.with_transformation(d.DataTransformerConfig(id_val="merge", options={}))
-    panel.with_transformation(
-        d.DataTransformerConfig(
-            id_val="organize",
-            options={
-                "excludeByName": {"Time": True} | dict.fromkeys(hidden, True),
-                "includeByName": {},
-                "indexByName": {name: place for place, name in enumerate(order)},
-                "renameByName": dict(labels)
-                | {v: heading for v, heading in zip(values, columns, strict=True) if heading},
-            },
-        )
-    )
+    organize = d.DataTransformerConfig(id_val="organize", options=_organized(labels, [*columns]))
+    panel.with_transformation(organize)
     for heading, (_, unit) in columns.items():
-        if not heading:  # only the labels are of interest
-            continue
-        properties = [_property("unit", unit)]
-        if steps := (colors or {}).get(heading):
-            properties += [
-                _property("custom.cellOptions", {"type": "color-text"}),
-                _property("thresholds", _steps(steps).build()),
-                _property("color", {"mode": "thresholds"}),
-            ]
-        panel.override_by_name(heading, properties)
+        if heading:  # without one, only the labels are of interest
+            panel.override_by_name(heading, _cells(unit, (colors or {}).get(heading)))
     if links_to is not None:
-        panel.override_by_name(
-            next(iter(labels.values())),
-            [_property("links", [{"title": "Look closer", "url": links_to}])],
-        )
+        link = _property("links", [{"title": "Look closer", "url": links_to}])
+        panel.override_by_name(next(iter(labels.values())), [link])
     panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(desc=True)])
     return panel
+
+
+def _organized(labels: Mapping[str, str], headings: Sequence[str]) -> dict[str, Any]:
+    """Which columns are shown, in which order, under which names."""
+    # With a single query Grafana calls the figure "Value", with several "Value #A" and so on.
+    letters = [chr(ord("A") + number) for number in range(len(headings))]
+    values = [f"Value #{letter}" for letter in letters] if len(headings) > 1 else ["Value"]
+    named = dict(zip(values, headings, strict=True))
+    hidden = [value for value, heading in named.items() if not heading]
+    shown = {value: heading for value, heading in named.items() if heading}
+    return {
+        "excludeByName": {"Time": True} | dict.fromkeys(hidden, True),
+        "includeByName": {},
+        "indexByName": {name: place for place, name in enumerate([*labels, *values])},
+        "renameByName": dict(labels) | shown,
+    }
+
+
+def _cells(
+    unit: str, steps: Sequence[tuple[float | None, str]] | None
+) -> list[d.DynamicConfigValue]:
+    if not steps:
+        return [_property("unit", unit)]
+    return [
+        _property("unit", unit),
+        _property("custom.cellOptions", {"type": "color-text"}),
+        _property("thresholds", _steps(steps).build()),
+        _property("color", {"mode": "thresholds"}),
+    ]
 
 
 def note(
@@ -337,53 +362,44 @@ def board(
 ) -> Board:
     """An empty dashboard with the variables, annotations and links that all of ours have."""
     made = Board(title).uid(uid).description(description).tags(["redrive"]).readonly()
-    made.time("now-3h", "now").refresh("30s").timezone("browser").tooltip(
-        d.DashboardCursorSync.CROSSHAIR
-    )
-    made.with_variable(
-        build.DatasourceVariable("datasource").label("Data source").type("prometheus")
-    )
+    made.time("now-3h", "now").refresh("30s").timezone("browser")
+    made.tooltip(d.DashboardCursorSync.CROSSHAIR)
+    _add_variables(made, show_cluster=show_cluster, with_instance=with_instance)
+    _add_annotations(made)
+    _add_links(made)
+    return made
+
+
+def _add_variables(made: Board, *, show_cluster: bool, with_instance: bool) -> None:
+    source = build.DatasourceVariable("datasource").label("Data source").type("prometheus")
     cluster = _variable("cluster", "redrive_stats_up", all_value=".*")
-    made.with_variable(
-        cluster.hide(d.VariableHide.DONT_HIDE if show_cluster else d.VariableHide.HIDE_VARIABLE)
-    )
-    made.with_variable(
-        _variable("namespace", 'redrive_stats_up{cluster=~"$cluster"}', all_value=".*")
-    )
-    made.with_variable(
-        _variable("job", 'redrive_stats_up{cluster=~"$cluster", namespace=~"$namespace"}')
-    )
+    namespace = _variable("namespace", 'redrive_stats_up{cluster=~"$cluster"}', all_value=".*")
+    of_job = 'redrive_stats_up{cluster=~"$cluster", namespace=~"$namespace"}'
+    hide = d.VariableHide.DONT_HIDE if show_cluster else d.VariableHide.HIDE_VARIABLE
+    made.with_variable(source).with_variable(cluster.hide(hide)).with_variable(namespace)
+    made.with_variable(_variable("job", of_job))
     made.with_variable(_variable("queue", f"redrive_queue_depth{{{WHERE}}}"))
     if with_instance:
         made.with_variable(_variable("instance", f"redrive_worker_slots{{{WHERE}}}"))
     made.with_variable(build.ConstantVariable("runbook").label("Runbook").value(RUNBOOK))
-    made.annotation(
-        _annotation("Alerts", ALERTS, BAD)
-        .title_format("{{alertname}}")
-        .text_format("{{queue}} {{severity}}")
-    )
+
+
+def _add_annotations(made: Board) -> None:
+    alerts = _annotation("Alerts", ALERTS, BAD).title_format("{{alertname}}")
+    made.annotation(alerts.text_format("{{queue}} {{severity}}"))
     # changes() of a series that is always 1 is always 0: a new version is a new series, one that
     # was not there before.
     builds = f"redrive_build_info{{{WHERE}}}"
     first_seen = f"group by (version) ({builds}) unless group by (version) ({builds} offset 2m)"
-    made.annotation(
-        _annotation("Deployments", first_seen, CALM).title_format("Redrive {{version}}")
-    )
-    made.link(
-        build.DashboardLink("Redrive")
-        .type(d.DashboardLinkType.DASHBOARDS)
-        .tags(["redrive"])
-        .include_vars(include_vars=True)
-        .keep_time(keep_time=True)
-    )
-    made.link(
-        build.DashboardLink("Runbook")
-        .type(d.DashboardLinkType.LINK)
-        .url("${runbook}")
-        .icon("doc")
-        .target_blank(target_blank=True)
-    )
-    return made
+    deployments = _annotation("Deployments", first_seen, CALM)
+    made.annotation(deployments.title_format("Redrive {{version}}"))
+
+
+def _add_links(made: Board) -> None:
+    others = build.DashboardLink("Redrive").type(d.DashboardLinkType.DASHBOARDS)
+    made.link(others.tags(["redrive"]).include_vars(include_vars=True).keep_time(keep_time=True))
+    book = build.DashboardLink("Runbook").type(d.DashboardLinkType.LINK)
+    made.link(book.url("${runbook}").icon("doc").target_blank(target_blank=True))
 
 
 def fill(made: Board, *panels: Any, **sections: Sequence[Any]) -> Board:

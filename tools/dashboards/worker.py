@@ -1,6 +1,6 @@
 """Each worker by itself: which one hangs, which one dies, which one is new."""
 
-from dashboards.parts import (
+from tools.dashboards.parts import (
     BAD,
     CALM,
     GOOD,
@@ -100,7 +100,8 @@ def work() -> list:
     return [
         chart(
             "Slots busy",
-            "Share taken, by worker. All busy and nothing ends: handlers hang. None busy: claims fail.",
+            "Share taken, by worker. All busy and nothing ends: handlers hang. None busy: claims"
+            " fail.",
             "percentunit",
             query(f"{busy} / ({slots} > 0)", "{{instance}}"),
             most=1,
@@ -150,15 +151,16 @@ def claims() -> list:
     return [
         chart(
             "Exchange p99",
-            "One round trip of settling and claiming, by worker. A worker apart from the others: its node"
-            " or its network.",
+            "One round trip of settling and claiming, by worker. A worker apart from the others:"
+            " its node or its network.",
             "s",
             query(quantile(0.99, exchange, "instance", where=INSTANCE), "{{instance}}"),
             alerts=("RedriveJobsLost",),
         ),
         chart(
             "Claims by result",
-            "hit: it brought jobs; empty: nothing was due; error: the database refused or was gone.",
+            "hit: it brought jobs; empty: nothing was due; error: the database refused or was"
+            " gone.",
             "ops",
             query(rate("redrive_claims_total", "result", where=INSTANCE), "{{result}}"),
             colors={"hit": GOOD, "empty": GREY, "error": BAD},
@@ -227,19 +229,18 @@ def trouble() -> list:
 
 def who() -> list:
     """What runs where."""
+    labels = {"instance": "Worker", "version": "Redrive", "python_version": "Python"}
     return [
         rows(
             "Versions of workers",
             "What each worker runs.",
             {
                 "": (
-                    now(
-                        f"max by (instance, version, python_version) (redrive_build_info{{{INSTANCE}}})"
-                    ),
+                    now(f"max by ({', '.join(labels)}) (redrive_build_info{{{INSTANCE}}})"),
                     "short",
                 )
             },
-            labels={"instance": "Worker", "version": "Redrive", "python_version": "Python"},
+            labels=labels,
             sort_by="Redrive",
             alerts=("RedriveVersionSkew",),
             width=12,

@@ -14,7 +14,7 @@ from redrive.database.migrate import migrate
 @contextlib.contextmanager
 def scratch_postgres() -> Iterator[EmbeddedPostgres]:
     """A server with the schema in its default database; `home` is there to be written to."""
-    with tempfile.TemporaryDirectory(prefix="redrive-dashboards-") as directory:
+    with tempfile.TemporaryDirectory(prefix="redrive-tools-") as directory:
         home = Path(directory)
         home.chmod(0o755)  # the server runs as somebody else when we are root
         postgres = EmbeddedPostgres(home)

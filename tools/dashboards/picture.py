@@ -1,5 +1,4 @@
-"""Draw the overview for the README: `python -m dashboards.picture [--minutes 12] [--data FILE]
-[OUTPUT]`.
+"""Draw the overview for the README: `python -m tools.dashboards.picture`; --help says the rest.
 
 It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus
 with the shipped rules), asks Prometheus the very queries of the dashboard, and draws the answers.
@@ -20,9 +19,9 @@ from typing import Any
 
 import psycopg
 
-from dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
-from dashboards.scratch import scratch_postgres
 from redrive import enqueue
+from tools.dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
+from tools.scratch import scratch_postgres
 
 STEP = 5.0
 RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
@@ -47,7 +46,7 @@ def main() -> None:
         answers = perform(chosen.minutes * 60)
         if chosen.data is not None:
             chosen.data.write_text(json.dumps(answers))
-    from dashboards.drawing import draw  # noqa: PLC0415 # wants matplotlib
+    from tools.dashboards.drawing import draw  # noqa: PLC0415 # wants matplotlib
 
     draw(answers, chosen.output)
 
@@ -71,12 +70,7 @@ def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict
     conn.execute(
         "select redrive.set_objective_v1('billing', 'dlq_added_5m', 60, 'picture', 'a busy queue')"
     )
-    stage.redrive("exporter", "exporter")
-    for name in ("worker-1", "worker-2"):
-        stage.redrive(name, "worker", "--slots", "8")
-    stage.observe(program, fast=False)
-    for name in ("exporter", "worker-1", "worker-2"):
-        stage.wait_ready(name)
+    _open(stage, program)
     over = threading.Event()
     producer = threading.Thread(target=_produce, args=(stage.url, over))
     producer.start()
@@ -86,33 +80,35 @@ def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict
         time.sleep(max(0.0, began + share * seconds - time.time()))
         act()
 
-    def redrive(limit: int, rate: float) -> None:
-        asked = (
-            "--limit",
-            str(limit),
-            "--rate",
-            str(rate),
-            "--why",
-            "the fix is out",
-            "--actor",
-            "ada",
-            "--yes",
-        )
-        if stage.redrive("redrive", "dlq", "redrive", "--queue", "billing", *asked).wait(120):
-            sys.exit((stage.home / "redrive.log").read_text())
-
     try:
         at(0.10, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
         at(0.14, lambda: stage.wrong("mail-provider", so=False))
         at(0.28, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
         at(0.46, lambda: stage.wrong("billing-release", so=False))  # undone
-        at(0.58, lambda: redrive(20, 2))  # canaries
-        at(0.66, lambda: redrive(100_000, 6))  # the rest
+        at(0.58, lambda: _redrive(stage, 20, 2))  # canaries
+        at(0.66, lambda: _redrive(stage, 100_000, 6))  # the rest
         at(1.0, lambda: None)
     finally:
         over.set()
         producer.join()
     return ask(stage, began, time.time())
+
+
+def _open(stage: Rehearsal, program: str) -> None:
+    """Start an exporter, two workers, and Prometheus that watches them."""
+    stage.redrive("exporter", "exporter")
+    for name in ("worker-1", "worker-2"):
+        stage.redrive(name, "worker", "--slots", "8")
+    stage.observe(program, fast=False)
+    for name in ("exporter", "worker-1", "worker-2"):
+        stage.wait_ready(name)
+
+
+def _redrive(stage: Rehearsal, limit: int, per_second: float) -> None:
+    which = ("--queue", "billing", "--limit", str(limit), "--rate", str(per_second))
+    why = ("--why", "the fix is out", "--actor", "ada", "--yes")
+    if stage.redrive("redrive", "dlq", "redrive", *which, *why).wait(120):
+        sys.exit((stage.home / "redrive.log").read_text())
 
 
 def _produce(url: str, over: threading.Event) -> None:

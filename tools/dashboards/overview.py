@@ -1,6 +1,6 @@
 """Is all well, and if not, where? The first dashboard somebody looks at who was woken."""
 
-from dashboards.parts import (
+from tools.dashboards.parts import (
     ALERTS,
     BAD,
     CALM,
@@ -46,7 +46,8 @@ def build(*, show_cluster: bool = False) -> Board:
     made = board(
         "redrive-overview",
         "Redrive / Overview",
-        "All queues: what is waiting, what fails, what has died, and whether workers and database keep up.",
+        "All queues: what is waiting, what fails, what has died, and whether workers and database"
+        " keep up.",
         show_cluster=show_cluster,
     )
     return fill(
@@ -199,7 +200,8 @@ def jobs() -> list:
         ),
         chart(
             "Enqueued and completed",
-            "Counted by the database in the transactions themselves. Enqueued above completed: the backlog grows.",
+            "Counted by the database in the transactions themselves. Enqueued above completed: the"
+            " backlog grows.",
             "ops",
             query(total(same_rate("redrive_jobs_enqueued_total", "queue", "kind")), "enqueued"),
             query(total(same_rate("redrive_jobs_completed_total", "queue", "kind")), "completed"),
@@ -208,7 +210,8 @@ def jobs() -> list:
         ),
         chart(
             "Retries by reason",
-            "Attempts that will be tried again. throttled: a limit; transient: an outage; auth: a credential.",
+            "Attempts that will be tried again. throttled: a limit; transient: an outage; auth: a"
+            " credential.",
             "ops",
             query(rate("redrive_job_retries_total", "reason"), "{{reason}}"),
             stacked=True,
@@ -217,7 +220,8 @@ def jobs() -> list:
         ),
         chart(
             "Breakers",
-            "1 while the breaker of a dependency is open or half open. Jobs that depend on it are put off, not failed.",
+            "1 while the breaker of a dependency is open or half open. Jobs that depend on it are"
+            " put off, not failed.",
             "short",
             query(
                 same(
@@ -275,8 +279,9 @@ def added_within(window: str, words: str, threshold: str, alert: str, *, width: 
     estimate = f"sum by (queue) (max by (cluster, namespace, job, queue, kind, reason) ({counted}))"
     return chart(
         f"Added within {words}",
-        f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above it the alert fires."
-        " The number is the alert's own; where the recording rules are not loaded, an estimate from the counter.",
+        f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above"
+        " it the alert fires. The number is the alert's own; where the recording rules are not"
+        " loaded, an estimate from the counter.",
         "short",
         query(
             f"sum by (queue) (redrive:dlq_added:increase{window}{{{QUEUE}}}) or {estimate}",
@@ -303,7 +308,8 @@ def backlog() -> list:
         ),
         chart(
             "Oldest ready job",
-            "How long it has been due, by queue: what users feel. Dashed: the objective ready_age_seconds.",
+            "How long it has been due, by queue: what users feel. Dashed: the objective"
+            " ready_age_seconds.",
             "s",
             query(
                 f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})", "{{queue}}"
@@ -345,7 +351,8 @@ def workers() -> list:
         ),
         chart(
             "Workers alive and lost",
-            "alive: their heartbeat is heard. lost: silent, and their jobs not taken back yet; that takes 5 seconds.",
+            "alive: their heartbeat is heard. lost: silent, and their jobs not taken back yet;"
+            " that takes 5 seconds.",
             "short",
             query(total(same("redrive_workers", where=WHERE)), "alive"),
             query(total(same("redrive_workers_lost", where=WHERE)), "lost"),
@@ -357,8 +364,11 @@ def workers() -> list:
 
 def database() -> list:
     """What makes queues in Postgres slow, and whether the figures themselves can be trusted."""
-    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
-    interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
+    return [*answers(), *upkeep()]
+
+
+def answers() -> list:
+    """How fast the database answers, and what it refuses."""
     return [
         chart(
             "Claim p99",
@@ -391,7 +401,8 @@ def database() -> list:
         ),
         chart(
             "Statistics: age and duration",
-            "How old the figures of the database are, and how long reading them took. Old: this page is blind.",
+            "How old the figures of the database are, and how long reading them took. Old: this"
+            " page is blind.",
             "s",
             query(f"time() - max(redrive_stats_timestamp_seconds{{{WHERE}}})", "age"),
             query(f"max(redrive_stats_duration_seconds{{{WHERE}}})", "duration"),
@@ -399,6 +410,14 @@ def database() -> list:
             alerts=("RedriveMetricsStale", "RedriveMetricsAbsent"),
             width=6,
         ),
+    ]
+
+
+def upkeep() -> list:
+    """Whether what was deleted is cleaned up, and chores are done."""
+    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
+    interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
+    return [
         chart(
             "Dead tuples",
             "Rows that vacuum has not taken away yet, by table.",

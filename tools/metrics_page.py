@@ -1,22 +1,19 @@
-"""Write docs/metrics.md: `python -m dashboards.metrics`. Names, types, labels and meanings come
-from the code.
-"""
+"""Write docs/metrics.md. Names, types, labels and meanings come from the code."""
 
 import json
 import re
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from dashboards.scratch import scratch_postgres
 from redrive.observability.metrics import Metrics
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
 from redrive.rules.model import Category, Reason
 from redrive.rules.settlement import Outcome
+from tools.generated import ROOT, Files, main
+from tools.scratch import scratch_postgres
 
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {}
@@ -25,19 +22,37 @@ NOT_SHOWN: dict[str, str] = {}
 METRIC = re.compile(r"\bredrive_[a-z0-9_]+\b(?=\{|\[| offset|\)|$| )")
 SERIES_OF = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 
-HEAD = """# Metrics
+HEAD = """\
+# Metrics
 
-Made from the code by `python -m dashboards.metrics`; a test holds it to that.
+Made from the code by `make generate`.
 
-Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are the same in every process that
-exports them, the exporter and each worker: aggregate them with `max by (...)` first. They come from one snapshot that
-is made new at most every two seconds, however many ask. When it cannot be read, `redrive_stats_up` is 0 and the rest is
-left out: an old figure would look like a calm one. The *figures of a worker* are its own: `rate()` each series first,
-add up after.
+Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are the same in
+every process that exports them, the exporter and each worker: aggregate them with `max by (...)`
+first. They come from one snapshot that is made new at most every two seconds, however many ask.
+When it cannot be read, `redrive_stats_up` is 0 and the rest is left out: an old figure would look
+like a calm one. The *figures of a worker* are its own: `rate()` each series first, add up after.
 
-Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted as `other`.
+Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
+as `other`.
 
 """
+
+LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
+    ("state", "redrive_queue_depth", STATES),
+    ("reason", "redrive_dlq_*", Reason),
+    ("reason", "redrive_job_retries_total", Category),
+    ("action", "redrive_dlq_removed_total", sorted(REMOVALS)),
+    ("outcome", "redrive_redrive_outcomes_total", OUTCOMES),
+    (
+        "outcome",
+        "redrive_job_attempts_total, redrive_job_duration_seconds",
+        [outcome.label for outcome in Outcome],
+    ),
+    ("result", "redrive_claims_total", ("hit", "empty", "error")),
+    ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),
+)
+"""Label, its metrics, its values."""
 
 
 def of_a_worker() -> list[Metric]:
@@ -95,54 +110,47 @@ def _metrics(expression: str, behind: dict[str, str]) -> set[str]:
 
 def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
     """The whole page."""
-    where = used()
-    parts = [HEAD]
-    for title, families in (("Figures of the database", database), ("Figures of a worker", worker)):
-        parts.append(
-            f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n"
-        )
-        parts.extend(
-            _row(family, where) for family in sorted(families, key=lambda family: family.name)
-        )
-        parts.append("\n")
-    parts.append("## Values of labels\n\n| label | of | values |\n|---|---|---|\n")
-    for label, of, values in (
-        ("state", "redrive_queue_depth", STATES),
-        ("reason", "redrive_dlq_*", Reason),
-        ("reason", "redrive_job_retries_total", Category),
-        ("action", "redrive_dlq_removed_total", sorted(REMOVALS)),
-        ("outcome", "redrive_redrive_outcomes_total", OUTCOMES),
+    labels = [
+        f"| {label} | {of} | {', '.join(f'`{value}`' for value in values)} |\n"
+        for label, of, values in LABELS
+    ]
+    return "".join(
         (
-            "outcome",
-            "redrive_job_attempts_total, redrive_job_duration_seconds",
-            [outcome.label for outcome in Outcome],
-        ),
-        ("result", "redrive_claims_total", ("hit", "empty", "error")),
-        ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),
-    ):
-        parts.append(f"| {label} | {of} | {', '.join(f'`{value}`' for value in values)} |\n")
-    return "".join(parts)
+            HEAD,
+            _section("Figures of the database", database),
+            _section("Figures of a worker", worker),
+            "## Values of labels\n\n| label | of | values |\n|---|---|---|\n",
+            *labels,
+        )
+    )
+
+
+def _section(title: str, families: Iterable[Metric]) -> str:
+    where = used()
+    head = f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n"
+    rows = (_row(family, where) for family in sorted(families, key=lambda family: family.name))
+    return f"{head}{''.join(rows)}\n"
 
 
 def _row(family: Metric, where: dict[str, set[str]]) -> str:
     name = family.name + ("_total" if family.type == "counter" else "")
-    labels = ", ".join(family._labelnames)  # noqa: SLF001 # told nowhere else when there are no series yet
+    labels = family._labelnames  # noqa: SLF001 # told nowhere else when there are no series yet
     shown = sorted(set().union(*(where.get(each, set()) for each in series(family))))
     cells = (
         f"`{name}`",
         family.type,
-        labels,
+        ", ".join(labels),
         family.documentation,
         ", ".join(shown) or NOT_SHOWN.get(name, ""),
     )
     return f"| {' | '.join(cells)} |\n"
 
 
-def main() -> None:
-    """Ask a database of its own what it exports, and write the page."""
+def files() -> Files:
+    """The page, made with a database of its own that says what it exports."""
     with scratch_postgres() as postgres:
-        PAGE.write_text(page(of_a_worker(), of_the_database(postgres.url())))
+        return {PAGE: page(of_a_worker(), of_the_database(postgres.url()))}
 
 
 if __name__ == "__main__":
-    main()
+    main(files)

@@ -1,7 +1,7 @@
 """What died, why, whether it goes on, and what became of what was redriven."""
 
-from dashboards.overview import DIED, ENDED, added_within
-from dashboards.parts import (
+from tools.dashboards.overview import DIED, ENDED, added_within
+from tools.dashboards.parts import (
     BAD,
     CALM,
     GOOD,
@@ -20,6 +20,7 @@ from dashboards.parts import (
     query,
     rows,
     same,
+    same_increase,
     same_rate,
     total,
 )
@@ -31,19 +32,17 @@ OUTCOMES = {"succeeded": GOOD, "dead_again": BAD, "cancelled": GREY, "blocked": 
 ACTIONS = {"redriven": CALM, "resolved": GOOD, "dismissed": VIOLET, "purged": GREY}
 
 STEPS = """
-1. **Stop more from coming.** A deploy at the time it started? Undo it. A dependency down? Wait for it.
-2. **Look at groups, not at jobs:** `redrive dlq groups --queue <queue>`, then `redrive dlq show <group>`.
+1. **Stop more from coming.** A deploy at the time it started? Undo it. A dependency down? \
+Wait for it.
+2. **Look at groups, not at jobs:** `redrive dlq groups --queue <queue>`, then \
+`redrive dlq show <group>`.
 3. **Try a few:** `redrive dlq redrive --queue <queue> --limit 5 --why "<ticket>: canaries"`;
    watch *Redrive outcomes*.
-4. **Then the rest, slowly:** `redrive dlq redrive --queue <queue> --rate 5 --why "<ticket>: cause fixed"`.
+4. **Then the rest, slowly:** \
+`redrive dlq redrive --queue <queue> --rate 5 --why "<ticket>: cause fixed"`.
 
 Nothing changes without `--yes`. Dead letters are safe while you look. [Runbook](${runbook})
 """
-
-
-def over_range(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """By how much a counter of the database rose in the range that is looked at."""
-    return f"max by (cluster, namespace, job, {', '.join(labels)}) (increase({metric}{{{where}}}[$__range]))"
 
 
 def build(*, show_cluster: bool = False) -> Board:
@@ -51,7 +50,8 @@ def build(*, show_cluster: bool = False) -> Board:
     made = board(
         "redrive-dead-letters",
         "Redrive / Dead letters",
-        "Jobs that failed for good: growth against the objectives, reasons, age, and what redriving them led to.",
+        "Jobs that failed for good: growth against the objectives, reasons, age, and what"
+        " redriving them led to.",
         show_cluster=show_cluster,
     )
     return fill(made, *figures(), Growth=growth(), What_lies_there=stock(), Back_to_work=redriven())
@@ -61,10 +61,12 @@ def figures() -> list:
     """The first line."""
     outcomes = 'outcome=~"succeeded|dead_again"'
     succeeded = total(
-        over_range("redrive_redrive_outcomes_total", "queue", where=f'{QUEUE}, outcome="succeeded"')
+        same_increase(
+            "redrive_redrive_outcomes_total", "queue", where=f'{QUEUE}, outcome="succeeded"'
+        )
     )
     ended = total(
-        over_range(
+        same_increase(
             "redrive_redrive_outcomes_total", "queue", "outcome", where=f"{QUEUE}, {outcomes}"
         )
     )
@@ -91,7 +93,7 @@ def figures() -> list:
             "Added in this range",
             "Over the whole time that is shown.",
             "short",
-            total(over_range("redrive_dlq_added_total", "queue", "kind", "reason")),
+            total(same_increase("redrive_dlq_added_total", "queue", "kind", "reason")),
             decimals=0,
             over_range=True,
             width=4,
@@ -109,7 +111,7 @@ def figures() -> list:
             "Put back to work, over the whole time that is shown.",
             "short",
             total(
-                over_range(
+                same_increase(
                     "redrive_dlq_removed_total",
                     "queue",
                     "action",
@@ -170,6 +172,8 @@ def growth() -> list:
 
 def stock() -> list:
     """What has to be decided."""
+    labels = {"queue": "Queue", "kind": "Kind", "reason": "Reason"}
+    added = same_increase("redrive_dlq_added_total", *labels)
     return [
         chart(
             "Open by reason",
@@ -180,7 +184,8 @@ def stock() -> list:
         ),
         chart(
             "Oldest",
-            "Age of the oldest open dead letter by queue. Dashed: the objective dlq_oldest_age_seconds.",
+            "Age of the oldest open dead letter by queue. Dashed: the objective"
+            " dlq_oldest_age_seconds.",
             "s",
             query(f"max by (queue) (redrive_dlq_oldest_age_seconds{{{QUEUE}}})", "{{queue}}"),
             objective("dlq_oldest_age_seconds"),
@@ -194,16 +199,8 @@ def stock() -> list:
         rows(
             "By queue, kind and reason",
             "What died in this range. The kind tells whose it is, the reason where to look.",
-            {
-                "Added": (
-                    now(
-                        f"sum by (queue, kind, reason) "
-                        f"({over_range('redrive_dlq_added_total', 'queue', 'kind', 'reason')}) > 0"
-                    ),
-                    "short",
-                )
-            },
-            labels={"queue": "Queue", "kind": "Kind", "reason": "Reason"},
+            {"Added": (now(f"{total(added, *labels)} > 0"), "short")},
+            labels=labels,
             sort_by="Added",
             width=24,
         ),
@@ -212,15 +209,15 @@ def stock() -> list:
 
 def redriven() -> list:
     """Whether the cure works."""
+    removed = same_rate("redrive_dlq_removed_total", "queue", "action")
+    outcomes = same_rate("redrive_redrive_outcomes_total", "queue", "outcome")
     return [
         chart(
             "Removed by action",
-            "redriven: back to work; resolved: its work is done; dismissed: won't fix; purged: past retention.",
+            "redriven: back to work; resolved: its work is done; dismissed: won't fix; purged:"
+            " past retention.",
             "cpm",
-            query(
-                f"60 * {total(same_rate('redrive_dlq_removed_total', 'queue', 'action'), 'action')}",
-                "{{action}}",
-            ),
+            query(f"60 * {total(removed, 'action')}", "{{action}}"),
             colors=ACTIONS,
             stacked=True,
             width=12,
@@ -229,10 +226,7 @@ def redriven() -> list:
             "Redrive outcomes",
             "What became of redriven jobs. dead_again: they were redriven without a cure.",
             "cpm",
-            query(
-                f"60 * {total(same_rate('redrive_redrive_outcomes_total', 'queue', 'outcome'), 'outcome')}",
-                "{{outcome}}",
-            ),
+            query(f"60 * {total(outcomes, 'outcome')}", "{{outcome}}"),
             colors=OUTCOMES,
             stacked=True,
             alerts=("RedriveRedriveRefillsDeadLetters",),

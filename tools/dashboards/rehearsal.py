@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -24,7 +25,7 @@ import yaml
 from redrive import Handlers, Policy
 from redrive.database.embedded import free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
 # no REDRIVE_ name: the worker would warn of a setting it does not know
 HOME_VARIABLE = "REHEARSAL_HOME"
@@ -119,7 +120,7 @@ class Prometheus:
             contextlib.suppress(OSError),
             urlopen(f"http://{self.address}/-/ready", timeout=5) as answer,
         ):
-            return bool(answer.status == 200)  # noqa: PLR2004
+            return bool(answer.status == HTTPStatus.OK)
         return False
 
 
@@ -142,7 +143,7 @@ class Rehearsal:
         self.ports[name] = free_port()
         fixed = {
             "REDRIVE_DATABASE_URL": self.url,
-            "REDRIVE_HANDLERS": "dashboards.rehearsal:jobs",
+            "REDRIVE_HANDLERS": "tools.dashboards.rehearsal:jobs",
             "REDRIVE_HTTP_PORT": self.ports[name],
             HOME_VARIABLE: self.home,
         }
