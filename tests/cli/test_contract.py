@@ -9,25 +9,23 @@ from tests.cli.conftest import Redrive
 from tests.factories import claim_one, failure, make_job, make_worker, settle
 from tests.postgres import Database
 
-LISTED = set(
-    [
-        "id",
-        "kind",
-        "queue",
-        "state",
-        "reason",
-        "category",
-        "error_class",
-        "message",
-        "attempts",
-        "deliveries",
-        "redrives",
-        "created_at",
-        "died_at",
-        "group",
-        "owner",
-    ]
-)
+LISTED = {
+    "id",
+    "kind",
+    "queue",
+    "state",
+    "reason",
+    "category",
+    "error_class",
+    "message",
+    "attempts",
+    "deliveries",
+    "redrives",
+    "created_at",
+    "died_at",
+    "group",
+    "owner",
+}
 
 
 def bury(
@@ -102,18 +100,16 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
 
     found = {line["queue"]: line for line in redrive("queue", "ls", "--json").lines}
 
-    assert found["default"].keys() == set(
-        [
-            "queue",
-            "ready",
-            "scheduled",
-            "retrying",
-            "running",
-            "dead",
-            "paused",
-            "oldest_ready_seconds",
-        ]
-    )
+    assert found["default"].keys() == {
+        "queue",
+        "ready",
+        "scheduled",
+        "retrying",
+        "running",
+        "dead",
+        "paused",
+        "oldest_ready_seconds",
+    }
     assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
         1,
         1,
