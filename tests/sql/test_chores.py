@@ -227,8 +227,8 @@ def test_depths_are_exact_beyond_what_is_counted(
     with database.conn.transaction():
         database.conn.execute("set local session_replication_role = replica")
         database.conn.execute(
-            "insert into redrive.jobs (kind, run_at, priority) select 'a', now() + interval '1"
-            " hour', n / 4000"
+            "insert into redrive.jobs (kind, run_at, priority)"
+            " select 'a', now() + interval '1 hour', n / 4000"
             " from generate_series(1, %s) n",
             (scheduled,),
         )

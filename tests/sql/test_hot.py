@@ -28,8 +28,8 @@ COUNTERS = """
 """
 FILL = (
     "insert into redrive.jobs (kind, run_at, payload)"
-    " select 'invoice.charge', timestamptz '2020-01-01' + n * interval '1 ms', '{\"invoice\":"
-    " 123456}'"
+    " select 'invoice.charge', timestamptz '2020-01-01' + n * interval '1 ms',"
+    " '{\"invoice\": 123456}'"
     " from generate_series(%s::int, %s::int) n"
 )
 

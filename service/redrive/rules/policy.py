@@ -188,7 +188,7 @@ def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) 
     return settlement.Retry(0.0, failure, losses=1, refund=not alone)
 
 
-def spent(job: Claimed, policy: Policy) -> Reason | None:
+def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
     """Say why a job just claimed must not start at all, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED

@@ -25,7 +25,7 @@ from redrive.worker.protocol import Jobs, Kind, Stop, Work
 from redrive.worker.shared_state import SharedState
 from redrive.worker.store import Row
 
-RUNNER = "import sys; from redrive.worker.runner.loop import main; sys.exit(main(sys.argv[1:]))"
+RUNNER = "import sys; from redrive.worker.runner.process import main; sys.exit(main(sys.argv[1:]))"
 
 FRAME_CHARACTERS = 1 << 18
 """Of payloads in one frame: a runner starts the first jobs of a claim while the others are on their
