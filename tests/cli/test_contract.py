@@ -192,7 +192,10 @@ def test_dlq_show_has_the_history_and_hides_secrets(redrive: Redrive, database: 
     assert found.keys() >= LISTED | {"payload", "failures", "notes", "lineage", "side_effects"}
     assert found["payload"] == {"to": "a", "password": "[redacted]"}
     assert len(found["failures"]) == 1
-    assert "hunter2" not in redrive("dlq", "show", str(job)).out
+    shown = redrive("dlq", "show", str(job))
+    assert shown.code == 0
+    assert "no such invoice\n      app/jobs.py:3 in charge\n" in shown.out
+    assert "hunter2" not in shown.out
     assert redrive("dlq", "show", "999").code == 2
 
 
