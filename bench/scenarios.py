@@ -21,7 +21,8 @@ from bench.server import Connection, Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
 from redrive.database.connect import connect
-from redrive.dead_letters.redrive import Filter, plan, redrive
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.redrive import plan, redrive
 from redrive.worker import store
 
 Figures = dict[str, float]
@@ -413,10 +414,8 @@ def redriven(lab: Lab, system: System) -> Figures:
             process.terminate()
         began = time.time()
         with connect(lab.server.url_of(at.database), name="bench") as conn:
-            everything = Filter(kind=["noop"])
-            jobs = redrive(
-                conn, plan(conn, everything), everything, why="benchmark", actor="bench"
-            ).redriven
+            planned = plan(conn, Filter(kind=["noop"]))
+            jobs = redrive(conn, planned, why="benchmark", actor="bench").redriven
         return {"jobs_per_second": jobs / (time.time() - began)}
 
 

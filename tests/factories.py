@@ -103,7 +103,7 @@ def failure(**overrides: Any) -> str:
             "message": "no such invoice",
             "category": "bug",
             "fingerprint": "f1",
-            "detail": {"stack": ["charge:3"]},
+            "detail": {"stack": [{"file": "app/jobs.py", "line": 3, "function": "charge"}]},
         }
         | overrides
     )

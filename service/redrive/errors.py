@@ -17,6 +17,10 @@ class SchemaTooNew(SchemaError):
     """The schema was made by a newer program; this one must be upgraded."""
 
 
+class Busy(RedriveError):
+    """Another run holds the lock."""
+
+
 class InvalidJob(RedriveError, ValueError):
     """A job cannot be enqueued.
 

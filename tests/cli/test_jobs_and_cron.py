@@ -1,6 +1,4 @@
-"""Commands as Jobs, CronJobs and hooks run them: no terminal, settings by environment, telling exit
-codes.
-"""
+"""Commands as Jobs and hooks run them: no terminal, settings by environment, exit codes."""
 
 import json
 import subprocess
@@ -30,8 +28,10 @@ def test_a_purge_takes_its_options_from_the_environment(
     )
 
     assert [r.json for r in (counted, dry, done)] == [
-        {"matched": 1, "purged": 0}, {"matched": 1, "purged": 0}, {"matched": 1, "purged": 1},
-    ]  # fmt: skip
+        {"matched": 1, "purged": 0},
+        {"matched": 1, "purged": 0},
+        {"matched": 1, "purged": 1},
+    ]
     assert database.column("select id from redrive.dead_letters") == [first]
     assert database.rows("select actor, why, n from redrive.audit where action = 'purge'") == [
         ("purge-29", "retention", 1)
@@ -90,7 +90,8 @@ def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(
         "--json",
     )
     spread = database.column(
-        "select extract(epoch from run_at - min(run_at) over ())::float8 from redrive.jobs order by run_at"
+        "select extract(epoch from run_at - min(run_at) over ())::float8 from redrive.jobs"
+        " order by run_at"
     )
 
     assert done.json["redriven"] == 4
@@ -147,10 +148,14 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
     try:
 
         def migrate(_: int) -> subprocess.CompletedProcess[str]:
+            command = ("migrate", "--database-url", server.url_of(name), "--json")
             return subprocess.run(
-                [sys.executable, "-m", "redrive", "migrate", "--database-url", server.url_of(name), "--json"],
-                capture_output=True, text=True, timeout=90, check=False,
-            )  # fmt: skip
+                [sys.executable, "-m", "redrive", *command],
+                capture_output=True,
+                text=True,
+                timeout=90,
+                check=False,
+            )
 
         with ThreadPoolExecutor(4) as threads:
             done = list(threads.map(migrate, range(4)))
@@ -168,10 +173,14 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
 def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:
     for _ in range(3):
         make_dead_letter(database.conn)
+    command = f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}'"
     done = subprocess.run(
-        ["/bin/sh", "-c", f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}' | head -n 1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        ["/bin/sh", "-c", f"{command} | head -n 1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1

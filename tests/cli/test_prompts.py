@@ -23,11 +23,16 @@ class Terminal:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
         }
+        ours = {"REDRIVE_DATABASE_URL": url, "REDRIVE_ACTOR": "ada"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "redrive", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
-            env=environment | {"REDRIVE_DATABASE_URL": url, "REDRIVE_ACTOR": "ada", "COLUMNS": "120", "TERM": "xterm"},
+            [sys.executable, "-m", "redrive", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            env=environment | ours | {"COLUMNS": "120", "TERM": "xterm"},
             start_new_session=True,
-        )  # fmt: skip
+        )
         os.close(theirs)
         self.shown = ""
 

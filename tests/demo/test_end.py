@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from redrive.dead_letters.redrive import Busy
 from redrive.demo.home import open_home
+from redrive.errors import Busy
 from tests.demo.conftest import SECONDS, Place, read_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]

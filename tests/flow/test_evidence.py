@@ -217,7 +217,7 @@ def test_policies_are_simulated_against_the_failures_on_record(database, workers
     same = simulate(HANDLERS)
     lenient = simulate("tests.flow.lenient:jobs")
 
-    assert same[-1] == "4 failures judged again, none would be treated otherwise"
-    assert lenient[-1].endswith("3 would be treated otherwise")
+    assert same[-1] == "4 failures judged again, none would be treated differently"
+    assert lenient[-1].endswith("3 would be treated differently")
     change = json.loads(simulate("tests.flow.lenient:jobs", "--json")[0])
     assert (change["count"], change["error_class"], change["now"]) == (3, "RuntimeError", "retry")

@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 from redrive.dead_letters import groups
-from redrive.dead_letters import redrive as dead_letters
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.redrive import plan
+from redrive.dead_letters.triage import dismiss
 from tests.factories import (
     bury,
     claim,
@@ -50,7 +52,7 @@ def test_groups_count_what_dies_is_redriven_dismissed_and_purged(database: Datab
     assert _counts(database) == _truth(database) == {"f1": (4, 4), "f2": (3, 3)}
 
     redrive(database.conn, first[:2])
-    dead_letters.dismiss(database.conn, second[:1], why="no", actor="ada")
+    dismiss(database.conn, second[:1], why="no", actor="ada")
     assert _counts(database) == _truth(database) == {"f1": (2, 4), "f2": (2, 3)}
 
     folded = database.value("select redrive.fold_groups_v1()")
@@ -96,10 +98,10 @@ def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
 
     assert not groups.mute(database.conn, "nothing", until, actor="ada", why="known")
     assert groups.mute(database.conn, "f1", until, actor="ada", why="known")
-    blocked = dead_letters.plan(database.conn, dead_letters.Filter()).blocked
+    blocked = plan(database.conn, Filter()).blocked
     assert blocked == {"muted": 2}
     assert groups.mute(database.conn, "f1", None, actor="ada", why="fixed")
-    assert dead_letters.plan(database.conn, dead_letters.Filter()).blocked == {}
+    assert plan(database.conn, Filter()).blocked == {}
     assert ids
     assert database.rows("select action, why from redrive.audit order by at") == [
         ("mute", "known"),

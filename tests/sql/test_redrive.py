@@ -8,7 +8,8 @@ from itertools import combinations
 import psycopg
 import pytest
 
-from redrive.dead_letters.redrive import Filter, plan
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.redrive import plan
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (
     bury,

@@ -134,7 +134,7 @@ def test_a_retry_waits_for_its_delay_and_records_its_failure(database: Database)
             "no such invoice",
             "bug",
             "f1",
-            {"stack": ["charge:3"]},
+            {"stack": [{"file": "app/jobs.py", "line": 3, "function": "charge"}]},
         )
     ]
 

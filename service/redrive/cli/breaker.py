@@ -1,17 +1,13 @@
 """redrive breaker."""
 
 import click
+from psycopg.rows import dict_row, scalar_row
 
-from redrive.cli.common import (
-    acting_options,
-    database,
-    database_option,
-    emit,
-    json_option,
-    require_why,
-    settings_for,
-    table,
-)
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.output import listing, not_found
+from redrive.settings import Settings
 
 COLUMNS = (
     "name",
@@ -28,26 +24,25 @@ COLUMNS = (
 
 @click.group()
 def breaker() -> None:
-    """Dependencies the fleet has noticed, and whether jobs that need them run."""
+    """Dependencies that jobs need, and whether those jobs run."""
 
 
 @breaker.command("ls")
 @database_option
 @json_option
 def list_breakers(database_url: str | None, as_json: bool) -> None:
-    """Show them."""
-    with database(settings_for(database_url)) as conn:
-        rows = conn.execute(
-            "select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why"
-            " from redrive.breakers order by name"
-        ).fetchall()
-    if as_json:
-        for row in rows:
-            emit(dict(zip(COLUMNS, row, strict=True)))
-    else:
-        table(
+    """List the breakers and what they have seen."""
+    with (
+        database(settings_for(database_url)) as conn,
+        conn.cursor(row_factory=dict_row) as cursor,
+    ):
+        listing(
+            cursor.execute(
+                "select name, state, failures, successes, opened, opened_at, open_until, forced_by,"
+                " forced_why from redrive.breakers order by name"
+            ),
             COLUMNS,
-            rows,
+            as_json=as_json,
             right=("failures", "successes", "opened"),
             empty="no dependency has been reported yet",
         )
@@ -57,34 +52,29 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
-@database_option
-def force(
-    name: str, state: str, why: str | None, actor: str | None, database_url: str | None
-) -> int:
-    """Hold a breaker open or closed, whatever is seen, until it is reset."""
-    return _force(name, state, why, actor, database_url)
+def force(name: str, state: str, why: str, settings: Settings) -> int:
+    """Hold a breaker open or closed, whatever it sees, until it is reset.
+
+    \b
+    redrive breaker force sendgrid open --why 'their status page'
+    """
+    return _force(settings, name, state, why)
 
 
 @breaker.command()
 @click.argument("name")
 @acting_options
-@database_option
-def reset(name: str, why: str | None, actor: str | None, database_url: str | None) -> int:
-    """Close a breaker and let it go by what is seen again."""
-    return _force(name, None, why, actor, database_url)
+def reset(name: str, why: str, settings: Settings) -> int:
+    """Close a breaker, and let it go by what it sees again."""
+    return _force(settings, name, None, why)
 
 
-def _force(
-    name: str, state: str | None, why: str | None, actor: str | None, database_url: str | None
-) -> int:
-    reason = require_why(why)
-    settings = settings_for(database_url, actor=actor)
-    with database(settings) as conn:
-        row = conn.execute(
-            "select redrive.force_breaker_v1(%s, %s, %s, %s)", (name, state, settings.who(), reason)
+def _force(settings: Settings, name: str, state: str | None, why: str) -> int:
+    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        exists = cursor.execute(
+            "select redrive.force_breaker_v1(%s, %s, %s, %s)", (name, state, settings.who(), why)
         ).fetchone()
-    if not (row and row[0]):
-        click.echo(f"redrive: there is no breaker {name}", err=True)
-        return 2
-    click.echo(f"{name} is held {state}" if state else f"{name} is closed and goes by what is seen")
-    return 0
+    if not exists:
+        return not_found(f"there is no breaker {name}")
+    click.echo(f"{name} is held {state}" if state else f"{name} is closed and goes by what it sees")
+    return Exit.DONE

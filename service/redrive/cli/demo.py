@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from redrive.cli.common import database, database_option, settings_for, table
+from redrive.cli.connection import database
+from redrive.cli.options import database_option, settings_for
+from redrive.cli.output import table
 from redrive.demo import shop
 from redrive.errors import SettingsError
 from redrive.settings import Settings
@@ -27,13 +29,15 @@ NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file 
 @click.option(
     "--observe",
     is_flag=True,
-    help="Let Prometheus and Alertmanager watch it with the shipped alerts, and show the page as PagerDuty gets it.",
+    help="Watch it with Prometheus, Alertmanager and the shipped alerts; show the page that"
+    " PagerDuty gets.",
 )
 @click.pass_context
 def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
-    """A shop with an incident in it, on this machine: see it break, fix it, redrive.
+    """A shop with an incident in it: see it break, fix it, redrive.
 
-    Brings its own Postgres, mail server and worker; needs no settings and leaves nothing behind.
+    Runs on this machine. Brings its own Postgres, mail server and worker; needs no settings and
+    leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(_run(once=once, home=home, observe=observe))

@@ -11,17 +11,17 @@ from typing import IO, Any, NamedTuple, cast
 import click
 import msgspec
 
-from redrive.cli.common import (
+from redrive.cli.connection import database
+from redrive.cli.options import (
     Command,
     Duration,
     Instant,
-    database,
     database_option,
-    emit,
     json_option,
-    progress,
     settings_for,
 )
+from redrive.cli.output import emit
+from redrive.cli.terminal import progress
 from redrive.database.drivers import SyncConnection
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob

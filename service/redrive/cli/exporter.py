@@ -8,7 +8,8 @@ import time
 import click
 import psycopg
 
-from redrive.cli.common import database_option, settings_for, wait_for_schema
+from redrive.cli.connection import wait_for_schema
+from redrive.cli.options import database_option, settings_for
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
 from redrive.observability.metrics import Exposition
@@ -24,7 +25,7 @@ from redrive.worker import store
     help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
 )
 def exporter(database_url: str | None, http_port: int | None) -> None:
-    """Serve the figures of the database, whether or not any worker is up."""
+    """Serve the figures of the database, with or without workers."""
     settings = settings_for(database_url, http_port=http_port)
     set_up(settings.log_format, settings.log_level)
     wait_for_schema(settings.url(), settings.startup_timeout)

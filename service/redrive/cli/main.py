@@ -1,15 +1,4 @@
-"""The command group, and how an error becomes one line and an exit code.
-
-| code | meaning |
-|---|---|
-| 0 | done |
-| 1 | failed |
-| 2 | nothing matched where something had to |
-| 64 | usage or settings |
-| 69 | database out of reach |
-| 75 | another one is at it |
-| 78 | schema missing, too old or too new |
-"""
+"""The command group, and how an error becomes one line and an exit code."""
 
 import importlib
 import os
@@ -21,16 +10,14 @@ from importlib.metadata import version
 import click
 import psycopg
 
-from redrive.cli.common import first_line
-from redrive.dead_letters.redrive import Busy
-from redrive.errors import InvalidJob, RedriveError, SchemaError, SettingsError
-
-FAILED, NOTHING, USAGE, UNREACHABLE, BUSY, SCHEMA = 1, 2, 64, 69, 75, 78
+from redrive.cli.connection import first_line
+from redrive.cli.exits import Exit
+from redrive.errors import Busy, InvalidJob, RedriveError, SchemaError, SettingsError
 
 COMMANDS = {
     "worker": "redrive.cli.worker",
-    "migrate": "redrive.cli.database",
-    "check": "redrive.cli.database",
+    "migrate": "redrive.cli.migrate",
+    "check": "redrive.cli.check",
     "enqueue": "redrive.cli.enqueue",
     "queue": "redrive.cli.queue",
     "dlq": "redrive.cli.dlq",
@@ -42,23 +29,23 @@ COMMANDS = {
     "reencrypt": "redrive.cli.reencrypt",
     "demo": "redrive.cli.demo",
 }
-"""Command -> module with a function of that name; imported when it is used, so that each starts
-fast.
-"""
+"""Command -> the module with a function of that name, imported when used: each starts fast."""
 
 
 class _Group(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as above
         if cmd_name not in COMMANDS:
             return None
         return getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
 
 
 @click.group(
-    cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in Exit) + ".",
 )
 @click.version_option(version("redrive"), prog_name="redrive")
 def cli() -> None:
@@ -69,11 +56,11 @@ def cli() -> None:
     A first look:        redrive queue ls
     What died, and why:  redrive dlq ls;  redrive dlq show ID
     Back to work:        redrive dlq redrive --kind KIND --why 'fixed in 1.4.2'
-    Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"   (or zsh_source, fish_source)
+    Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"   (or zsh_, fish_source)
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one per exit code
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -84,44 +71,40 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 # one 
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
-        return USAGE
+        return Exit.USAGE
     except click.ClickException as error:
         error.show()
-        return USAGE
-    except (click.Abort, KeyboardInterrupt):
-        return _say("stopped", FAILED)
-    except (SettingsError, InvalidJob) as error:
-        return _say(error, USAGE)
-    except SchemaError as error:
-        return _say(error, SCHEMA)
-    except Busy as error:
-        return _say(error, BUSY)
-    except RedriveError as error:
-        return _say(error, FAILED)
-    except psycopg.OperationalError as error:
-        if error.sqlstate is None:
-            return _say("the database is out of reach: " + first_line(error), UNREACHABLE)
-        return _say(_database_error(error), FAILED)
-    except psycopg.Error as error:
-        return _say(_database_error(error), FAILED)
+        return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return result if isinstance(result, int) else 0
+        return Exit.DONE
+    except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
+        code, text = _explain(error)
+        click.echo(f"redrive: {text}", err=True)
+        return code
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def _explain(error: BaseException) -> tuple[Exit, str]:
+    """The exit code of an error, and what to say of it."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            return Exit.FAILED, "stopped"
+        case SettingsError() | InvalidJob():
+            return Exit.USAGE, str(error)
+        case SchemaError():
+            return Exit.SCHEMA, str(error)
+        case Busy():
+            return Exit.BUSY, str(error)
+        case psycopg.OperationalError(sqlstate=None):
+            return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
+        case psycopg.Error():  # without its DETAIL, which holds values of rows
+            said = error.diag.message_primary or type(error).__name__
+            return Exit.FAILED, f"the database refused: {said} ({error.sqlstate})"
+        case _:
+            return Exit.FAILED, str(error)
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """A one-shot command ends at SIGTERM, also as process 1 of a container, where nothing does so
-    by itself.
-    """
+    """End a one-shot command at SIGTERM, which as process 1 of a container nothing else would."""
     raise KeyboardInterrupt
-
-
-def _say(what: object, code: int) -> int:
-    click.echo(f"redrive: {what}", err=True)
-    return code
-
-
-def _database_error(error: psycopg.Error) -> str:
-    """The server's message without its DETAIL, which holds values of rows."""
-    return f"the database refused: {error.diag.message_primary or type(error).__name__} ({error.sqlstate})"

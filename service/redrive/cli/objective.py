@@ -1,26 +1,24 @@
 """redrive objective."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import click
 import msgspec
+import psycopg
+from psycopg.rows import class_row
 
-from redrive.cli.common import (
-    acting_options,
-    database,
-    database_option,
-    emit,
-    json_option,
-    require_why,
-    settings_for,
-    table,
-    wait_for_schema,
-)
+from redrive.cli.connection import database, wait_for_schema
+from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.output import emit, table
 from redrive.rules.limits import check_name
+from redrive.settings import Settings
 
-NAMES = {
+DEFAULTS = "*"
+"""In place of a queue: the values of all queues that have none of their own."""
+
+MEANINGS = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",
-    "dlq_added_1h": "dead letters in an hour that make a ticket",
+    "dlq_added_1h": "dead letters in an hour that open a ticket",
     "dlq_oldest_age_seconds": "how long a dead letter may lie unattended",
     "dead_ratio": "share of jobs that may die, for the error budget",
     "ready_age_seconds": "how long a ready job may wait",
@@ -28,115 +26,127 @@ NAMES = {
 }
 
 
+class Objective(NamedTuple):
+    """A threshold of the alerts on one queue."""
+
+    queue: str
+    objective: str
+    value: float
+
+
 @click.group()
 def objective() -> None:
-    """Thresholds of the alerts, kept as data: per queue, or '*' for all others."""
+    """Thresholds of the alerts, kept as data.
+
+    Each belongs to a queue, or to '*': all queues that have none of their own.
+    """
 
 
 @objective.command("ls")
 @database_option
 @json_option
 def list_objectives(database_url: str | None, as_json: bool) -> None:
-    """Show them."""
+    """List the objectives and what they mean."""
     with database(settings_for(database_url)) as conn:
-        rows = conn.execute(
-            "select queue, objective, value from redrive.objectives order by queue, objective"
-        ).fetchall()
+        held = _read(conn)
     if as_json:
-        for queue, name, value in rows:
-            emit({"queue": queue, "objective": name, "value": value})
-    else:
-        table(
-            ("queue", "objective", "value", "what"),
-            [(*row[:2], f"{row[2]:g}", NAMES[row[1]]) for row in rows],
-        )
+        for row in held:
+            emit(row._asdict())
+        return
+    table(
+        ("queue", "objective", "value", "what"),
+        ([row.queue, row.objective, f"{row.value:g}", MEANINGS[row.objective]] for row in held),
+    )
 
 
 @objective.command("set")
 @click.argument("queue")
-@click.argument("name", metavar="OBJECTIVE", type=click.Choice(list(NAMES)))
+@click.argument("name", metavar="OBJECTIVE", type=click.Choice(list(MEANINGS)))
 @click.argument("value", type=click.FloatRange(0), required=False)
-@click.option("--default", "to_default", is_flag=True, help="Take the queue's own value away.")
+@click.option("--default", "to_default", is_flag=True, help="Remove the queue's own value.")
 @acting_options
-@database_option
 def set_objective(
-    queue: str,
-    name: str,
-    value: float | None,
-    to_default: bool,
-    why: str | None,
-    actor: str | None,
-    database_url: str | None,
+    queue: str, name: str, value: float | None, to_default: bool, why: str, settings: Settings
 ) -> None:
-    """Set one: redrive objective set payments page_on_first_dead_letter 1 --why 'each one is
-    money'.
+    """Set one objective of a queue.
+
+    \b
+    redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'
+    redrive objective set payments page_on_first_dead_letter --default --why 'too loud'
     """
-    reason = require_why(why)
     if (value is None) != to_default:
-        msg = "give a VALUE, or --default to take the queue's own away"
-        raise click.UsageError(msg)
-    if queue != "*":
-        check_name("queue", queue)
-    elif to_default:
-        msg = "the values of '*' are the defaults themselves; set them to something"
-        raise click.UsageError(msg)
-    settings = settings_for(database_url, actor=actor)
+        raise click.UsageError("give a VALUE, or --default to remove the queue's own")
+    if queue == DEFAULTS and to_default:
+        raise click.UsageError("the values of '*' are the defaults themselves; give a VALUE")
+    _check_queue(queue)
     with database(settings) as conn:
-        conn.execute(
-            "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
-            (queue, name, value, settings.who(), reason),
-        )
-    click.echo(f"{queue} {name} " + ("goes by the default" if to_default else f"is {value:g}"))
+        _set(conn, queue, name, value, settings.who(), why)
+    is_now = "is back to the default" if value is None else f"is {value:g}"
+    click.echo(f"{queue} {name} {is_now}")
 
 
 @objective.command("apply")
 @click.argument("objectives", metavar="JSON")
 @acting_options
-@database_option
-def apply_objectives(
-    objectives: str, why: str | None, actor: str | None, database_url: str | None
-) -> None:
-    """Set what differs: redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in
-    values.yaml'.
+def apply_objectives(objectives: str, why: str, settings: Settings) -> None:
+    """Set the objectives that differ; those not named stay as they are.
 
-    What is not named stays as it is. Waits for the schema as a worker does.
+    \b
+    redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in values.yaml'
+
+    Waits for the schema, as a worker does.
     """
-    reason = require_why(why)
-    wanted = _read(objectives)
-    settings = settings_for(database_url, actor=actor)
+    wanted = _parse(objectives)
     wait_for_schema(settings.url(), settings.startup_timeout)
     with database(settings) as conn, conn.transaction():
-        held = set(conn.execute("select queue, objective, value from redrive.objectives"))
+        held = set(_read(conn))
         changed = [row for row in wanted if row not in held]
         for row in changed:
-            conn.execute(
-                "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
-                (*row, settings.who(), reason),
-            )
-    for queue, name, value in changed:
-        click.echo(f"{queue} {name} is {value:g}")
+            _set(conn, *row, settings.who(), why)
+    for row in changed:
+        click.echo(f"{row.queue} {row.objective} is {row.value:g}")
     if not changed:
         click.echo("nothing to do")
 
 
-def _read(text: str) -> list[tuple[str, str, float]]:
-    """Queue, objective and value of each."""
+def _read(conn: psycopg.Connection) -> list[Objective]:
+    with conn.cursor(row_factory=class_row(Objective)) as cursor:
+        return cursor.execute(
+            "select queue, objective, value from redrive.objectives order by queue, objective"
+        ).fetchall()
+
+
+def _set(  # the arguments of the statement
+    conn: psycopg.Connection, queue: str, name: str, value: float | None, actor: str, why: str
+) -> None:
+    conn.execute(
+        "select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, actor, why)
+    )
+
+
+def _parse(text: str) -> list[Objective]:
+    """Read {queue: {objective: value}}."""
+    shape = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
     try:
-        found = msgspec.json.decode(
-            text, type=dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
-        )
+        by_queue = msgspec.json.decode(text, type=shape)
     except msgspec.DecodeError as error:
-        msg = (
-            f'JSON must hold objectives by queue, as {{"payments": {{"dlq_added_5m": 3}}}}: {error}'
-        )
-        raise click.UsageError(msg) from None
-    rows = [
-        (queue, name, value) for queue, values in found.items() for name, value in values.items()
+        example = '{"payments": {"dlq_added_5m": 3}}'
+        raise click.UsageError(
+            f"JSON must hold objectives by queue, as {example}: {error}"
+        ) from None
+    for queue, values in by_queue.items():
+        _check_queue(queue)
+        for name in values:
+            if name not in MEANINGS:
+                known = ", ".join(MEANINGS)
+                raise click.UsageError(f"{name!r} is not an objective; it must be one of {known}")
+    return [
+        Objective(queue, name, value)
+        for queue, values in by_queue.items()
+        for name, value in values.items()
     ]
-    for queue, name, _ in rows:
-        if queue != "*":
-            check_name("queue", queue)
-        if name not in NAMES:
-            msg = f"{name!r} is no objective; there are {', '.join(NAMES)}"
-            raise click.UsageError(msg)
-    return rows
+
+
+def _check_queue(queue: str) -> None:
+    if queue != DEFAULTS:
+        check_name("queue", queue)

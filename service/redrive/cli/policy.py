@@ -6,15 +6,9 @@ from datetime import datetime
 import click
 
 from redrive import handlers as registry
-from redrive.cli.common import (
-    Instant,
-    database,
-    database_option,
-    emit,
-    json_option,
-    settings_for,
-    table,
-)
+from redrive.cli.connection import database
+from redrive.cli.options import Instant, database_option, json_option, settings_for
+from redrive.cli.output import listing
 from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
 
@@ -45,24 +39,21 @@ def policy() -> None:
 def simulate(
     handlers: str | None, since: datetime, database_url: str | None, as_json: bool
 ) -> None:
-    """Show what the policies as they are in the code now would have done with the failures on
-    record.
+    """Judge the failures on record by the policies in the code.
 
-    Nothing is changed. Lines are failures that would be treated otherwise: what was done then, and
-    what would be now.
+    Changes nothing. Lists the failures that would be treated differently: what was done with them
+    then, and what would be done now.
     """
     settings = settings_for(database_url, handlers=handlers)
     if settings.handlers is None:
-        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
-        raise SettingsError(msg)
+        raise SettingsError(
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+        )
     found = registry.load(settings.handlers)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
-    if as_json:
-        for change, count in changes.most_common():
-            emit({"count": count, **asdict(change)})
-        return
-    rows = [(count, *asdict(change).values()) for change, count in changes.most_common()]
-    table(COLUMNS, rows, right=("count",), empty="")
-    changed = sum(changes.values())
-    click.echo(f"{seen} failures judged again, {changed or 'none'} would be treated otherwise")
+    rows = [{"count": count, **asdict(change)} for change, count in changes.most_common()]
+    listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
+    if not as_json:
+        changed = changes.total() or "none"
+        click.echo(f"{seen} failures judged again, {changed} would be treated differently")

@@ -1,110 +1,77 @@
 """redrive purge."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
+import psycopg
 
-from redrive.cli.common import (
-    Duration,
-    confirm,
-    database,
-    database_option,
-    emit,
-    filter_from,
-    filter_options,
-    json_option,
-    progress,
-    settings_for,
-)
-from redrive.dead_letters import redrive as dead_letters
+from redrive.cli.connection import database, only_one
+from redrive.cli.filters import filter_options
+from redrive.cli.options import Decorator, Duration, Run, json_option, option, run_options
+from redrive.cli.output import emit
+from redrive.cli.terminal import progress
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.purge import Purgeable, forget_keys, purgeable
+from redrive.dead_letters.purge import purge as delete
+from redrive.dead_letters.runs import mark_done
 
 ENV = "REDRIVE_PURGE"
+DAY_SECONDS = 86_400
+
+
+def _age_option(flag: str, text: str) -> Decorator:
+    return option(ENV, flag, type=Duration(), default="30d", show_default=True, help=text)
 
 
 @click.command()
 @filter_options(ENV)
-@click.option(
-    "--older-than",
-    type=Duration(),
-    default="30d",
-    show_default=True,
-    help="Ended, or for open ones died, longer ago than this.",
-    envvar=f"{ENV}_OLDER_THAN",
-)
-@click.option(
-    "--keys-older-than",
-    type=Duration(),
-    default="30d",
-    show_default=True,
-    help="Also forget idempotency keys that succeeded longer ago than this.",
-    envvar=f"{ENV}_KEYS_OLDER_THAN",
-)
-@click.option(
-    "--why",
-    metavar="TEXT",
-    default="retention",
-    show_default=True,
-    help="Why; the audit log keeps it.",
-    envvar=f"{ENV}_WHY",
-)
-@click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
-@click.option(
-    "--every",
-    type=Duration(),
-    metavar="DURATION",
-    help="How often this is scheduled: an alert speaks up when it stops.",
-    envvar=f"{ENV}_EVERY",
-)
-@click.option("--dry-run", is_flag=True, help="Only count.", envvar=f"{ENV}_DRY_RUN")
-@click.option("--yes", is_flag=True, help="Do not ask.", envvar=f"{ENV}_YES")
-@database_option
+@_age_option("--older-than", "Ended (open ones: died) longer ago than this.")
+@_age_option("--keys-older-than", "Also forget keys of jobs that succeeded longer ago than this.")
+@run_options(ENV, why="retention")
 @json_option
 def purge(
-    older_than: float,
-    keys_older_than: float,
-    every: float | None,
-    why: str,
-    actor: str | None,
-    dry_run: bool,
-    yes: bool,
-    database_url: str | None,
-    as_json: bool,
-    **options: Any,
+    chosen: Filter, older_than: float, keys_older_than: float, run: Run, as_json: bool
 ) -> None:
-    """Delete dead letters past their retention for good, with their history.
+    """Delete dead letters past their retention for good.
 
-    Resolved, dismissed and redriven ones; open ones only with --state open. Shows the count first;
-    then asks, unless --yes. Without a terminal and without --yes it only counts.
+    \b
+    redrive purge --older-than 30d --dry-run
+    redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
+
+    Their history goes, too. Resolved, dismissed and redriven ones; open ones only with --state
+    open. Shows the count first; then asks, unless --yes. Without a terminal and without --yes it
+    only counts. Every option is also an environment variable, for CronJobs:
+    REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES=true.
     """
-    chosen = filter_from(options)
-    settings = settings_for(database_url, actor=actor)
-    purged = 0
-    with database(settings) as conn:
-        selected = dead_letters.purgeable(conn, chosen, older_than)
-        acts = not dry_run
+    with database(run.settings) as conn:
+        selected = purgeable(conn, chosen, older_than)
         if not as_json:
-            click.echo(f"{len(selected)} dead letters ended more than {_days(older_than)} ago")
-        if acts:
-            acts = confirm("Delete them for good?", str(len(selected)), yes=yes)
-        if acts:
-            with (
-                database(settings) as holder,
-                holder.transaction(),
-                progress("purged", len(selected)) as advance,
-            ):
-                dead_letters.hold_lock(holder, "purge")
-                purged = dead_letters.purge(
-                    conn, chosen, selected, why=why, actor=settings.who(), progress=advance
-                )
-                dead_letters.done_chore(conn, "purge", every)
-                forgotten = dead_letters.forget_keys(conn, keys_older_than)
-            if not as_json:
-                click.echo(f"{purged} purged, {forgotten} idempotency keys forgotten")
-        elif not as_json:
-            click.echo("nothing was changed" + ("" if dry_run else "; add --yes to do it"))
+            days = f"{older_than / DAY_SECONDS:g} days"
+            click.echo(f"{len(selected)} dead letters ended more than {days} ago")
+        purged = 0
+        said = "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+        why = run.consent("Delete them for good?", str(len(selected)))
+        if why is not None:
+            with only_one(run.settings, "purge"):
+                purged = _purge(conn, run, chosen, selected, why)
+                forgotten = forget_keys(conn, keys_older_than)
+            said = f"{purged} purged, {forgotten} idempotency keys forgotten"
     if as_json:
         emit({"matched": len(selected), "purged": purged})
+    else:
+        click.echo(said)
 
 
-def _days(length: float) -> str:
-    return f"{length / 86_400:g} days"
+def _purge(
+    conn: psycopg.Connection[Any],
+    run: Run,
+    chosen: Filter,
+    selected: Sequence[Purgeable],
+    why: str,
+) -> int:
+    with progress("purged", len(selected)) as advance:
+        actor = run.settings.who()
+        purged = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
+    mark_done(conn, "purge", run.every)
+    return purged

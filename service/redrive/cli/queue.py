@@ -1,33 +1,20 @@
 """redrive queue."""
 
-from typing import Any
+from typing import Any, LiteralString
 
 import click
+from psycopg.rows import dict_row, scalar_row
 
-from redrive.cli.common import (
-    acting_options,
-    database,
-    database_option,
-    emit,
-    json_option,
-    require_why,
-    settings_for,
-    table,
-)
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.output import emit, not_found, table
 from redrive.rules.limits import check_name
+from redrive.settings import Settings
 
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""
-COLUMNS = (
-    "queue",
-    "ready",
-    "scheduled",
-    "retrying",
-    "running",
-    "dead",
-    "paused",
-    "oldest_ready_seconds",
-)
+STATES = ("ready", "scheduled", "retrying", "running", "dead")
 
 
 @click.group()
@@ -39,67 +26,51 @@ def queue() -> None:
 @database_option
 @json_option
 def list_queues(database_url: str | None, as_json: bool) -> None:
-    """Show what each queue holds, by state."""
-    with database(settings_for(database_url)) as conn:
-        rows = conn.execute(
+    """List the queues, and how many jobs each holds by state."""
+    with (
+        database(settings_for(database_url)) as conn,
+        conn.cursor(row_factory=dict_row) as cursor,
+    ):
+        rows = cursor.execute(
             "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
             " from redrive.depths_v1()"
         ).fetchall()
     if as_json:
         for row in rows:
-            emit(dict(zip(COLUMNS, row, strict=True)))
+            emit(row)
         return
-    shown = [
-        (*row[:6], "yes" if row[6] else "", f"{row[7]:.0f} s" if row[7] else "") for row in rows
-    ]
     table(
-        (*COLUMNS[:7], "oldest ready"),
-        shown,
-        right=(*COLUMNS[1:6], "oldest ready"),
+        ("queue", *STATES, "paused", "oldest ready"),
+        ([row["queue"], *(row[s] for s in STATES), *_said(row)] for row in rows),
+        right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
 
 
-def _act(
-    statement: Any,
-    name: str,
-    database_url: str | None,
-    why: str | None,
-    actor: str | None,
-    *values: Any,
-) -> Any:
-    reason = require_why(why)
-    check_name("queue", name)
-    settings = settings_for(database_url, actor=actor)
-    with database(settings) as conn:
-        row = conn.execute(statement, (name, *values, settings.who(), reason)).fetchone()
-        return row[0] if row else None
+def _said(row: dict[str, Any]) -> tuple[str, str]:
+    """Whether it is paused and how long its oldest ready job has waited, for people."""
+    waited = row["oldest_ready_seconds"]
+    return "yes" if row["paused"] else "", f"{waited:.0f} s" if waited else ""
 
 
 @queue.command()
 @click.argument("name")
 @acting_options
-@database_option
-def pause(name: str, why: str | None, actor: str | None, database_url: str | None) -> None:
-    """Claim nothing more from a queue; what runs there ends."""
-    _act("select redrive.pause_v1(%s, %s, %s)", name, database_url, why, actor)
+def pause(name: str, why: str, settings: Settings) -> None:
+    """Claim nothing more from a queue; jobs that run go on."""
+    _act("select redrive.pause_v1(%s, %s, %s)", name, why, settings)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
 
 
 @queue.command()
 @click.argument("name")
 @acting_options
-@database_option
-@click.pass_context
-def resume(
-    ctx: click.Context, name: str, why: str | None, actor: str | None, database_url: str | None
-) -> None:
+def resume(name: str, why: str, settings: Settings) -> int:
     """Claim from a paused queue again."""
-    if _act("select redrive.resume_v1(%s, %s, %s)", name, database_url, why, actor):
-        click.echo(f"{name} is resumed")
-    else:
-        click.echo(f"{name} was not paused", err=True)
-        ctx.exit(2)
+    if not _act("select redrive.resume_v1(%s, %s, %s)", name, why, settings):
+        return not_found(f"{name} was not paused")
+    click.echo(f"{name} is resumed")
+    return Exit.DONE
 
 
 @queue.command("set")
@@ -111,16 +82,19 @@ def resume(
     help="Whose jobs take turns, of those enqueued from now on.",
 )
 @acting_options
-@database_option
-def set_options(
-    name: str, fair_by: str, why: str | None, actor: str | None, database_url: str | None
-) -> None:
+def set_options(name: str, fair_by: str, why: str, settings: Settings) -> None:
     """Set how a queue is served.
 
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
     """
     lanes = FAIR_LANES if fair_by == "tenant" else 1
-    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, database_url, why, actor, lanes)
+    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
     turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
     click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+
+
+def _act(statement: LiteralString, name: str, why: str, settings: Settings, *values: object) -> Any:
+    check_name("queue", name)
+    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(statement, (name, *values, settings.who(), why)).fetchone()

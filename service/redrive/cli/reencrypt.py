@@ -1,20 +1,20 @@
 """redrive reencrypt."""
 
-import click
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from redrive.cli.common import (
-    database,
-    database_option,
-    emit,
-    json_option,
-    progress,
-    settings_for,
-    table,
-)
+import click
+import psycopg
+
+from redrive.cli.connection import database, only_one
+from redrive.cli.options import actor_option, database_option, json_option, settings_for, why_option
+from redrive.cli.output import emit, table
+from redrive.cli.terminal import progress
 from redrive.database import reencrypt as rotation
-from redrive.dead_letters import redrive as dead_letters
-from redrive.encryption import KEYS_FILE, configured
+from redrive.dead_letters.runs import record
+from redrive.encryption import KEYS_FILE, Keyring, configured
 from redrive.errors import SettingsError
+from redrive.settings import Settings
 
 
 @click.command()
@@ -22,16 +22,10 @@ from redrive.errors import SettingsError
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="PER_SECOND",
-    help="At most this many rows.",
+    help="At most this many rows per second.",
 )
-@click.option(
-    "--why",
-    metavar="TEXT",
-    default="rotation",
-    show_default=True,
-    help="Why; the audit log keeps it.",
-)
-@click.option("--actor", metavar="NAME", help="Who. [env: REDRIVE_ACTOR]")
+@why_option(default="rotation", show_default=True)
+@actor_option
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @database_option
 @json_option
@@ -43,57 +37,73 @@ def reencrypt(
     database_url: str | None,
     as_json: bool,
 ) -> None:
-    """Encrypt what is stored with the first key of the keyring: what other keys did, and what is in
-    clear.
+    """Encrypt all that is stored with the first key of the keyring.
 
-    Safe while workers run, and to stop and start again. Says how many rows each key still has: one
-    that has none can be taken out of the keyring.
+    That is what other keys encrypted and what is stored in the clear. Safe while workers run, and
+    safe to stop and start again. Says how many rows each key still has: a key that has none can
+    leave the keyring.
     """
     keyring = configured()
     if keyring is None:
-        msg = f"{KEYS_FILE} is not set; it must be a file with lines of `id base64-of-32-bytes`"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{KEYS_FILE} is not set; it must name a file with lines of `id base64-of-32-bytes`"
+        )
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
         report = rotation.Report(left=rotation.count(conn))
         if not dry_run:
-            stale = sum(
-                sum(rows.values()) for key, rows in report.left.items() if key != keyring.ids[0]
-            )
-            with (
-                database(settings) as holder,
-                holder.transaction(),
-                progress("encrypted", stale) as advance,
-            ):
-                dead_letters.hold_lock(holder, "reencrypt")
-                report = rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
-            dead_letters.record(
+            report = _rotate(conn, settings, keyring, report.left, rate)
+            record(
                 conn, settings.who(), "reencrypt", why, report.rewritten, {"key": keyring.ids[0]}
             )
-    left = {
-        key: report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
-        for key in (*keyring.ids, *report.left)
-    }
     if as_json:
-        emit(
-            {
-                "key": keyring.ids[0],
-                "rewritten": report.rewritten,
-                "skipped": report.skipped,
-                "unreadable": report.unreadable,
-                "left": [{"key": key, **rows} for key, rows in left.items()],
-            }
-        )
+        _emit(keyring, report)
         return
-    names = {None: "(in clear)"} | {key: key for key in keyring.ids}
-    table(
-        ("key", *rotation.PLACES),
-        ((names.get(key, f"{key} (not at hand)"), *rows.values()) for key, rows in left.items()),
-        right=tuple(rotation.PLACES),
-    )
-    if dry_run:
-        click.echo("nothing was changed")
-        return
+    _show_left(keyring, report)
+    click.echo("nothing was changed" if dry_run else _summary(keyring, report))
+
+
+def _rotate(
+    conn: psycopg.Connection[Any],
+    settings: Settings,
+    keyring: Keyring,
+    rows: dict[str | None, dict[str, int]],
+    rate: float | None,
+) -> rotation.Report:
+    stale = sum(sum(tables.values()) for key, tables in rows.items() if key != keyring.ids[0])
+    with only_one(settings, "reencrypt"), progress("encrypted", stale) as advance:
+        return rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
+
+
+def _summary(keyring: Keyring, report: rotation.Report) -> str:
     skipped = f", {report.skipped} busy: run it again for them" if report.skipped else ""
     unreadable = f", {report.unreadable} cannot be read" if report.unreadable else ""
-    click.echo(f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}")
+    return f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}"
+
+
+def _left(keyring: Keyring, report: rotation.Report) -> Iterator[tuple[str | None, dict[str, int]]]:
+    """Rows by table of each key, those of the keyring first; None is the clear."""
+    for key in dict.fromkeys((*keyring.ids, *report.left)):
+        yield key, report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
+
+
+def _emit(keyring: Keyring, report: rotation.Report) -> None:
+    emit(
+        {
+            "key": keyring.ids[0],
+            "rewritten": report.rewritten,
+            "skipped": report.skipped,
+            "unreadable": report.unreadable,
+            "left": [{"key": key, **rows} for key, rows in _left(keyring, report)],
+        }
+    )
+
+
+def _show_left(keyring: Keyring, report: rotation.Report) -> None:
+    def named(key: str | None) -> str:
+        if key is None:
+            return "(in the clear)"
+        return key if key in keyring.ids else f"{key} (not in the keyring)"
+
+    rows: list[Sequence[Any]] = [(named(k), *rows.values()) for k, rows in _left(keyring, report)]
+    table(("key", *rotation.PLACES), rows, right=tuple(rotation.PLACES))

@@ -9,7 +9,8 @@ from importlib.metadata import version
 
 import click
 
-from redrive.cli.common import database_option, settings_for, wait_for_schema
+from redrive.cli.connection import wait_for_schema
+from redrive.cli.options import database_option, settings_for
 from redrive.encryption import configured
 from redrive.errors import SettingsError
 from redrive.observability.health import serve

@@ -1,33 +1,40 @@
-"""What the policies in the code now would have done with the failures on record: a diff, before
-they are deployed.
-"""
+"""What the policies in the code would have done with the failures on record, before a deploy."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
 
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
-from redrive.rules import settlement
 from redrive.rules.categories import Evidence, judge
-from redrive.rules.model import Category, Claimed, Failure
-from redrive.rules.policy import decide
-from redrive.rules.settlement import NotComplete, Outcome
+from redrive.rules.model import Claimed, Failure
+from redrive.rules.policy import Policy, decide
+from redrive.rules.settlement import DeadLetter, Outcome
 
 MIDDLE = 0.5
-"""In place of chance: it changes how long a wait is, never what is decided."""
+"""Stands in for chance: it changes how long a wait is, never what is decided."""
+
+
+_RECORDED: LiteralString = """
+    select coalesce(d.kind, j.kind) as kind, f.attempt, f.error_class, f.message, f.category,
+           f.fingerprint, f.job, f.detail, coalesce(d.max_attempts, j.max_attempts) as max_attempts,
+           case when d.deliveries = f.deliveries then d.reason end as reason
+    from redrive.failures f
+    left join redrive.jobs j on j.id = f.job
+    left join lateral (
+        select o.kind, o.max_attempts, o.deliveries, o.reason from redrive.dead_letters o
+        where o.id = f.job and o.deliveries >= f.deliveries order by o.deliveries limit 1) d on true
+    where f.at >= %s and coalesce(d.kind, j.kind) is not null"""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Failures alike that would be treated otherwise now. What was done is 'retry' or the reason of
-    the death.
-    """
+    """What becomes of a failure, then and now: 'retry', or the reason of the death."""
 
     kind: str
     error_class: str
@@ -36,57 +43,51 @@ class Change:
     then: str
     now: str
 
+    @property
+    def is_none(self) -> bool:
+        """Whether the failure would be treated as it was."""
+        return (self.category_then, self.then) == (self.category_now, self.now)
+
 
 def simulate(
     conn: psycopg.Connection[Any], handlers: Handlers, since: datetime
 ) -> tuple[int, Counter[Change]]:
-    """Judge the failures recorded since an instant again. Returns how many there were, and the
-    changes with counts.
+    """Judge the failures recorded since an instant again, by the policies in the code.
+
+    Returns:
+        How many there were, and how often each change would be made.
     """
     seen, changes = 0, Counter[Change]()
-    for row in _failures(conn, since):
-        handler = handlers.get(row["kind"])
-        if handler is None or "classes" not in row["detail"]:
+    for failure in _recorded(conn, since):
+        handler = handlers.get(failure["kind"])
+        if handler is None or "classes" not in failure["detail"]:
             continue
         seen += 1
-        evidence = Evidence(
-            tuple(row["detail"]["classes"]),
-            row["message"],
-            row["detail"].get("status"),
-            row["detail"].get("sqlstate"),
-        )
-        category, verdict = judge(evidence, handler.policy.rules)
-        failure = Failure(
-            row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
-        )
-        claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
-        ending = decide(claimed, failure, handler.policy, MIDDLE)
-        now = _reason(ending)
-        then = row["reason"] or str(Outcome.RETRY)
-        if isinstance(ending, settlement.DeadLetter) and then == "same_failure":
-            now = then  # that rests on the failures before it, which one record does not tell
-        if now != then or category != Category(row["category"]):
-            changes[
-                Change(row["kind"], row["error_class"], row["category"], str(category), then, now)
-            ] += 1
+        change = _judge_again(failure, handler.policy)
+        if not change.is_none:
+            changes[change] += 1
     return seen, changes
 
 
-def _failures(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[str, Any]]:
+def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[str, Any]]:
     with conn.cursor(row_factory=dict_row) as cursor:
-        for row in cursor.execute(
-            "select coalesce(d.kind, j.kind) as kind, f.attempt, f.error_class, f.message, f.category, f.fingerprint,"
-            " f.job, f.detail, coalesce(d.max_attempts, j.max_attempts) as max_attempts,"
-            " case when d.deliveries = f.deliveries then d.reason end as reason"
-            " from redrive.failures f left join redrive.jobs j on j.id = f.job"
-            " left join lateral (select o.kind, o.max_attempts, o.deliveries, o.reason from redrive.dead_letters o"
-            "   where o.id = f.job and o.deliveries >= f.deliveries order by o.deliveries limit 1) d on true"
-            " where f.at >= %s and coalesce(d.kind, j.kind) is not null",
-            (since,),
-        ):
+        for row in cursor.execute(_RECORDED, (since,)):
             yield shown_failure(row["job"], row)
 
 
-def _reason(ending: NotComplete) -> str:
-    """Why the job would die, as `dead_letters.reason` has it; else what would become of it."""
-    return str(ending.reason if isinstance(ending, settlement.DeadLetter) else ending.outcome)
+def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
+    detail = row["detail"]
+    evidence = Evidence(
+        tuple(detail["classes"]), row["message"], detail.get("status"), detail.get("sqlstate")
+    )
+    category, verdict = judge(evidence, policy.rules)
+    failure = Failure(
+        row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
+    )
+    claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
+    ending = decide(claimed, failure, policy, MIDDLE)
+    then = row["reason"] or str(Outcome.RETRY)
+    now = str(ending.reason if isinstance(ending, DeadLetter) else ending.outcome)
+    if isinstance(ending, DeadLetter) and then == "same_failure":
+        now = then  # that rests on the failures before it, which one record does not tell
+    return Change(row["kind"], row["error_class"], row["category"], str(category), then, now)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from redrive.dead_letters.redrive import Busy
+from redrive.errors import Busy
 
 NAME = "redrive-demo"
 

@@ -1,0 +1,194 @@
+"""redrive check: a list of findings, each by a function of its own."""
+
+import importlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import LiteralString, NamedTuple
+
+import click
+from psycopg.rows import class_row
+
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.options import database_option, json_option, settings_for
+from redrive.cli.output import emit
+from redrive.database import migrate as migrations
+from redrive.encryption import configured
+from redrive.errors import RedriveError
+from redrive.settings import Settings, unknown
+
+CLOCK_SECONDS = 5.0
+LONG_TRANSACTION_SECONDS = 1800.0
+DEAD_ROWS = 100_000
+DEAD_SHARE = 10
+
+
+class Finding(NamedTuple):
+    """What one check found. `text`: what is wrong, and what to do about it; or what is right."""
+
+    check: str
+    ok: bool
+    text: str
+
+
+@click.command()
+@database_option
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Also import this registry. [env: REDRIVE_HANDLERS]",
+)
+@json_option
+def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
+    """Look at settings, handlers, database, roles, clock and bloat.
+
+    Exit code 1 when something is wrong.
+    """
+    settings = settings_for(database_url, handlers=handlers)
+    findings = [*_of_the_process(settings), *_of_the_database(settings)]
+    for finding in findings:
+        if as_json:
+            emit(finding._asdict())
+        else:
+            mark = ("ok  ", "green") if finding.ok else ("bad ", "red")
+            click.echo(f"{click.style(mark[0], fg=mark[1])} {finding.check:12} {finding.text}")
+    return Exit.DONE if all(finding.ok for finding in findings) else Exit.FAILED
+
+
+def _of_the_process(settings: Settings) -> Iterator[Finding]:
+    unread = ", ".join(unknown())
+    yield Finding("settings", not unread, f"unknown: {unread}" if unread else "all known")
+    yield _encryption()
+    if settings.handlers is not None:
+        yield _handlers(settings.handlers)
+
+
+def _encryption() -> Finding:
+    try:
+        keyring = configured()
+    except RedriveError as error:
+        return Finding("encryption", ok=False, text=str(error))
+    if keyring is None:
+        text = "off: payloads and failures are stored in the clear"
+    else:
+        others = ", ".join(keyring.ids[1:])
+        text = f"on, with key {keyring.ids[0]}" + (f"; {others} can decrypt" if others else "")
+    return Finding("encryption", ok=True, text=text)
+
+
+def _handlers(target: str) -> Finding:
+    try:
+        found = importlib.import_module("redrive.handlers").load(target)
+    except RedriveError as error:
+        return Finding("handlers", ok=False, text=str(error))
+    kinds = ", ".join(handler.kind for handler in found)
+    return Finding("handlers", bool(kinds), kinds or "the registry is empty")
+
+
+@dataclass(frozen=True, slots=True)
+class _Vitals:
+    """What the database says of itself.
+
+    Attributes:
+        clock: its time of day, in seconds of Unix time.
+        dead_rows: of `redrive.jobs`, as its statistics have it.
+        oldest_transaction: seconds for which the oldest transaction has been open.
+        missing_roles: those of `redrive migrate` that do not exist.
+        silent_workers: those not heard of for minutes that nobody has rescued jobs from.
+    """
+
+    server_version: str
+    is_read_only: bool
+    has_fsync: bool
+    is_logged: bool
+    clock: float
+    dead_rows: int
+    live_rows: int
+    oldest_transaction: float
+    missing_roles: list[str]
+    silent_workers: int
+
+
+_READ_VITALS: LiteralString = """
+    select current_setting('server_version') as server_version,
+           current_setting('transaction_read_only') = 'on' as is_read_only,
+           current_setting('fsync') = 'on' as has_fsync,
+           (select relpersistence = 'p' from pg_class
+            where oid = 'redrive.jobs'::regclass) as is_logged,
+           extract(epoch from clock_timestamp())::float8 as clock,
+           pg_stat_get_dead_tuples('redrive.jobs'::regclass) as dead_rows,
+           pg_stat_get_live_tuples('redrive.jobs'::regclass) as live_rows,
+           coalesce((select extract(epoch from max(clock_timestamp() - xact_start))::float8
+                     from pg_stat_activity where datname = current_database()), 0)
+               as oldest_transaction,
+           array(select role from unnest(%s::text[]) role
+                 where not exists (select from pg_roles where rolname = role)) as missing_roles,
+           (select count(*) from redrive.workers
+            where seen_at < clock_timestamp() - interval '5 min') as silent_workers"""
+
+
+def _of_the_database(settings: Settings) -> list[Finding]:
+    with database(settings) as conn, conn.cursor(row_factory=class_row(_Vitals)) as cursor:
+        vitals = cursor.execute(_READ_VITALS, (list(migrations.ROLES),)).fetchone()
+        assert vitals is not None  # noqa: S101 # a select without a table has one row
+        checks = (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue)
+        return [look(vitals) for look in checks]
+
+
+def _server(vitals: _Vitals) -> Finding:
+    if vitals.is_read_only:
+        return Finding("database", ok=False, text="read-only: is this a standby?")
+    return Finding("database", ok=True, text=f"Postgres {vitals.server_version}")
+
+
+def _durability(vitals: _Vitals) -> Finding:
+    if vitals.has_fsync and vitals.is_logged:
+        return Finding("durability", ok=True, text="fsync on, tables logged")
+    text = "fsync is off, or the jobs table is unlogged: a crash loses jobs"
+    return Finding("durability", ok=False, text=text)
+
+
+def _schema(_: _Vitals) -> Finding:
+    return Finding("schema", ok=True, text=f"version {migrations.latest()}")
+
+
+def _roles(vitals: _Vitals) -> Finding:
+    if not vitals.missing_roles:
+        return Finding("roles", ok=True, text="all there")
+    missing = ", ".join(vitals.missing_roles)
+    text = f"missing: {missing}; run redrive migrate as a user with CREATEROLE"
+    return Finding("roles", ok=False, text=text)
+
+
+def _clock(vitals: _Vitals) -> Finding:
+    apart = abs(time.time() - vitals.clock)
+    if apart <= CLOCK_SECONDS:
+        return Finding("clock", ok=True, text=f"within {CLOCK_SECONDS:.0f} s of the database's")
+    text = f"{apart:.0f} s apart from the database's: waits in /metrics are wrong by as much"
+    return Finding("clock", ok=False, text=text)
+
+
+def _bloat(vitals: _Vitals) -> Finding:
+    rows = f"{vitals.dead_rows} dead rows in redrive.jobs for {vitals.live_rows} live ones"
+    if vitals.dead_rows <= DEAD_ROWS or vitals.dead_rows <= DEAD_SHARE * vitals.live_rows:
+        return Finding("bloat", ok=True, text=rows)
+    text = f"{rows}: is a long transaction holding vacuum back?"
+    return Finding("bloat", ok=False, text=text)
+
+
+def _transactions(vitals: _Vitals) -> Finding:
+    if vitals.oldest_transaction <= LONG_TRANSACTION_SECONDS:
+        return Finding("transactions", ok=True, text="none is long")
+    text = (
+        f"one has been open for {vitals.oldest_transaction:.0f} s:"
+        " vacuum cannot remove what died since"
+    )
+    return Finding("transactions", ok=False, text=text)
+
+
+def _rescue(vitals: _Vitals) -> Finding:
+    if not vitals.silent_workers:
+        return Finding("rescue", ok=True, text="no silent worker holds jobs")
+    text = f"{vitals.silent_workers} silent workers still hold jobs: is no worker running?"
+    return Finding("rescue", ok=False, text=text)

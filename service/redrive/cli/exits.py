@@ -1,0 +1,25 @@
+"""Exit codes: how a command ended, for scripts, Jobs and CronJobs."""
+
+from enum import IntEnum
+from typing import Self
+
+
+class Exit(IntEnum):
+    """An exit code and what it means. Those from 64 on are those of sysexits.h."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Read the pair of a member."""
+        exit_code = int.__new__(cls, code)
+        exit_code._value_ = code
+        exit_code.meaning = meaning
+        return exit_code
+
+    DONE = 0, "done"
+    FAILED = 1, "failed"
+    NOTHING_MATCHED = 2, "nothing matched where something had to"
+    USAGE = 64, "bad usage or settings"
+    UNREACHABLE = 69, "the database is out of reach"
+    BUSY = 75, "another run holds the lock"
+    SCHEMA = 78, "the schema is missing, too old or too new"

@@ -1,0 +1,192 @@
+"""Options that several commands take, and the types of their values."""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from redrive.cli.terminal import confirm
+from redrive.settings import Settings, load
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def _seconds(text: str) -> float | None:
+    """A duration in seconds; None where the text is none."""
+    found = _DURATION.match(text.strip())
+    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
+
+
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """A length of time as 30d, 12h, 5m, 10s; seconds as a float."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        seconds = value if isinstance(value, int | float) else _seconds(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
+        return float(seconds)
+
+
+class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration ago (2h)."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        if isinstance(value, datetime):
+            return value
+        seconds = _seconds(str(value))
+        if seconds is not None:
+            return datetime.now(UTC) - timedelta(seconds=seconds)
+        try:
+            instant = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            hint = "write 2026-03-01T12:00Z, or 2h for two hours ago"
+            self.fail(f"{value!r} is not a time; {hint}", param, ctx)
+        return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+database_option: Decorator = click.option(
+    "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
+)
+json_option: Decorator = click.option(
+    "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+)
+actor_option: Decorator = click.option(
+    "--actor",
+    metavar="NAME",
+    help="Who acts. [env: REDRIVE_ACTOR; default: you, on this machine]",
+)
+
+
+def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
+    """The settings with the flags of this command."""
+    return load(database_url=database_url, **flags)
+
+
+def require_why(why: str | None) -> str:
+    """The why, or a usage error: what changes something says why."""
+    if why is None or not why.strip():
+        raise click.UsageError("--why is missing: say why, the audit log keeps it")
+    return why.strip()
+
+
+def acting_options(command: Command) -> Command:
+    """Add --why, --actor and --database-url; the command gets them as `why` and `settings`."""
+
+    @functools.wraps(command)
+    def act(
+        *, why: str | None, actor: str | None, database_url: str | None, **options: Any
+    ) -> object:
+        why = require_why(why)
+        return command(why=why, settings=settings_for(database_url, actor=actor), **options)
+
+    return with_options([why_option(), actor_option, database_option], act)
+
+
+def why_option(prefix: str | None = None, **more: Any) -> Decorator:
+    """Add --why."""
+    return option(prefix, "--why", metavar="TEXT", help="Why; the audit log keeps it.", **more)
+
+
+def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
+    """Add an option, which with a prefix is also the environment variable PREFIX_FLAG.
+
+    Jobs and CronJobs set these. `name` and `more` are click's.
+    """
+    variable = flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
+
+
+def with_options(options: Sequence[Decorator], command: Command) -> Command:
+    """Add options; help shows them in this order."""
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that changes many rows, as its options or its environment ask for it.
+
+    Attributes:
+        every: seconds between two scheduled runs; None = not scheduled.
+        dry_run: only show.
+        yes: do not ask.
+    """
+
+    settings: Settings
+    why: str | None
+    every: float | None
+    dry_run: bool
+    yes: bool
+
+    def consent(self, question: str, word: str) -> str | None:
+        """Why it is to be done, where somebody agrees to it; None = only show.
+
+        Raises:
+            click.UsageError: it is to be done and nobody says why.
+        """
+        if self.dry_run:
+            return None
+        if self.yes:
+            return require_why(self.why)
+        return require_why(self.why or click.prompt("Why")) if confirm(question, word) else None
+
+
+def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], Command]:
+    """Add what a run takes; the command gets it as `run`.
+
+    Args:
+        prefix: of the environment variables that stand for the options.
+        why: the default of --why.
+    """
+    options = [
+        why_option(prefix, default=why, show_default=why is not None),
+        actor_option,
+        option(
+            prefix,
+            "--every",
+            type=Duration(),
+            metavar="DURATION",
+            help="How often this is scheduled; an alert tells when the runs stop.",
+        ),
+        option(prefix, "--dry-run", is_flag=True, help="Only show."),
+        option(prefix, "--yes", is_flag=True, help="Do not ask."),
+        database_option,
+    ]
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def start(
+            *,
+            why: str | None,
+            actor: str | None,
+            every: float | None,
+            dry_run: bool,
+            yes: bool,
+            database_url: str | None,
+            **others: Any,
+        ) -> object:
+            settings = settings_for(database_url, actor=actor)
+            return command(run=Run(settings, why, every, dry_run, yes), **others)
+
+        return with_options(options, start)
+
+    return add

@@ -1,0 +1,133 @@
+"""What commands print: tables for people, JSON lines for machines."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from redrive.cli.exits import Exit
+
+BELOW = ("error_class", "message")
+"""Columns that get a line of their own where a table is too wide: what people look for."""
+HEAD_LINES = 3
+PIPE_WIDTH = 200
+
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
+
+
+def emit(value: Any) -> None:
+    """Print one JSON line."""
+    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+
+
+def listing(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    right: Sequence[str] = (),
+    empty: str = "none",
+) -> None:
+    """Print rows: as JSON lines with all their fields, or as a table of these columns."""
+    if as_json:
+        for row in rows:
+            emit(row)
+    else:
+        table(columns, ([row[c] for c in columns] for row in rows), right=right, empty=empty)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    empty: str = "none",
+) -> None:
+    """Print a table for people; on a pipe it is as wide as COLUMNS or PIPE_WIDTH.
+
+    Args:
+        right: columns that are aligned to the right.
+        empty: said in place of a table without rows.
+    """
+    from rich.console import Console  # noqa: PLC0415 # only where people look
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    if not cells:
+        click.echo(empty)
+        return
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
+    drawn = _draw(columns, cells, right)
+    needed = drawn.__rich_measure__(console, console.options.update(max_width=10_000)).maximum
+    if needed <= console.width or not set(BELOW) & set(columns):
+        console.print(drawn)
+    else:
+        _print_in_two(console, columns, cells, right)
+
+
+def _print_in_two(
+    console: Any, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
+) -> None:
+    """Print the table without the columns of BELOW, and after each row a line with these."""
+    beside = [n for n, column in enumerate(columns) if column not in BELOW]
+    below = [n for n, column in enumerate(columns) if column in BELOW]
+    with console.capture() as captured:
+        console.print(
+            _draw([columns[n] for n in beside], [[row[n] for n in beside] for row in cells], right)
+        )
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines[:HEAD_LINES]))
+    for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
+        click.echo(f"{line}\n      " + ": ".join(row[n] for n in below))
+    click.echo()
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]) -> Any:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
+    from rich.table import Table  # noqa: PLC0415 # as above
+    from rich.text import Text  # noqa: PLC0415 # as above
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        side = "right" if column in right else "left"
+        drawn.add_column(column, justify=side, overflow="ellipsis", no_wrap=True)
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    return drawn
+
+
+def _cell(value: Any) -> str:
+    """As `printable`; of an instant of today the time is enough."""
+    if isinstance(value, datetime):
+        local = value.astimezone()
+        if local.date() == datetime.now().astimezone().date():
+            return f"{local:%H:%M:%S}"
+    return printable(value)
+
+
+def printable(value: Any) -> str:
+    """Text from a job as a terminal may see it: control characters must not reach it."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+    return str(value).translate(_CONTROL)
+
+
+def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
+    """All fields of a row as `printable`, for a template."""
+    return {name: printable(value) for name, value in row.items()}
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """1 attempt, 2 attempts."""
+    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
+
+
+def not_found(what: str) -> Exit:
+    """Say on stderr that something is not there. Returns the exit code."""
+    click.echo(f"redrive: {what}", err=True)
+    return Exit.NOTHING_MATCHED

@@ -1,0 +1,125 @@
+"""redrive dlq show: one dead letter with its history, or one group."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.groups import missing
+from redrive.cli.options import database_option, json_option, settings_for
+from redrive.cli.output import counted, emit, not_found, printable, printable_fields
+from redrive.dead_letters import find, groups
+
+FINGERPRINT_LENGTH = 16
+FRAMES = 3
+CIRCUMSTANCES = (
+    "exit",
+    "peak_memory_bytes",
+    "oom_kills",
+    "running",
+    "pod",
+    "node",
+    "environment",
+    "version",
+)
+"""What is shown of where and how an attempt failed, where it is known."""
+
+_LETTER = """\
+{title}  {kind}  queue {queue}  {state}
+died {died_at}: {reason}, {category}, group {group}
+{attempts}, {deliveries}, {redrives}; created {created_at}"""
+
+_GROUP = """\
+{title}  {kind}  {category}
+{error_class}: {message}
+{open} open of {total} ever; first seen {first_seen}, last {last_seen}"""
+
+
+@click.command()
+@click.argument("which", metavar="ID|GROUP")
+@database_option
+@json_option
+def show(which: str, database_url: str | None, as_json: bool) -> int:
+    """Show a dead letter with its whole history, or a group.
+
+    \b
+    redrive dlq show 17
+    redrive dlq show 3f9a      # a group, by the beginning of its name
+
+    Secrets in payloads are redacted.
+    """
+    is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
+    with database(settings_for(database_url)) as conn:
+        found = groups.show(conn, which) if is_group else find.show(conn, int(which))
+    if found is None:
+        return missing(which) if is_group else not_found(f"job {which} has no dead letter")
+    if as_json:
+        emit(found)
+    elif is_group:
+        click.echo("\n".join(_group(found)))
+    else:
+        click.echo("\n\n".join(_letter(found)))
+    return Exit.DONE
+
+
+def _letter(letter: dict[str, Any]) -> Iterator[str]:
+    """The sections of a dead letter."""
+    head = _LETTER.format_map(printable_fields(letter) | _summary(letter))
+    owner = printable(letter["owner"])
+    yield f"{head}\n{owner} looks after it" if owner else head
+    yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
+    failures = (line for failure in letter["failures"] for line in _failure(failure))
+    yield "\n".join((f"{_bold('failures')}, oldest first", *failures))
+    for effect in letter["side_effects"]:
+        yield "side effect, {at}: {what} {detail}".format_map(printable_fields(effect))
+    if letter["blocked"]:
+        yield f"its last redrive was refused: {letter['blocked']}"
+    if len(letter["lineage"]) > 1:
+        line = "  {died_at}  {reason}  {state}  {outcome}"
+        deaths = (line.format_map(printable_fields(death)) for death in letter["lineage"])
+        yield "\n".join((_bold("lineage"), *deaths))
+    for note in letter["notes"]:
+        yield _bold("note") + " of {actor}, {at}\n  {text}".format_map(printable_fields(note))
+
+
+def _summary(letter: dict[str, Any]) -> dict[str, str]:
+    """What the first lines say in words."""
+    return {
+        "title": _bold(f"job {letter['id']}"),
+        "attempts": counted(letter["attempts"], "attempt"),
+        "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
+        "redrives": counted(letter["redrives"], "redrive"),
+    }
+
+
+def _failure(failure: dict[str, Any]) -> Iterator[str]:
+    """The lines of a failure."""
+    detail = failure["detail"]
+    shown = printable_fields(failure)
+    yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
+    yield "    {error_class}: {message}".format_map(shown)
+    if known := [f"{name} {detail[name]}" for name in CIRCUMSTANCES if name in detail]:
+        yield f"      {printable(', '.join(known))}"
+    for frame in detail.get("stack", [])[-FRAMES:]:
+        yield "      {file}:{line} in {function}".format_map(printable_fields(frame))
+    for cause in detail.get("causes", []):
+        yield "    because {error_class}: {message}".format_map(printable_fields(cause))
+
+
+def _group(group: dict[str, Any]) -> Iterator[str]:
+    """The lines of a group."""
+    shown = printable_fields(group)
+    yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
+    for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
+        yield f"  version {printable(version)} since {at}"
+    if group["muted_until"]:
+        yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
+    yield "a sample: redrive dlq show {sample}".format_map(shown)
+    yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)

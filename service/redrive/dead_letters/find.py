@@ -1,0 +1,67 @@
+"""Read dead letters: a list of them, or one with its whole history."""
+
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.reveal import reveal
+from redrive.encryption import shown_failure, shown_payload, shown_side_effect
+from redrive.rules.redact import redact
+
+_LISTED: LiteralString = """
+    d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
+    d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner"""
+
+_GENERATIONS: LiteralString = f"""
+    select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,
+           d.idempotency_key, d.ordering_key, d.headers, d.max_attempts, d.losses, d.first_failed_at
+    from redrive.dead_letters d where d.id = %s order by d.redrives desc"""
+
+_FAILURES: LiteralString = """
+    select deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail
+    from redrive.failures where job = %s order by deliveries"""
+
+_SIDE_EFFECTS: LiteralString = """
+    select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
+
+LINEAGE = ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")
+"""What `show` says of each death of a job."""
+
+
+def find(conn: psycopg.Connection[Any], chosen: Filter) -> list[dict[str, Any]]:
+    """Dead letters, the latest first, with the fields of `dlq ls --json`."""
+    conditions, parameters = chosen.where()
+    with conn.cursor(row_factory=dict_row) as cursor:
+        found = cursor.execute(
+            f"select {_LISTED} from redrive.dead_letters d where {conditions}"
+            " order by d.died_at desc, d.id desc limit %s",
+            (*parameters, chosen.limit),
+        ).fetchall()
+    reveal(conn, found)
+    return found
+
+
+def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
+    """All that is known of a job that died: its latest death, failures, lineage and side effects.
+
+    The payload is redacted. None for a job that never died.
+    """
+    with conn.cursor(row_factory=dict_row) as cursor:
+        generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
+        if not generations:
+            return None
+        failures = cursor.execute(_FAILURES, (job,)).fetchall()
+        side_effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
+    latest = generations[0]
+    reveal(conn, [latest])
+    failures = [shown_failure(job, failure) for failure in failures]
+    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    return latest | {
+        "payload": redact(shown_payload(latest), declared),
+        "headers": redact(latest["headers"], declared),
+        "failures": failures,
+        "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
+        "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
+    }

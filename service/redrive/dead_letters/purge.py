@@ -1,0 +1,98 @@
+"""Delete what is past its retention: dead letters, and the keys of work that succeeded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row, scalar_row
+
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.runs import record
+
+CHUNK = 500
+"""Dead letters that one transaction deletes."""
+ENDED = ("resolved", "dismissed", "redriven")
+"""The states that are purged when the filter names none."""
+
+_HAS_ENDED: LiteralString = (
+    "(d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
+)
+_FORGETTING: tuple[LiteralString, ...] = (
+    "select redrive.forget_completions_v1(%s * interval '1 second', 10000)",
+    "select redrive.forget_effects_v1(%s * interval '1 second', 10000)",
+)
+
+
+class Purgeable(NamedTuple):
+    """One death of a job: its id, and how often the job had been redriven by then."""
+
+    id: int
+    redrives: int
+
+
+def purgeable(conn: psycopg.Connection[Any], chosen: Filter, older_than: float) -> list[Purgeable]:
+    """Dead letters that ended (open ones: died) more than `older_than` seconds ago, oldest first.
+
+    Without a state in the filter: resolved, dismissed, and redriven ones whose outcome is known.
+    """
+    conditions, parameters = chosen.where()
+    states: LiteralString = "true" if chosen.state else _HAS_ENDED
+    with conn.cursor(row_factory=class_row(Purgeable)) as cursor:
+        return cursor.execute(
+            f"select d.id, d.redrives from redrive.dead_letters d where {conditions} and {states}"
+            " and coalesce(d.settled_at, d.died_at) <= clock_timestamp() - %s * interval '1 second'"
+            " order by d.died_at, d.id limit %s",
+            (*parameters, older_than, chosen.limit),
+        ).fetchall()
+
+
+def purge(  # noqa: PLR0913 # what a purge needs
+    conn: psycopg.Connection[Any],
+    chosen: Filter,
+    selected: Sequence[Purgeable],
+    *,
+    why: str,
+    actor: str,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Delete dead letters for good, with their failures; each chunk is one audited transaction.
+
+    Args:
+        chosen: the filter that selected them, for the audit log.
+        progress: told after each chunk how many it handled.
+
+    Returns:
+        How many were deleted: what changed its state since it was selected stays.
+    """
+    states = list(chosen.state or ENDED)
+    detail = {"filter": chosen.described(), "states": states}
+    purged = 0
+    for start in range(0, len(selected), CHUNK):
+        ids, redrives = map(list, zip(*selected[start : start + CHUNK], strict=True))
+        with conn.transaction(), conn.cursor(row_factory=scalar_row) as cursor:
+            row = cursor.execute(
+                "select redrive.purge_v1(%s::bigint[], %s::int[], %s::text[])",
+                (ids, redrives, states),
+            ).fetchone()
+            deleted = int(row or 0)
+            record(conn, actor, "purge", why, deleted, detail)
+        purged += deleted
+        progress(len(ids))
+    return purged
+
+
+def forget_keys(conn: psycopg.Connection[Any], older_than: float) -> int:
+    """Forget keys of jobs that succeeded, and of `idempotent` blocks that ran, longer ago.
+
+    Args:
+        older_than: seconds.
+
+    Returns:
+        How many keys were forgotten.
+    """
+    forgotten = 0
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        for statement in _FORGETTING:
+            while count := cursor.execute(statement, (older_than,)).fetchone():
+                forgotten += count
+    return forgotten

@@ -1,0 +1,99 @@
+"""An incident report of one group, in Markdown, to hand around."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, LiteralString
+
+import msgspec
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters import groups
+from redrive.dead_letters.find import show
+
+_HOURS: LiteralString = """
+    select date_trunc('hour', died_at) as hour, count(*) as count from redrive.dead_letters
+    where fingerprint = %(group)s and died_at > clock_timestamp() - interval '7 days'
+    group by 1 order by 1 desc limit 24"""
+
+_JOBS: LiteralString = """
+    select id, died_at, reason, state from redrive.dead_letters
+    where fingerprint = %(group)s order by died_at desc limit 50"""
+
+_ACTIONS: LiteralString = """
+    select at, actor, action, why, n from redrive.audit
+    where detail -> 'filter' ->> 'group' is not null
+          and starts_with(%(group)s, detail -> 'filter' ->> 'group')
+       or detail ->> 'group' = %(group)s
+    order by at desc limit 20"""
+
+_HEAD = """\
+# {kind}: {error_class}
+
+> {message}
+
+group `{group}`, category {category}. **{open} open** of {total} ever; \
+first seen {first_seen:%Y-%m-%d %H:%M:%S %Z}, last {last_seen:%Y-%m-%d %H:%M:%S %Z}."""
+
+_FAILURE = "- attempt {attempt}, {at:%Y-%m-%d %H:%M:%S}, on {worker}: {error_class}: {message}"
+
+
+def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
+    """Counts, timeline, a sample with its history, and what was done about one group.
+
+    Payloads are redacted. None unless exactly one group's fingerprint begins so.
+    """
+    group = groups.show(conn, fingerprint)
+    if group is None:
+        return None
+    with conn.cursor(row_factory=dict_row) as cursor:
+        hours = cursor.execute(_HOURS, group).fetchall()
+        jobs = cursor.execute(_JOBS, group).fetchall()
+        actions = cursor.execute(_ACTIONS, group).fetchall()
+    sections = [_HEAD.format_map(_quoted(group))]
+    if group["versions"]:
+        sections.append("Versions: " + ", ".join(_versions(group["versions"])))
+    sections += [
+        "## By hour",
+        "| hour | dead letters |\n|---|---:|\n"
+        + _lines("| {hour:%Y-%m-%d %H:00} | {count} |", hours),
+        *_sample(show(conn, group["sample"])),
+        f"## Jobs (the latest {len(jobs)})",
+        "| id | died | reason | state |\n|---|---|---|---|\n"
+        + _lines("| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |", jobs),
+        "## What was done",
+        _lines("- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}", actions) or "Nothing yet.",
+        "## Back to work",
+        f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    return "\n".join(template.format_map(row) for row in rows)
+
+
+def _versions(versions: Mapping[str, str]) -> Iterator[str]:
+    """Each version with the day and time it first failed, the oldest first."""
+    for version, since in sorted(versions.items(), key=lambda item: item[1]):
+        yield f"`{version}` since {since[:16]}"
+
+
+def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
+    if letter is None:
+        return
+    yield f"## A sample: job {letter['id']}"
+    payload = msgspec.json.format(msgspec.json.encode(letter["payload"])).decode()
+    yield f"```json\n{payload}\n```"
+    for failure in letter["failures"]:
+        yield _FAILURE.format_map(_quoted(failure))
+    if letter["failures"]:
+        stack = letter["failures"][-1]["detail"].get("stack", ())
+        yield "```\n" + _lines("{file}:{line} in {function}", stack) + "\n```"
+
+
+def _quoted(failure: dict[str, Any]) -> dict[str, Any]:
+    """A failure, or a group of them, whose texts neither end a line nor open a code span."""
+    texts = {name: failure[name] for name in ("error_class", "message")}
+    return failure | {
+        name: text.replace("`", "'").replace("\n", " ") for name, text in texts.items()
+    }

@@ -1,0 +1,33 @@
+"""Messages of failures for display, where they are stored encrypted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.encryption import HIDDEN, shown_failure
+
+
+def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: str = "id") -> None:
+    """Put the message of the failure back into each row that has it encrypted.
+
+    Args:
+        rows: with `message`, `group` (the fingerprint) and a job's id; changed in place.
+        job: the key under which they hold the id.
+    """
+    hidden = [row for row in rows if row["message"] == HIDDEN]
+    if not hidden:
+        return
+    with conn.cursor(row_factory=dict_row) as cursor:
+        failures = cursor.execute(
+            "select distinct on (job, fingerprint) job, fingerprint, message, detail"
+            " from redrive.failures where job = any (%s::bigint[])"
+            " order by job, fingerprint, deliveries desc",
+            ([row[job] for row in hidden],),
+        ).fetchall()
+    messages = {
+        (f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"] for f in failures
+    }
+    for row in hidden:
+        row["message"] = messages.get((row[job], row["group"]), HIDDEN)
