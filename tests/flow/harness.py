@@ -80,9 +80,7 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker` and what is known of it. `under`: a command that runs the command after
-    it.
-    """
+    """One `redrive worker`, and what is known of it. `under`: a command to run it under."""
 
     def __init__(
         self,
@@ -113,9 +111,14 @@ class Worker:
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*under, sys.executable, "-m", "redrive", "worker", *arguments], env=environment, cwd=ROOT,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [*under, sys.executable, "-m", "redrive", "worker", *arguments],
+                env=environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:

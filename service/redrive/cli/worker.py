@@ -19,12 +19,15 @@ from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
 from redrive.settings import Settings, unknown
-from redrive.worker.supervisor.loop import Supervisor, WorkerOptions
+from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
 LOOP_STALE_SECONDS = 30.0
+
+Checks = dict[str, str | None]
+"""What is wrong with each part, None where nothing is."""
 
 
 @click.command()
@@ -83,8 +86,8 @@ def worker(
         serve(
             settings.http_port,
             exposition.registry,
-            live=lambda: _live(supervisor),
-            ready=lambda: _ready(supervisor),
+            live=lambda: _live(supervisor.health(time.monotonic())),
+            ready=lambda: _ready(supervisor.health(time.monotonic())),
         )
     status = supervisor.run()
     if tracing is not None:
@@ -122,26 +125,20 @@ def _where(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in known.items() if value}
 
 
-def _live(supervisor: Supervisor) -> dict[str, str | None]:
+def _live(health: Health) -> Checks:
     """Only what a restart would mend: never the database."""
-    stuck = time.monotonic() - supervisor.ticked_at
-    return {"loop": f"stood still for {stuck:.0f} s" if stuck > LOOP_STALE_SECONDS else None}
+    stuck = health.loop_seconds > LOOP_STALE_SECONDS
+    return {"loop": f"stood still for {health.loop_seconds:.0f} s" if stuck else None}
 
 
-def _ready(supervisor: Supervisor) -> dict[str, str | None]:
-    """What keeps this worker from working, by loop."""
-    now = time.monotonic()
-    silent = now - max(supervisor.heartbeat.identities.values(), default=0.0)
-    return _live(supervisor) | {
-        "database": f"{supervisor.link.failures} calls failed in a row"
-        if supervisor.link.failures
-        else None,
-        "runners": None if any(r.ready for r in supervisor.pool.runners) else "none is ready",
-        "heartbeat": None
-        if silent < supervisor.options.ttl
-        else "no beat was confirmed within its ttl",
-        "heartbeat thread": None
-        if now - supervisor.heartbeat.ticked_at < LOOP_STALE_SECONDS
-        else "stood still",
-        "draining": "it is stopping" if supervisor.drain.is_on else None,
+def _ready(health: Health) -> Checks:
+    """What keeps this worker from working, by part."""
+    failures = health.database_failures
+    is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
+    return _live(health) | {
+        "database": f"{failures} calls failed in a row" if failures else None,
+        "runners": None if health.has_ready_runner else "none is ready",
+        "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
+        "heartbeat thread": None if is_beating else "stood still",
+        "draining": "it is stopping" if health.is_draining else None,
     }
