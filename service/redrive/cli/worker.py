@@ -70,9 +70,12 @@ def worker(
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
     for name in unknown():
-        logger.warning("%s is no setting of redrive; is it misspelt?", name)
+        logger.warning("%s is not a setting of redrive; is it misspelt?", name)
     if settings.handlers is None and settings.targets is None:
-        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs (or set REDRIVE_TARGETS)"
+        msg = (
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            " (or set REDRIVE_TARGETS)"
+        )
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
     wait_for_schema(settings.url(), settings.startup_timeout)
@@ -81,19 +84,23 @@ def worker(
     telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)
     supervisor = Supervisor(_options(settings, until_empty=until_empty), telemetry)
     if settings.http_port:
-        stats = DatabaseStats(settings.url())
-        exposition = Exposition(metrics, stats.collect)
-        serve(
-            settings.http_port,
-            exposition.registry,
-            live=lambda: _live(supervisor.health(time.monotonic())),
-            ready=lambda: _ready(supervisor.health(time.monotonic())),
-        )
+        _serve(settings, metrics, supervisor)
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
     sys.stdout.flush()
     return status
+
+
+def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None:
+    """Answer probes and scrapes, from threads of their own."""
+    exposition = Exposition(metrics, DatabaseStats(settings.url()).collect)
+    serve(
+        settings.http_port,
+        exposition.registry,
+        live=lambda: _live(supervisor.health(time.monotonic())),
+        ready=lambda: _ready(supervisor.health(time.monotonic())),
+    )
 
 
 def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:

@@ -1,6 +1,4 @@
-"""The statements of the worker, one function each, on a connection of its own. Rows in, rows out;
-no decisions.
-"""
+"""The statements of the worker, one function each: rows in, rows out, no decisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -162,7 +160,7 @@ def _send_reports(cursor: Cursor, reports: Sequence[WorkerReport]) -> None:
 
 
 def _send_claim(cursor: Cursor, claim: ClaimRequest, *, is_alone: bool) -> None:
-    """Ask for jobs. `is_alone`: nothing is settled with it, so the commit need not be waited for."""
+    """Ask for jobs. `is_alone`: nothing is settled with it, so its commit may be relaxed."""
     cursor.execute(
         _CLAIM,
         (

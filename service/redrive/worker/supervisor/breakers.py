@@ -53,6 +53,11 @@ class Standing:
         """Whether jobs may use it."""
         return self.state == "closed"
 
+    @property
+    def is_to_blame(self) -> bool:
+        """Whether failures of jobs that depend on it are put down to it."""
+        return self.failing or not self.is_closed
+
 
 class Breakers:
     """The dependencies of one worker."""
@@ -144,13 +149,16 @@ class Breakers:
         self._failures.clear()
         self._successes.clear()
         self._check_at = now + CHECK_SECONDS
+        self._learn(found, now)
+        return [(held, self._final(held, report)) for held, report in self.give_up()]
+
+    def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
         self._standing = {
             one.name: Standing(one.state, now + one.open_for, one.failing) for one in found
         }
         self._ahead = {
             one.name: self._ahead.get(one.name, 0) for one in found if one.state == "open"
         }
-        return [(held, self._final(held, report)) for held, report in self.give_up()]
 
     def _take_probe(
         self, conn: store.Connection, one: store.BreakerRow, worker: int, now: float
@@ -171,8 +179,11 @@ class Breakers:
 
         One that a dependency is to blame for is a retry, with the attempt refunded.
         """
-        standings = [self._standing[n] for n in self._names(held.kind) if n in self._standing]
-        to_blame = [s for s in standings if not s.is_closed or s.failing]
+        to_blame = [
+            standing
+            for name in self._names(held.kind)
+            if (standing := self._standing.get(name)) is not None and standing.is_to_blame
+        ]
         refunds = held.deliveries - held.attempt
         is_final = (
             report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
@@ -239,10 +250,10 @@ class Breakers:
 
 
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
-    """Whether they say the same; each report counts anew how long a breaker stays open, a few
-    milliseconds apart.
+    """Whether they say the same.
 
-    While a probe is out its breaker is due at every moment: that it is a later one is nothing new.
+    Each report counts anew how long a breaker stays open, a few milliseconds apart. While a probe
+    is out its breaker is due at every moment: that it is a later one is nothing new.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False

@@ -21,7 +21,7 @@ from redrive.worker.supervisor.inbox import Inbox
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.oom import OomWatch
 from redrive.worker.supervisor.pool import RunnerPool
-from redrive.worker.supervisor.runner_process import RunnerProcess
+from redrive.worker.supervisor.runner_process import Remains, RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
@@ -104,6 +104,15 @@ class Crashes:
         )
         for held in remains.waiting:
             self._inbox.take_back(held)
+        self._charge(runner, remains, status)
+        return None
+
+    def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
+        """Settle the jobs that had begun: one of them may be what killed the runner."""
+        if self._drain.is_on and self._drain.is_over(time.monotonic()):
+            for held in (*remains.running, *remains.failed):
+                self._exchange.settle(held, Release("shutdown"))
+            return
         crash = Crash(
             status,
             len(remains.running),
@@ -112,16 +121,12 @@ class Crashes:
             runner.peak_memory,
             self._oom_watch.since(),
         )
-        was_given_up = self._drain.is_on and self._drain.is_over(time.monotonic())
-        for jobs, was_running in ((remains.running, True), (remains.failed, False)):
-            for held in jobs:
-                if was_given_up:
-                    self._exchange.settle(held, Release("shutdown"))
-                else:
-                    self._charge(held, crash, was_running=was_running)
-        return None
+        for held in remains.running:
+            self._settle(held, crash, was_running=True)
+        for held in remains.failed:
+            self._settle(held, crash, was_running=False)
 
-    def _charge(self, held: Held, crash: Crash, *, was_running: bool) -> None:
+    def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report)

@@ -120,8 +120,7 @@ class Exchange:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements, side_effects)
             return []
-        self._telemetry.settled(settlements.held(), cost)
-        self._pending.done(settlements, answer.completed, answer.settled)
+        self._settled(settlements, answer, cost)
         return [] if request is None else self._learn(request, answer.claimed, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:
@@ -155,6 +154,10 @@ class Exchange:
             (worker, effect) for worker, effect in side_effects if effect.id in again
         ]
         self._tell_at = now + TELL_AGAIN_SECONDS
+
+    def _settled(self, settlements: SettlementBatch, answer: store.Answer, cost: float) -> None:
+        self._telemetry.settled(settlements.held(), cost)
+        self._pending.done(settlements, answer.completed, answer.settled)
 
     def _learn(
         self, request: store.ClaimRequest, rows: Sequence[store.Row], cost: float

@@ -113,12 +113,8 @@ class Supervisor:
         self._dispatch = Dispatch(self._pool, capacity, self._kinds)
         self._breakers = Breakers()
 
-        self._link = Link(options.url, "redrive worker")
         self._polling = Polling(self._ticked_at)
-        self._connect_threads()
-        lanes = LaneBook(options.queues)
-        self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
-        self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
+        self._connect()
         self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
         self._crashes = Crashes(
             self._pool,
@@ -130,16 +126,17 @@ class Supervisor:
             options.where,
         )
 
-    def _connect_threads(self) -> None:
-        """The parts that work beside the loop, each on a link of its own, and the watchdog."""
-        options = self._options
+    def _connect(self) -> None:
+        """Build what talks to the database; what runs beside the loop has a link of its own."""
+        options, telemetry = self._options, self._telemetry
+        self._link = Link(options.url, "redrive worker")
         heartbeat_link = Link(options.url, "redrive heartbeat", synchronous_commit="off")
         listen_link = Link(options.url, "redrive listen")
         self._heartbeat = Heartbeat(
             heartbeat_link,
             options.ttl,
             self._silenced,
-            self._telemetry.rescued,
+            telemetry.rescued,
             self._selector.wake,
             self._pool.held,
         )
@@ -151,6 +148,9 @@ class Supervisor:
             listen_link,
             checks=(self._heartbeat.check_silence, self._exit_when_overdue),
         )
+        lanes = LaneBook(options.queues)
+        self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
+        self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
 
     def health(self, now: float) -> Health:
         """How this worker is. Any thread may ask."""
@@ -300,12 +300,11 @@ class Supervisor:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self._pool.enforce_deadlines()
         self._pool.enforce_memory()
-        for runner in [r for r in self._pool.runners if r.is_dead]:
+        for runner in self._pool.dead():
             self._read_out(runner)
         if not self._drain.is_on:
             self._pool.replenish()
-        for runner in self._pool.runners:
-            runner.measure(now)
+        self._pool.measure(now)
         self._crashes.tell()
         self._dispatch.hand_out_waiting(now)
         if self._identity.is_lost:

@@ -135,6 +135,10 @@ class RunnerPool:
         )
         return status or 0
 
+    def dead(self) -> list[RunnerProcess]:
+        """Runners whose processes have ended and whose channels have not said so."""
+        return [runner for runner in self.runners if runner.is_dead]
+
     # ------------------------------------------------------------------ limits
 
     def enforce_deadlines(self) -> None:
@@ -146,6 +150,11 @@ class RunnerPool:
                 continue
             for job in runner.overdue(self._kinds.timeout, now_ns):
                 runner.condemn(job, now)
+
+    def measure(self, now: float) -> None:
+        """Take the speed of each."""
+        for runner in self.runners:
+            runner.measure(now)
 
     def enforce_memory(self) -> None:
         """Replace runners that grew past the limit, once their jobs are done."""

@@ -1,12 +1,11 @@
-"""What is told of a job's life, to metrics and to the log: one method per event, called once per
-batch.
+"""What metrics and log hear of a job's life: one method per event, called once per batch.
 
 | event | when | metric | log level |
 |---|---|---|---|
 | claimed | jobs were claimed, or nothing was due | claims, wait, exchange; span receive | debug |
-| settled | endings were written | span settle | |
+| settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
+| ended | they ended otherwise | attempts, retries, released, duration | debug to warning |
 | stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
@@ -140,8 +139,9 @@ class Telemetry:
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
             for held in jobs:
-                fields = {"delivery": held.deliveries, "attempt": held.attempt, "kind": held.kind}
-                logger.debug("claimed", extra={"job": held.id, **fields})
+                extra = {"job": held.id, "delivery": held.deliveries}
+                extra |= {"attempt": held.attempt, "kind": held.kind}
+                logger.debug("claimed", extra=extra)
 
     def _claimed_from(self, queue: str, jobs: Sequence[Held], now: datetime, cost: float) -> None:
         """Jobs of one lane were claimed."""
@@ -172,18 +172,26 @@ class Telemetry:
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
             self.metrics.duration.observe((queue, kind, succeeded), values)
         if example is not None:
-            job, trace = example
-            for held, seconds in finished:
-                if held.id == job:
-                    labels = (held.queue, held.kind, succeeded)
-                    self.metrics.duration.exemplify(labels, seconds, trace)
+            self._exemplify(finished, *example)
         if logger.isEnabledFor(logging.DEBUG):
             for held, seconds in finished:
                 fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
                 logger.debug(Outcome.COMPLETE.told, extra=fields)
 
+    def _exemplify(self, finished: Iterable[tuple[Held, float]], job: int, trace: str) -> None:
+        """Show the trace of a job beside the seconds that it took."""
+        for held, seconds in finished:
+            if held.id == job:
+                labels = (held.queue, held.kind, Outcome.COMPLETE.label)
+                self.metrics.duration.exemplify(labels, seconds, trace)
+
     def ended(self, held: Held, report: Report) -> None:
         """An attempt ended otherwise."""
+        self._count(held, report)
+        level = _LEVELS.get(report.outcome, logging.INFO)
+        logger.log(level, report.outcome.told, extra=_fields(held, report))
+
+    def _count(self, held: Held, report: Report) -> None:
         outcome = report.outcome
         labels = (held.queue, held.kind, outcome.label)
         self.metrics.attempts.add(labels)
@@ -194,8 +202,6 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, report.reason or "other"))
         if outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, report.reason or "other"))
-        level = _LEVELS.get(outcome, logging.INFO)
-        logger.log(level, outcome.told, extra=_fields(held, report))
 
     def stale(self, jobs: Iterable[Held]) -> None:
         """Settlements were refused."""
