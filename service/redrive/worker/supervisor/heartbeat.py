@@ -51,13 +51,13 @@ class Heartbeat:
     on_rescue: Callable[[int, int, int], None]
     on_lost: Callable[[], None]
     inflight: Callable[[], int]
-    ticked_at: float = field(default_factory=time.monotonic)
-    _heard: dict[int, float] = field(default_factory=dict[int, float])
+    ticked_at: float = field(default_factory=time.monotonic, init=False)
+    _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
-    _lost: set[int] = field(default_factory=set[int])
-    _next_beat: float = 0.0
-    _next_chores: float = 0.0
-    _stopping: threading.Event = field(default_factory=threading.Event)
+    _lost: set[int] = field(default_factory=set[int], init=False)
+    _next_beat: float = field(default=0.0, init=False)
+    _next_chores: float = field(default=0.0, init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def interval(self) -> float:

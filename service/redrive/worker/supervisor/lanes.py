@@ -56,17 +56,15 @@ class LaneBook:
         little longer: under a steady load it is empty every now and then, and would be left alone
         until the next look.
         """
-        waits: list[float] = []
-        for lane, due_in in found:
-            self._seen[lane] = ended
-            if due_in is not None:
-                waits.append(due_in)
+        due_in = dict(found)
+        self._seen |= dict.fromkeys(due_in, ended)
         self._seen = {lane: at for lane, at in self._seen.items() if ended < at + REFRESH_SECONDS}
         self._lanes = list(self._seen)
         self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
         cost = ended - began
         self._may_look_at = ended + SWEEP_COST_FACTOR * cost
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
+        waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
     def request(self, worker: int, want: int, now: float) -> ClaimRequest | None:

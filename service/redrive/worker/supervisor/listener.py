@@ -24,8 +24,8 @@ class Listener:
 
     link: Link
     wake: Callable[[], None]
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _healthy_at: float = 0.0
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _healthy_at: float = field(default=0.0, init=False)
 
     def start(self) -> None:
         """Listen until stopped, in a thread of its own."""

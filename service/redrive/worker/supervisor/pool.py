@@ -54,15 +54,15 @@ class RunnerPool:
 
     def held(self) -> int:
         """Jobs in the hands of runners."""
-        return sum(len(runner.held) for runner in self.runners)
+        return sum(runner.load for runner in self.runners)
 
     def inflight(self) -> Tally[tuple[str, str]]:
         """Jobs in the hands of runners, by queue and kind."""
-        return Tally((held.queue, held.kind) for r in self.runners for held in r.held.values())
+        return Tally((held.queue, held.kind) for runner in self.runners for held in runner.jobs())
 
     def workers(self) -> set[int]:
         """The identities their jobs were claimed for."""
-        return {held.worker for runner in self.runners for held in runner.held.values()}
+        return {held.worker for runner in self.runners for held in runner.jobs()}
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of these identities, and end the runners that had any."""

@@ -85,6 +85,10 @@ class RunnerProcess:
         """Jobs in its hands."""
         return len(self.held)
 
+    def jobs(self) -> Iterable[Held]:
+        """The jobs in its hands."""
+        return self.held.values()
+
     @property
     def takes_any(self) -> bool:
         """Whether it gets jobs as they come."""

@@ -138,10 +138,7 @@ class Telemetry:
         for of_lane in lanes.values():
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
-            for held in jobs:
-                extra = {"job": held.id, "delivery": held.deliveries}
-                extra |= {"attempt": held.attempt, "kind": held.kind}
-                logger.debug("claimed", extra=extra)
+            _log_claimed(jobs)
 
     def _claimed_from(self, queue: str, jobs: Sequence[Held], now: datetime, cost: float) -> None:
         """Jobs of one lane were claimed."""
@@ -174,9 +171,7 @@ class Telemetry:
         if example is not None:
             self._exemplify(finished, *example)
         if logger.isEnabledFor(logging.DEBUG):
-            for held, seconds in finished:
-                fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
-                logger.debug(Outcome.COMPLETE.told, extra=fields)
+            _log_completed(finished)
 
     def _exemplify(self, finished: Iterable[tuple[Held, float]], job: int, trace: str) -> None:
         """Show the trace of a job beside the seconds that it took."""
@@ -249,6 +244,18 @@ class Telemetry:
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, sum(inflight.values())))
         self.metrics.draining.set((), float(is_draining))
+
+
+def _log_claimed(jobs: Iterable[Held]) -> None:
+    for held in jobs:
+        fields = {"delivery": held.deliveries, "attempt": held.attempt, "kind": held.kind}
+        logger.debug("claimed", extra={"job": held.id} | fields)
+
+
+def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
+    for held, seconds in finished:
+        fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
+        logger.debug(Outcome.COMPLETE.told, extra=fields)
 
 
 def _fields(held: Held, report: Report) -> dict[str, object]:
