@@ -18,8 +18,8 @@ help:
 install: $(STAMP) ## make .venv with everything, from the lock
 
 # The lock names the build backend too, so the package itself is built from what is there.
-$(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml .ci/venv
-	@.ci/venv $(VENV)
+$(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml tools/venv
+	@tools/venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
 	# Helm as a library: no release of it declares Python 3.11, and the one that is locked works with it.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
@@ -32,7 +32,7 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 	@$(BIN)/redrive demo $(ARGS)
 
 .PHONY: test
-test: install tools ## run the tests, on a Postgres of their own
+test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
 
 .PHONY: chaos
@@ -40,7 +40,7 @@ chaos: install ## kill, pause, crash and cut, and account for every job; REDRIVE
 	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
 
 .PHONY: scenario
-scenario: install tools ## an incident from poison to page to redrive, told as it goes
+scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)
 
 .PHONY: cluster-test
@@ -48,26 +48,12 @@ cluster-test: install ## test image and chart on a real cluster: KUBECONFIG, CLU
 	tests/cluster/run $(ARGS)
 
 .PHONY: check
-check: lint types contracts copies ## lint, types, import contracts, copies
+check: install ## lint, types, import contracts, and what is stale; all that fails is named at the end
+	@$(BIN)/python -m tools.check
 
-.PHONY: lint
-lint: install
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/codespell
-
-.PHONY: types
-types: install
-	$(BIN)/basedpyright
-
-.PHONY: contracts
-contracts: install
-	$(BIN)/lint-imports --no-cache
-
-.PHONY: copies
-copies: install
-	.ci/sync --check
-	$(BIN)/python helm/values_table.py --check
+.PHONY: generate
+generate: install ## make again whatever is made from other files, or copied
+	@$(BIN)/python -m tools.generate
 
 .PHONY: bench
 bench: install ## measure, beside other queues; ARGS=--quick for a first look
@@ -78,14 +64,10 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-.PHONY: sync
-sync: install ## copy alerts and dashboards into the chart, and its values into its README
-	.ci/sync
-	$(BIN)/python helm/values_table.py
-
-.PHONY: tools
-tools: ## what the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl
-	@.ci/tools
+# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl.
+.PHONY: programs
+programs:
+	@tools/programs
 
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
@@ -96,8 +78,8 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
 
 # Beside .venv: environments of what one lock names and nothing else.
-build/%/.installed: requirements/%.txt .ci/venv
-	@.ci/venv build/$*
+build/%/.installed: requirements/%.txt tools/venv
+	@tools/venv build/$*
 	build/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
@@ -108,7 +90,7 @@ sbom: build/audit/.installed build/runtime/.installed ## write build/sbom.cdx.js
 
 .PHONY: audit
 audit: build/audit/.installed ## ask PyPI what vulnerabilities an image's packages are known for
-	@.ci/audit
+	@tools/audit
 
 .PHONY: clean
 clean: ## remove .venv and what tools left behind

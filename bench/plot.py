@@ -76,8 +76,8 @@ def main() -> None:
     machine = run["machine"]
     draw(
         run["medians"],
-        f"{run['began']}, {machine['cores']} cores, load before {machine['load_before']}, Postgres 18, fsync on;"
-        " medians of interleaved runs",
+        f"{run['began']}, {machine['cores']} cores, load before {machine['load_before']},"
+        " Postgres 18, fsync on; medians of interleaved runs",
     )
 
 

@@ -101,8 +101,9 @@ class Report:
         yield f"# Benchmark, {self.began}"
         yield ""
         yield (
-            f"{m['cores']} cores ({m['cpu']}), {m['memory_gib']} GiB, Linux {m['kernel']}, Python {m['python']}; "
-            f"load before the first run {m['load_before']}. Checkout {self.commit}, size {self.size:g}."
+            f"{m['cores']} cores ({m['cpu']}), {m['memory_gib']} GiB, Linux {m['kernel']},"
+            f" Python {m['python']}; load before the first run {m['load_before']}."
+            f" Checkout {self.commit}, size {self.size:g}."
         )
         yield (
             "Postgres 18 with "
@@ -119,7 +120,10 @@ class Report:
             yield from (
                 f"{title}: {name}: {' '.join(why.split())[-300:]}" for name, why in entries.items()
             )
-        yield "Medians of interleaved runs; `n` is their number. `_us` are microseconds of CPU per job."
+        yield (
+            "Medians of interleaved runs; `n` is their number."
+            " `_us` are microseconds of CPU per job."
+        )
         for scenario, by_system in medians.items():
             yield from ("", f"## {scenario}", "")
             yield from self._table(scenario, by_system)

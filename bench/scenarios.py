@@ -128,7 +128,8 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
     with lab.server.connect(database) as conn:
         conn.execute((SQL / "schema.sql").read_bytes())
         conn.execute(
-            "insert into job (payload) select jsonb_build_object('i', g) from generate_series(1, %s) as g",
+            "insert into job (payload)"
+            " select jsonb_build_object('i', g) from generate_series(1, %s) as g",
             (jobs,),
         )
         lab.server.settle_down(database)

@@ -42,18 +42,23 @@ SETTINGS = {
 }
 
 DEAD = f"""
-insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class, message, fingerprint,
-    attempts, deliveries, losses, priority, lane, created_at, died_at, headers, payload)
-select i, 0, 'open', 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, 'attempts_exhausted', 'transient', 'ConnectionError',
-    'connection refused', md5((i %% 1000)::text), 5, 5, 0, 0, 0, now() - interval '3 days', now() - i * interval '9 ms',
-    '{{}}', '{{"number": 1}}'
+insert into redrive.dead_letters (id, redrives, state, queue, kind,
+    reason, category, error_class, message, fingerprint,
+    attempts, deliveries, losses, priority, lane,
+    created_at, died_at, headers, payload)
+select i, 0, 'open', 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS},
+    'attempts_exhausted', 'transient', 'ConnectionError', 'connection refused',
+    md5((i %% 1000)::text),
+    5, 5, 0, 0, 0,
+    now() - interval '3 days', now() - i * interval '9 ms', '{{}}', '{{"number": 1}}'
 from generate_series(%s::int, %s::int) i
 """
 
 WAITING = f"""
 insert into redrive.jobs (queue, kind, payload, run_at, failed_at)
 select 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, '{{"number": 1}}',
-    now() + case when is_due then - interval '1 hour' else interval '1 day' end + i %% 100000 * interval '10 ms',
+    now() + case when is_due then - interval '1 hour' else interval '1 day' end
+        + i %% 100000 * interval '10 ms',
     case when i / {QUEUES} %% 20 = 0 then now() end
 from generate_series(%s::int, %s::int) i, lateral (select i / {QUEUES} %% 2 = 1 as is_due) d
 """
@@ -64,7 +69,8 @@ select queue, kind, 'dead', reason, count(*) from redrive.dead_letters group by 
 union all
 select queue, kind, 'enqueued', '', sum(n) from (
     select queue, kind, count(*) n from redrive.dead_letters group by 1, 2
-    union all select queue, kind, count(*) from redrive.jobs group by 1, 2) both_tables group by 1, 2
+    union all select queue, kind, count(*) from redrive.jobs group by 1, 2) both_tables
+group by 1, 2
 union all
 select queue, kind, 'claimed', '', count(*) from redrive.dead_letters group by 1, 2
 on conflict (queue, kind, event, reason) do update set n = excluded.n
@@ -174,8 +180,9 @@ def measure(url: str) -> None:
                 "the snapshot alone:       ",
                 timed(lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 100, 0.02),
             )
+            spent = cpu_of(conn.info.backend_pid) - used
             print(
-                f"  of the processor:        mean {(cpu_of(conn.info.backend_pid) - used) / 100 * 1000:8.1f} ms"
+                f"  of the processor:        mean {spent / 100 * 1000:8.1f} ms",
             )
         print("a scrape of the exporter: ", timed(lambda: scrape(port), 20, 2.2))
         exporter.terminate()

@@ -71,7 +71,8 @@ class Session:
         )
         if done.returncode:
             raise SystemFailed(
-                f"{self.system.name} {arguments[0]} ended with {done.returncode}: {self._last_words()}"
+                f"{self.system.name} {arguments[0]} ended with {done.returncode}:"
+                f" {self._last_words()}"
             )
         events = [line for line in done.stdout.splitlines() if line.startswith('{"ev"')]
         return json.loads(events[-1]) if events else {}

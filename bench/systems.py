@@ -66,7 +66,8 @@ _AWA_LEFT = """
         - (select coalesce(sum(completed_count), 0) from awa.receipt_completion_batches)
         - (select count(*) from awa.done_entries)
         - (select count(*) from awa.dlq_entries)
-        - (select coalesce(sum(pruned_completed_count + pruned_failed_count), 0) from awa.queue_terminal_rollups)
+        - (select coalesce(sum(pruned_completed_count + pruned_failed_count), 0)
+           from awa.queue_terminal_rollups)
 """
 _AWA_DEAD = "select count(*) from awa.dlq_entries"
 

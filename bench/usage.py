@@ -29,7 +29,7 @@ def children(pid: int) -> list[int]:
 
 
 def cpu_of(pid: int, *, reaped: bool = True) -> float:
-    """CPU seconds of one process, with those of its children that have ended and were waited for."""
+    """CPU seconds of one process, and of its children that ended and were waited for."""
     fields = _stat(pid)
     if fields is None:
         return 0.0

@@ -1,10 +1,12 @@
 -- Who may do what. Run after every migration; the roles themselves are made by redrive migrate.
--- Nobody but the owner can write a table: the functions above are the only way in.
--- The one exception is COPY: a producer may insert the columns that enqueue would fill, and the same constraints hold.
+-- Nobody but the owner can write a table: the functions above are the only way in. The one
+-- exception is COPY: a producer may insert the columns that enqueue would fill, and the same
+-- constraints hold.
 revoke all on all tables in schema redrive from public;
 revoke all on all functions in schema redrive from public;
 revoke all on schema redrive from public;
--- Not `in schema`: what is granted to everybody by default can only be taken back for the whole database.
+-- Not `in schema`: what is granted to everybody by default can only be taken back for the whole
+-- database.
 alter default privileges revoke execute on functions from public;
 
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer;
@@ -22,33 +24,45 @@ grant execute on function
     redrive.register_v1(text, text), redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
-    redrive.complete_v1(int[], bigint[], int[]), redrive.complete_in_transaction_v1(int, bigint, int),
-    redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[], jsonb[], text[]),
+    redrive.complete_v1(int[], bigint[], int[]),
+    redrive.complete_in_transaction_v1(int, bigint, int),
+    redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[],
+                      jsonb[], text[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
-    redrive.take_probe_v1(text, int, interval),
-    redrive.rescue_v1(interval, int), redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
+    redrive.take_probe_v1(text, int, interval), redrive.rescue_v1(interval, int),
+    redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
 grant execute on function redrive.sample_v1() to redrive_worker, redrive_viewer;
-grant execute on function redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text) to redrive_operator;
+grant execute on function
+    redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
+to redrive_operator;
 
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
-grant execute on function redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(), redrive.stats_v1(interval) to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores, redrive.campaigns, redrive.objectives, redrive.breakers
+grant execute on function
+    redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
+    redrive.stats_v1(interval)
+to redrive_viewer, redrive_worker, redrive_operator;
+grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores,
+    redrive.campaigns, redrive.objectives, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects, redrive.audit, redrive.completions, redrive.groups
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.audit, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
-    redrive.open_campaign_v1(text, text, jsonb, float8, int), redrive.close_campaign_v1(bigint, int, jsonb),
-    redrive.dismiss_v1(bigint[], text, text), redrive.note_v1(bigint, text, text),
+    redrive.redrive_obstacle_v1(text, text, int, text, int),
+    redrive.open_campaign_v1(text, text, jsonb, float8, int),
+    redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
+    redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
     redrive.forget_effects_v1(interval, int),
-    redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]), redrive.hide_messages_v1(),
-    redrive.record_audit_v1(text, text, text, int, jsonb),
+    redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),
+    redrive.hide_messages_v1(), redrive.record_audit_v1(text, text, text, int, jsonb),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
-    redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text)
+    redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
+    redrive.set_lanes_v1(text, int, text, text)
 to redrive_operator;

@@ -26,8 +26,8 @@ class Claimed(NamedTuple):
 
     @property
     def more(self) -> dict[str, Any]:
-        """`rest`, parsed."""
-        return json.loads(self.rest or "{}")
+        """`extras`, parsed."""
+        return json.loads(self.extras or "{}")
 
 
 def make_job(

@@ -1,10 +1,11 @@
 """What a driver and the harness say to each other: one JSON object per line of standard output.
 
-Commands of a driver:  setup | worker CONFIG | enqueue single|bulk N | produce SECONDS BATCH AHEAD | load SECONDS RATE
-                       | probe N INTERVAL_MS
+Commands of a driver:  setup | worker CONFIG | enqueue single|bulk N
+                       | produce SECONDS BATCH AHEAD | load SECONDS RATE | probe N INTERVAL_MS
 Events:  {"ev": "run"}                    a worker is about to start its loop
          {"ev": "first", "t"}             its first handler began
-         {"ev": "n", "n"}                 handlers begun so far, every 50 ms; "pid" if a worker can have several
+         {"ev": "n", "n"}                 handlers begun so far, every 50 ms; "pid" if a worker can
+                                          have several
          {"ev": "lat", "i", "t"}          the handler of probe i began
          {"ev": "enq", "i", "t0", "t1"}   probe i was enqueued: called at t0, returned at t1
          {"ev": "enqueued", "n", "secs"}

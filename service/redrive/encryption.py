@@ -1,5 +1,4 @@
-"""Payloads and failures that nobody can read in the database: AES-256-GCM, under keys that are not
-in it.
+"""Payloads and failures that nobody can read in the database: AES-256-GCM, keys kept elsewhere.
 
 What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c":
 ciphertext}}`, so that columns and SQL functions take it as they take everything else. It is bound
@@ -9,10 +8,9 @@ to its job. Moved anywhere else, it cannot be read.
 """
 
 import base64
-import binascii
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -31,12 +29,11 @@ HIDDEN = "[encrypted]"
 """In the place of texts that are sealed elsewhere."""
 
 IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
-"""What of a failure's detail is not sealed: where it happened, and the names of fields that are not
-to be shown.
-"""
+"""What of a failure's detail stays in clear: where it happened, and the names of secret fields."""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
+MAKE_KEY = f"openssl rand -base64 {KEY_BYTES}"
 _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 _encode = msgspec.json.Encoder().encode
@@ -44,9 +41,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Undecryptable(RedriveError):
-    """It is no envelope, its key is not at hand, or it was changed or moved; the text says which,
-    and nothing else.
-    """
+    """It is not an envelope, its key is not configured, or it was changed or moved."""
 
 
 class Keyring:
@@ -57,7 +52,7 @@ class Keyring:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 # an extra
         except ImportError as error:
-            msg = f"{KEYS_FILE} needs the crypto extra; install it with: pip install 'redrive[crypto]'"
+            msg = f"{KEYS_FILE} needs the crypto extra: pip install 'redrive[crypto]'"
             raise SettingsError(msg) from error
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
@@ -82,7 +77,7 @@ class Keyring:
             raise Undecryptable(msg) from None
 
     def seal_again(self, envelope: Mapping[str, Any], *where: str) -> dict[str, Any]:
-        """The same, with what is sealed in it now sealed with the first key. Raises Undecryptable."""
+        """The envelope with its content sealed by the first key. Raises Undecryptable."""
         return {**envelope, **self.seal(self.open(envelope, *where), *where)}
 
     def seal_payload(self, payload: bytes, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -91,52 +86,55 @@ class Keyring:
         return self.seal(payload, "payload", kind, salt), {MARK: salt}
 
     def seal_failure(self, record: Mapping[str, Any], job: int) -> dict[str, Any]:
-        """A failure's record with its message and detail sealed, but for IN_CLEAR."""
-        detail: dict[str, Any] = record["detail"]
-        clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-        hidden = {
-            "message": record["message"],
-            "detail": {k: v for k, v in detail.items() if k not in clear},
-        }
-        return {
-            **record,
-            "message": HIDDEN,
-            "detail": clear | self.seal(_encode(hidden), "failure", str(job)),
-        }
+        """A failure's record with its message and detail sealed, except for IN_CLEAR."""
+        clear, hidden = _split(record["detail"])
+        plain = _encode({"message": record["message"], "detail": hidden})
+        sealed = self.seal(plain, "failure", str(job))
+        return {**record, "message": HIDDEN, "detail": clear | sealed}
 
     def seal_side_effect(self, what: str, detail: Any, job: int) -> tuple[str, dict[str, Any]]:
         """What a handler said it did."""
         return HIDDEN, self.seal(_encode({"what": what, "detail": detail}), "side effect", str(job))
 
 
+def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A failure's detail as the part that stays in clear and the part that is sealed."""
+    clear = {name: detail[name] for name in IN_CLEAR if name in detail}
+    return clear, {name: value for name, value in detail.items() if name not in clear}
+
+
 @cache
 def configured() -> Keyring | None:
-    """This process's keyring, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE; None:
-    encryption is off.
+    """This process's keyring; None: encryption is off.
 
-    Read once. It is here and not in the settings because producers, who have none, encrypt as well.
+    Read once, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE. It is here and not in
+    the settings because producers, who have none, encrypt as well.
 
     Raises:
-        SettingsError: it is set and unusable. Nothing is stored in the clear then.
+        SettingsError: it is set and unusable. Nothing is stored in clear then.
     """
-    text, source = os.environ.get(KEYS), KEYS
-    if not text:
-        path = os.environ.get(KEYS_FILE)
-        if not path:
-            return None
+    text, path = os.environ.get(KEYS), os.environ.get(KEYS_FILE)
+    if text:
+        return Keyring(read_keys(text, KEYS))
+    if path:
         source = f"{KEYS_FILE} is {path}"
-        try:
-            text = Path(path).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            msg = f"{source}; it cannot be read: {why}"
-            raise SettingsError(msg) from None
-    return Keyring(read_keys(text, source))
+        return Keyring(read_keys(_read_file(path, source), source))
+    return None
+
+
+def _read_file(path: str, source: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        msg = f"{source}; it cannot be read: {why}"
+        raise SettingsError(msg) from None
 
 
 def read_keys(text: str, source: str) -> dict[str, bytes]:
-    """Keys by id, in order, from lines of `id base64-of-32-bytes`; empty lines and those that begin
-    with # are skipped.
+    """Keys by id, in order, from lines of `id base64-of-32-bytes`.
+
+    Empty lines and lines that begin with # are skipped.
 
     Raises:
         SettingsError: names `source`, the line and the fix, and never the key.
@@ -150,17 +148,16 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
         if fault:
             msg = f"{source}; line {number}: {fault}"
             raise SettingsError(msg)
-        found[words[0]] = _to_bytes(words[1])
+        name, key = words
+        found[name] = _to_bytes(key)
     if not found:
-        msg = f'{source}; it holds no key; make one with: echo "k1 $(openssl rand -base64 32)"'
+        msg = f'{source}; it holds no key; make one with: echo "k1 $({MAKE_KEY})"'
         raise SettingsError(msg)
     return found
 
 
 def key_of(value: Any) -> str | None:
-    """The id of the key something is sealed with; None: it is in clear, or its envelope is not
-    sound.
-    """
+    """The id of the key that sealed a value; None: it is in clear, or its envelope is broken."""
     envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
     key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
@@ -169,9 +166,7 @@ def key_of(value: Any) -> str | None:
 def open_payload(
     keyring: Keyring | None, envelope: Any, kind: str, headers: Mapping[str, Any]
 ) -> bytes:
-    """The JSON of a job's payload, from its envelope or the JSON text of that. Raises
-    Undecryptable.
-    """
+    """The JSON of a job's payload, from its envelope or that one's JSON. Raises Undecryptable."""
     if isinstance(envelope, str):
         try:
             envelope = _decode(envelope)
@@ -186,7 +181,7 @@ def is_sealed(value: Any) -> bool:
 
 
 def shown_payload(row: Mapping[str, Any]) -> Any:
-    """The payload of a job or dead letter for people: opened, or saying with which key it could be."""
+    """The payload of a job or dead letter for people: opened, or why it cannot be."""
     payload = row["payload"]
     if not is_sealed(payload):
         return payload
@@ -197,9 +192,7 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
 
 
 def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
-    """A failure with its message and detail opened, or a message that says with which key they
-    could be.
-    """
+    """A failure with its message and detail opened, or a message that says why they cannot be."""
     detail = failure["detail"]
     if not is_sealed(detail):
         return dict(failure)
@@ -209,7 +202,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
-    """A side effect opened, or one that says with which key it could be."""
+    """A side effect opened, or one that says why it cannot be."""
     if not is_sealed(effect["detail"]):
         return dict(effect)
     opened = _shown(effect["detail"], "side effect", job)
@@ -230,14 +223,12 @@ def _open(keyring: Keyring | None, envelope: Any, *where: str) -> bytes:
 
 
 def _unread(key: str | None) -> str:
-    return (
-        "encrypted, in no form known here"
-        if key is None
-        else f"encrypted with key {key}, which is not at hand"
-    )
+    if key is None:
+        return "encrypted in an unknown form"
+    return f"encrypted with key {key}, which is not configured here"
 
 
-def _fault(words: Sequence[str], known: Mapping[str, bytes]) -> str | None:
+def _fault(words: Sequence[str], known: Container[str]) -> str | None:
     """What is wrong with the words of a line, without the key."""
     if len(words) != 2:  # noqa: PLR2004 # id and key
         return f"write an id and a key, with a space between; it has {len(words)} words"
@@ -245,13 +236,13 @@ def _fault(words: Sequence[str], known: Mapping[str, bytes]) -> str | None:
     if not _KEY_ID.fullmatch(name):
         return "the id must be 1 to 63 of A-Z a-z 0-9 _ . -; is it the key?"
     if name in known:
-        return "its id is there already; give each key an id of its own"
+        return "this id is taken; give each key an id of its own"
     try:
         size = len(_to_bytes(key))
-    except (binascii.Error, ValueError):
-        return "the key is no base64; make one with: openssl rand -base64 32"
+    except ValueError:
+        return f"the key is not valid base64; make one with: {MAKE_KEY}"
     if size != KEY_BYTES:
-        return f"the key has {size} bytes and must have {KEY_BYTES}; make one with: openssl rand -base64 32"
+        return f"the key has {size} bytes, not {KEY_BYTES}; make one with: {MAKE_KEY}"
     return None
 
 

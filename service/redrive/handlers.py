@@ -210,7 +210,10 @@ class Handlers:
 
     def get(self, kind: str) -> Handler | None:
         """The handler of a kind, or None."""
-        return self._by_kind.get(matching(kind, self._by_kind, self._prefixes) or "")
+        found = self._by_kind.get(kind)
+        if found is None and self._prefixes:
+            found = self._by_kind.get(matching(kind, (), self._prefixes) or "")
+        return found
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._by_kind.values())

@@ -19,7 +19,7 @@ COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
 
 
 class Watch:
-    """What `Job.dependency` tells whoever runs the job; on its own it lets everything through."""
+    """Whom `Job.dependency` asks and tells; this one lets everything through."""
 
     def enter(self, name: str) -> None:
         """A dependency is about to be used. May raise DependencyOpen."""
@@ -94,8 +94,7 @@ class Job:
         self._completed_on: Any = None
 
     def side_effect(self, what: str, **detail: Any) -> None:
-        """Say what was just done in the world, e.g. `job.side_effect("charge created",
-        id=charge.id)`.
+        """Record what was just done in the world: `job.side_effect("charged", id=charge.id)`.
 
         It is kept with the job and shown before anybody redrives it. Call it from the handler,
         after the deed.
@@ -105,15 +104,14 @@ class Job:
             detail: small and JSON; keys that sound secret are left out.
 
         Raises:
-            InvalidJob: it is no JSON, or more than 2 KiB.
+            InvalidJob: the detail is not JSON, or more than 2 KiB of it.
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
         self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
 
     @contextmanager
     def dependency(self, name: str) -> Iterator[None]:
-        """Use a dependency that only part of the work needs; what happens inside counts for its
-        breaker.
+        """Use a dependency of part of the work; what happens inside counts for its breaker.
 
         Raises:
             DependencyOpen: its breaker is open; let it pass, and the job comes back later with its
@@ -128,15 +126,16 @@ class Job:
         self._watch.leave(name, None)
 
     def complete(self, conn: Any) -> Any:
-        """Complete the job in the transaction that is open on `conn`: the handler's writes and the
-        end of the job commit together or not at all. Commit before the handler returns.
+        """Complete the job in the transaction that is open on `conn`.
+
+        The handler's writes and the end of the job commit together or not at all. Commit before the
+        handler returns.
 
         Args:
-            conn: a psycopg, SQLAlchemy or asyncpg connection, sync or async; await the result of an
-                async one.
+            conn: a psycopg, SQLAlchemy or asyncpg connection; with an async one, await the result.
 
         Raises:
-            StaleClaim: somebody else has the job by now; roll back.
+            StaleClaim: another worker holds the job by now; roll back.
         """
         self._completed_on = conn
         return sql_drivers.scalar(

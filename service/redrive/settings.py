@@ -1,5 +1,4 @@
-"""Every setting, its unit, default and range. Read once, by the command line; the rest gets plain
-values.
+"""Every setting, with its unit, default and range. Only the command line reads them.
 
 Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrides it. Secrets can
 be read from a file instead: REDRIVE_DATABASE_URL_FILE.
@@ -7,6 +6,7 @@ be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -14,10 +14,12 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.connect import check_conninfo
+from redrive.database.connect import URL_RULE, check_conninfo
 from redrive.errors import SettingsError
+from redrive.rules.limits import NAME
 
 PREFIX = "REDRIVE_"
+NUMBERS = {int: "a whole number", float: "a number of seconds"}
 NESTED_PREFIXES = ("REDRIVE_REDRIVE_", "REDRIVE_PURGE_", "REDRIVE_TEST_", "REDRIVE_DEMO_")
 
 
@@ -29,13 +31,13 @@ class Settings(BaseSettings):
     )
 
     database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
-    database_url_file: Path | None = Field(None, description="A file that holds it instead.")
+    database_url_file: Path | None = Field(None, description="A file that holds the URL instead.")
     handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
     queues: str | None = Field(
-        None, description="Queues to work on, comma-separated; all when not set."
+        None, description="Queues to work on, comma-separated; all by default."
     )
     slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
@@ -49,7 +51,7 @@ class Settings(BaseSettings):
         30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
     )
     drain_timeout: float = Field(
-        30, ge=0, le=86400, description="Seconds that running jobs get after SIGTERM."
+        30, ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM."
     )
     startup_timeout: float = Field(
         10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
@@ -59,15 +61,17 @@ class Settings(BaseSettings):
         repr=False,
         description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`.",
     )
-    encryption_keys_file: Path | None = Field(None, description="A file that holds them instead.")
+    encryption_keys_file: Path | None = Field(
+        None, description="A file that holds these keys instead."
+    )
     actor: str | None = Field(
-        None, min_length=1, max_length=255, description="Who acts, for the audit log."
+        None, min_length=1, max_length=255, description="Who acts, as the audit log records it."
     )
     environment: str | None = Field(
         None, max_length=63, description="Where this runs (production, ...); kept with failures."
     )
     node: str | None = Field(
-        None, max_length=253, description="The machine under it; kept with failures."
+        None, max_length=253, description="The node this runs on; kept with failures."
     )
     version: str | None = Field(
         None, max_length=127, description="Version of the image; kept with failures."
@@ -76,52 +80,48 @@ class Settings(BaseSettings):
         None, description="json, or console for people; by default console on a terminal."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="What is logged."
+        "info", description="The least severe level that is logged."
     )
 
     def url(self) -> str:
         """Where the database is.
 
         Raises:
-            SettingsError: neither variable is set, the file cannot be read, or its text is no
+            SettingsError: neither variable is set, the file cannot be read, or the text is not a
                 Postgres URL.
         """
-        if self.database_url_file is not None and self.database_url is None:
-            try:
-                return check_conninfo(self.database_url_file.read_text().strip())
-            except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it is no text"
-                msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {why}"
-                raise SettingsError(msg) from None
-        if self.database_url is None:
-            msg = "REDRIVE_DATABASE_URL is not set; it must be a Postgres URL, e.g. postgresql://user@host/database"
+        if self.database_url is not None:
+            return check_conninfo(self.database_url)
+        if self.database_url_file is None:
+            msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
             raise SettingsError(msg)
-        return check_conninfo(self.database_url)
+        try:
+            return check_conninfo(self.database_url_file.read_text().strip())
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {why}"
+            raise SettingsError(msg) from None
 
     def queue_names(self) -> tuple[str, ...] | None:
-        """The queues to work on; None = all. Raises SettingsError for one that is no name."""
-        from redrive.rules.limits import NAME  # noqa: PLC0415
-
+        """The queues to work on; None = all. Raises SettingsError for a name that is not valid."""
         if self.queues is None:
             return None
         names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
-        for name in names:
-            if not NAME.match(name):
-                msg = (
-                    f"REDRIVE_QUEUES holds {name!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
-                )
-                raise SettingsError(msg)
+        wrong = next((name for name in names if not NAME.match(name)), None)
+        if wrong is not None:
+            msg = f"REDRIVE_QUEUES holds {wrong!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+            raise SettingsError(msg)
         if not names:  # nothing must not mean everything
-            msg = f"REDRIVE_QUEUES is {self.queues!r}; it must hold a queue, or not be set at all"
+            msg = f"REDRIVE_QUEUES is {self.queues!r}; it must name a queue, or be unset"
             raise SettingsError(msg)
         return names
 
     def who(self) -> str:
-        """The actor: as set, else the user of this machine and its name."""
-        return (
-            self.actor
-            or f"{os.environ.get('USER') or 'uid ' + str(os.getuid())}@{socket.gethostname()}"
-        )
+        """The actor: as set, else the user of this machine, at its name."""
+        if self.actor:
+            return self.actor
+        user = os.environ.get("USER") or f"uid {os.getuid()}"
+        return f"{user}@{socket.gethostname()}"
 
 
 def load(**overrides: Any) -> Settings:
@@ -158,18 +158,22 @@ def _explain(error: ValidationError) -> str:
 
 def _allowed(field: FieldInfo) -> str:
     """What a field takes, in words."""
-    bounds = {type(m).__name__: m for m in field.metadata}
-    kinds = {int: "a whole number", float: "a number of seconds"}
     annotation = cast("Any", field.annotation)
-    if annotation in kinds:
-        low, high = bounds.get("Ge"), bounds.get("Le")
-        return f"{kinds[annotation]}, {low.ge if low else 0} or more" + (
-            f", {high.le} at most" if high else ""
-        )
-    choices = [
-        c
-        for part in get_args(field.annotation) or ()
-        for c in (get_args(part) or (part,))
-        if isinstance(c, str)
-    ]
-    return " or ".join(choices) if choices else "text of 1 to 255 characters"
+    if annotation in NUMBERS:
+        low, high = _bound(field, "ge"), _bound(field, "le")
+        at_most = "" if high is None else f", {high} at most"
+        return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
+    return " or ".join(_choices(annotation)) or "text of 1 to 255 characters"
+
+
+def _bound(field: FieldInfo, name: str) -> float | None:
+    return next((getattr(m, name) for m in field.metadata if hasattr(m, name)), None)
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    """The words of a Literal, also of one within a union."""
+    for part in get_args(annotation):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)

@@ -7,11 +7,10 @@ def test_a_declined_card_is_given_up() -> None:
 """
 
 import asyncio
-import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never, cast
 
 import msgspec
 import psycopg
@@ -20,11 +19,20 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_payload
 from redrive.enqueue import check
 from redrive.handlers import Handlers
-from redrive.rules import settlement
-from redrive.worker.channel import Channel
-from redrive.worker.protocol import Jobs, Report, SideEffect, Work, decode_up
-from redrive.worker.runner.loop import Runner
-from redrive.worker.shared_state import SharedState
+from redrive.rules.model import Failure
+from redrive.rules.settlement import (
+    Cancel,
+    Complete,
+    DeadLetter,
+    NotComplete,
+    Release,
+    Retry,
+    Settlement,
+)
+from redrive.worker.protocol import Jobs, Observed, SideEffect, Work
+from redrive.worker.runner.attempt import Attempt
+from redrive.worker.runner.deadlines import cancel_overdue
+from redrive.worker.runner.services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +43,7 @@ class Outcome:
         outcome: completed, retried, released, dead or cancelled.
         reason: why it died or was released; None otherwise.
         delay: seconds until it would run again.
-        category, error_class, message: of the failure, as they would be stored; empty when there
-        was none.
+        category, error_class, message: of the failure, as they would be stored; else empty.
         side_effects: what the handler reported, in order.
     """
 
@@ -54,13 +61,11 @@ class Outcome:
 def run(
     handlers: Handlers, kind: str, payload: Any = None, *, attempt: int = 1, **options: Any
 ) -> Outcome:
-    """Run one attempt of a job's handler here and now, as a runner would: payload type, policy,
-    signals, timeout.
+    """Run one attempt of a job's handler here and now, as a runner would.
 
     Args:
         handlers: the registry under test.
-        kind, payload: as for `enqueue`; a payload that could not be enqueued raises InvalidJob here
-        too.
+        kind, payload: as for `enqueue`; what could not be enqueued raises InvalidJob here, too.
         attempt: which attempt this is, from 1.
         options: max_attempts, idempotency_key, tenant, headers, version, queue, as for `enqueue`.
 
@@ -83,13 +88,15 @@ def run(
 
 
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
-    """The jobs that wait or run, oldest first; of one kind or all. Sees what the open transaction
-    of `conn` did.
+    """The jobs that wait or run, oldest first, of one kind or all.
+
+    It sees what the open transaction of `conn` did.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,"
-            " expires_at, headers, attempt from redrive.jobs where %s::text is null or kind = %s order by id",
+            "select id, kind, queue, payload, run_at, priority, max_attempts, idempotency_key,"
+            " ordering_key, tenant, expires_at, headers, attempt"
+            " from redrive.jobs where %s::text is null or kind = %s order by id",
             (kind, kind),
         ).fetchall()
     return [row | {"payload": shown_payload(row)} for row in found]
@@ -101,11 +108,10 @@ def assert_enqueued(
     payload: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return the one job of `kind` that has at least this in its payload, and these fields (queue,
-    priority, ...).
+    """Return the one job of `kind` with at least this payload and these fields (queue, ...).
 
     Raises:
-        AssertionError: there is none, or more than one; the text shows what there is.
+        AssertionError: there is none, or more than one; the text shows what is enqueued.
     """
     there = enqueued(conn, kind)
     wanted = dict(payload or {})
@@ -125,44 +131,52 @@ def assert_enqueued(
 
 
 async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
-    ours, theirs = socket.socketpair()
-    shared = SharedState(1)
+    sent: list[SideEffect | Observed] = []
+    services = Services(handlers, 1, sent.append, where={})
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    attempt = Attempt(services, task, batch, work, time.monotonic_ns())
+    clock = asyncio.create_task(cancel_overdue([attempt]))
     try:
-        report = await Runner(Channel(theirs), shared, handlers, {}).once(
-            batch, work, time.monotonic_ns()
-        )
-        await asyncio.sleep(0)  # side effects of a handler in a thread are sent by the loop
-        told = [
-            message
-            for frame in Channel(ours).receive() or ()
-            if isinstance(message := decode_up(frame), SideEffect)
-        ]
+        settlement = await attempt.run()
     finally:
-        shared.close()
-        ours.close()
-        theirs.close()
-    return _outcome(report, [(t.what, msgspec.json.decode(t.detail)) for t in told])
+        clock.cancel()
+        services.close()
+    if attempt.may_be_gone and _is_not_committed(settlement):
+        settlement = None  # it holds only if the handler's transaction is rolled back
+    side_effects = [
+        (message.what, msgspec.json.decode(message.detail))
+        for message in sent
+        if isinstance(message, SideEffect)
+    ]
+    return _outcome(settlement or Complete(), side_effects)
 
 
-def _outcome(report: Report | None, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
-    failure: dict[str, Any] = {}
-    if report is not None and report.failure is not None:
-        failure = msgspec.json.decode(report.failure)
-    # A handler that completed the job in its own transaction and returned: the report is for a
-    # rollback of it.
-    if report is None or (report.may_be_gone and failure.get("error_class") == "NotCommitted"):
-        return Outcome(settlement.Outcome.COMPLETE.event, side_effects=side_effects)
-    reason = (
-        report.reason
-        if report.outcome in {settlement.Outcome.DEAD_LETTER, settlement.Outcome.RELEASE}
-        else None
+def _is_not_committed(settlement: NotComplete | None) -> bool:
+    return (
+        isinstance(settlement, Retry | DeadLetter)
+        and settlement.failure.error_class == "NotCommitted"
     )
-    return Outcome(
-        report.outcome.event,
-        reason,
-        report.delay,
-        report.category,
-        failure.get("error_class", ""),
-        failure.get("message", ""),
-        side_effects,
+
+
+def _outcome(settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
+    outcome = Outcome(settlement.outcome.event, side_effects=side_effects)
+    match settlement:
+        case Complete() | Cancel():
+            return outcome
+        case Release(why=why, delay=delay):
+            return replace(outcome, reason=why, delay=delay)
+        case Retry(delay=delay, failure=failure):
+            return replace(_with(failure, outcome), delay=delay)
+        case DeadLetter(reason=reason, failure=failure):
+            return replace(_with(failure, outcome), reason=str(reason))
+        case _:
+            assert_never(settlement)
+
+
+def _with(failure: Failure, outcome: Outcome) -> Outcome:
+    return replace(
+        outcome,
+        category=str(failure.category),
+        error_class=failure.error_class,
+        message=failure.message,
     )

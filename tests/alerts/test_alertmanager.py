@@ -88,9 +88,20 @@ def test_severities_are_ones_pagerduty_knows(
     }
     text = f"--template.text={pagerduty()['severity']}"
     done = subprocess.run(
-        [tool("amtool"), "template", "render", "--template.glob=none/*.tmpl", text, "--template.data=/dev/stdin"],
-        input=json.dumps(data), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            tool("amtool"),
+            "template",
+            "render",
+            "--template.glob=none/*.tmpl",
+            text,
+            "--template.data=/dev/stdin",
+        ],
+        input=json.dumps(data),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert done.stdout.strip() == theirs, done.stderr
 
@@ -116,9 +127,10 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
         a["labels"]["alert_family"] for a in alerts.values() if "console_url" in a["annotations"]
     }
     critical = {
-        a["labels"]["alert_family"] for a in alerts.values()
+        a["labels"]["alert_family"]
+        for a in alerts.values()
         if a["labels"]["severity"] == "critical" and "console_url" not in a["annotations"]
-    }  # fmt: skip
+    }
 
     assert not with_queue & critical
 

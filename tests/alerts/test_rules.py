@@ -17,9 +17,15 @@ GROUPING = re.compile(r"\b(by|on|without|ignoring|group_left|group_right)\s*\(([
 SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**")
 # What DESIGN promises of the command line; a runbook may use nothing else of it.
 COMMANDS = (
-    "redrive queue ls", "redrive dlq ls", "redrive dlq show", "redrive dlq redrive", "redrive dlq dismiss",
-    "redrive dlq note", "redrive purge", "redrive check",
-)  # fmt: skip
+    "redrive queue ls",
+    "redrive dlq ls",
+    "redrive dlq show",
+    "redrive dlq redrive",
+    "redrive dlq dismiss",
+    "redrive dlq note",
+    "redrive purge",
+    "redrive check",
+)
 
 
 def run(*command: str | Path) -> None:

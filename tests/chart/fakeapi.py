@@ -14,18 +14,30 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 RESOURCES = {
-    "v1": {"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
-           "Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"},
+    "v1": {
+        "ConfigMap": "configmaps",
+        "PersistentVolumeClaim": "persistentvolumeclaims",
+        "Pod": "pods",
+        "Secret": "secrets",
+        "Service": "services",
+        "ServiceAccount": "serviceaccounts",
+    },
     "apps/v1": {"Deployment": "deployments", "ReplicaSet": "replicasets"},
     "batch/v1": {"Job": "jobs", "CronJob": "cronjobs"},
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
     "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies"},
     "autoscaling/v2": {"HorizontalPodAutoscaler": "horizontalpodautoscalers"},
-    "monitoring.coreos.com/v1": {"PodMonitor": "podmonitors", "ServiceMonitor": "servicemonitors",
-                                 "PrometheusRule": "prometheusrules"},
-    "keda.sh/v1alpha1": {"ScaledObject": "scaledobjects", "TriggerAuthentication": "triggerauthentications"},
+    "monitoring.coreos.com/v1": {
+        "PodMonitor": "podmonitors",
+        "ServiceMonitor": "servicemonitors",
+        "PrometheusRule": "prometheusrules",
+    },
+    "keda.sh/v1alpha1": {
+        "ScaledObject": "scaledobjects",
+        "TriggerAuthentication": "triggerauthentications",
+    },
     "rbac.authorization.k8s.io/v1": {"Role": "roles", "RoleBinding": "rolebindings"},
-}  # fmt: skip
+}
 
 Key = tuple[str, str, str, str]
 """Group and version, namespace, resource, name."""
@@ -78,9 +90,10 @@ current-context: x
         """The objects of a resource, or the one of that name."""
         with self.lock:
             return [
-                found for (v, ns, r, n), found in self.objects.items()
+                found
+                for (v, ns, r, n), found in self.objects.items()
                 if (v, r) == (version, resource) and namespace in {None, ns} and name in {"", n}
-            ]  # fmt: skip
+            ]
 
 
 @contextmanager
@@ -132,11 +145,15 @@ class _Handler(BaseHTTPRequestHandler):
         if query.get("watch", ["false"])[0] in {"1", "true"}:
             self._watch(version, namespace, resource, selected, query)
             return
-        self._answer(200, {
-            "kind": f"{_kind(version, resource)}List", "apiVersion": version,
-            "metadata": {"resourceVersion": str(self.cluster.revision)},
-            "items": self.cluster.matching(version, namespace, resource, selected),
-        })  # fmt: skip
+        self._answer(
+            200,
+            {
+                "kind": f"{_kind(version, resource)}List",
+                "apiVersion": version,
+                "metadata": {"resourceVersion": str(self.cluster.revision)},
+                "items": self.cluster.matching(version, namespace, resource, selected),
+            },
+        )
 
     def do_POST(self) -> None:
         version, namespace, resource, _, _ = self._parse()
@@ -227,15 +244,21 @@ class _Handler(BaseHTTPRequestHandler):
                 for found in self.cluster.matching(version, namespace, resource, name):
                     self._event("ADDED", found)
                 seen = self.cluster.revision
-                self._event("BOOKMARK", {
-                    "kind": _kind(version, resource), "apiVersion": version,
-                    "metadata": {"resourceVersion": str(seen), "annotations": {"k8s.io/initial-events-end": "true"}},
-                })  # fmt: skip
+                end = {"k8s.io/initial-events-end": "true"}
+                self._event(
+                    "BOOKMARK",
+                    {
+                        "kind": _kind(version, resource),
+                        "apiVersion": version,
+                        "metadata": {"resourceVersion": str(seen), "annotations": end},
+                    },
+                )
             for _ in range(500):
                 newer = [
-                    found for found in self.cluster.matching(version, namespace, resource, name)
+                    found
+                    for found in self.cluster.matching(version, namespace, resource, name)
                     if int(found["metadata"]["resourceVersion"]) > seen
-                ]  # fmt: skip
+                ]
                 for found in sorted(newer, key=lambda o: int(o["metadata"]["resourceVersion"])):
                     seen = int(found["metadata"]["resourceVersion"])
                     self._event("MODIFIED", found)
@@ -283,30 +306,62 @@ def _discovery(path: str) -> dict[str, Any] | None:
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [
-            {"name": g.split("/")[0], "versions": [{"groupVersion": g, "version": g.split("/")[1]}],
-             "preferredVersion": {"groupVersion": g, "version": g.split("/")[1]}} for g in groups]}  # fmt: skip
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, groups))}
     if path == "/openapi/v3":
-        return {
-            "paths": {
-                _root(v): {"serverRelativeURL": f"/openapi/v3/{_root(v)}?hash=1"} for v in RESOURCES
-            }
-        }
+        roots = map(_root, RESOURCES)
+        return {"paths": {r: {"serverRelativeURL": f"/openapi/v3/{r}?hash=1"} for r in roots}}
     version = path.removeprefix("/openapi/v3").removeprefix("/apis/").removeprefix("/api/")
     if version not in RESOURCES:
         return None
     if path.startswith("/openapi"):
-        return {"openapi": "3.0.0", "info": {"title": "k", "version": "1"}, "components": {"schemas": {}}, "paths": {
-            f"/{_root(version)}/namespaces/{{namespace}}/{name}/{{name}}": {"patch": {
+        return _openapi(version)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": version,
+        "resources": [
+            {
+                "name": name,
+                "singularName": kind.lower(),
+                "namespaced": True,
+                "kind": kind,
+                "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+            }
+            for kind, name in RESOURCES[version].items()
+        ],
+    }
+
+
+def _group(version: str) -> dict[str, Any]:
+    name, _, number = version.partition("/")
+    served = {"groupVersion": version, "version": number}
+    return {"name": name, "versions": [served], "preferredVersion": served}
+
+
+def _openapi(version: str) -> dict[str, Any]:
+    """As much of it as tells Helm that the server validates fields."""
+    group, _, number = version.rpartition("/")
+    asked = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    paths = {
+        f"/{_root(version)}/namespaces/{{namespace}}/{name}/{{name}}": {
+            "patch": {
                 "responses": {},
-                "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
-                "x-kubernetes-group-version-kind":
-                    {"group": version.rpartition("/")[0], "version": version.rpartition("/")[2], "kind": kind}}}
-            for kind, name in RESOURCES[version].items()}}  # fmt: skip
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [
-        {"name": name, "singularName": kind.lower(), "namespaced": True, "kind": kind,
-         "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"]}
-        for kind, name in RESOURCES[version].items()]}  # fmt: skip
+                "parameters": [asked],
+                "x-kubernetes-group-version-kind": {
+                    "group": group,
+                    "version": number,
+                    "kind": kind,
+                },
+            }
+        }
+        for kind, name in RESOURCES[version].items()
+    }
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "k", "version": "1"},
+        "components": {"schemas": {}},
+        "paths": paths,
+    }
 
 
 def _root(version: str) -> str:

@@ -72,13 +72,22 @@ class Helm:
 
     def __init__(self, home: Path) -> None:
         environment = {
-            "PATH": os.environ["PATH"], "HOME": str(home), "KUBECACHEDIR": str(home), "HELM_DRIVER": "memory",
-            "HELM_CACHE_HOME": str(home), "HELM_CONFIG_HOME": str(home), "HELM_DATA_HOME": str(home),
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "KUBECACHEDIR": str(home),
+            "HELM_DRIVER": "memory",
+            "HELM_CACHE_HOME": str(home),
+            "HELM_CONFIG_HOME": str(home),
+            "HELM_DATA_HOME": str(home),
+        }
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
-        )  # fmt: skip
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
 
     def close(self) -> None:
         """End it."""

@@ -48,8 +48,13 @@ def test_every_object_is_valid(objects: list[dict[str, Any]], version: str) -> N
             utils.validate(found, version, strict=True)
 
 
-SAFE_SYSCTLS = {"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies",
-                "net.ipv4.ping_group_range", "net.ipv4.ip_unprivileged_port_start"}  # fmt: skip
+SAFE_SYSCTLS = {
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+}
 VOLUMES = {
     "configMap",
     "csi",
@@ -117,9 +122,15 @@ def test_the_checker_of_the_standard_sees_what_breaks_it() -> None:
     }
 
     assert set(violations(bad)) == {
-        "hostPID", "volume host", "c: allowPrivilegeEscalation", "c: capabilities.drop", "c: runAsNonRoot",
-        "c: seccompProfile", "c: readOnlyRootFilesystem", "c: memory limit",
-    }  # fmt: skip
+        "hostPID",
+        "volume host",
+        "c: allowPrivilegeEscalation",
+        "c: capabilities.drop",
+        "c: runAsNonRoot",
+        "c: seccompProfile",
+        "c: readOnlyRootFilesystem",
+        "c: memory limit",
+    }
 
 
 def test_no_pod_gets_a_token_or_the_addresses_of_services(objects: list[dict[str, Any]]) -> None:
@@ -155,9 +166,10 @@ def test_a_secret_stands_in_secrets_only(render: Render) -> None:
 
     encoded = base64.b64encode(values["database"]["owner"]["url"].encode()).decode()
     holding = {
-        f"{o['kind']}/{o['metadata']['name']}" for o in release.objects
+        f"{o['kind']}/{o['metadata']['name']}"
+        for o in release.objects
         if secret in json.dumps(o) or encoded in json.dumps(o)
-    }  # fmt: skip
+    }
     assert holding == {f"Secret/rel-database-{login}" for login in ("owner", "worker", "operator")}
     assert secret not in release.notes
 

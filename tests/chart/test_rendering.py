@@ -28,13 +28,24 @@ def environment(release: Release, kind: str, name: str) -> dict[str, str | None]
     return {e["name"]: e.get("value") for e in container(release, kind, name)["env"]}
 
 
+def settings(release: Release, kind: str, name: str, prefix: str) -> dict[str, str | None]:
+    found = environment(release, kind, name)
+    return {name: value for name, value in found.items() if name.startswith(prefix)}
+
+
 def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(render: Render) -> None:
     release = render({"database": LOGINS})
 
     assert release.names() == {
-        "ServiceAccount/rel", "Deployment/rel-exporter", "Service/rel-exporter", "Job/rel-migrate",
-        "CronJob/rel-purge", "CronJob/rel-redrive-template", "ConfigMap/rel-test", "Pod/rel-test",
-    }  # fmt: skip
+        "ServiceAccount/rel",
+        "Deployment/rel-exporter",
+        "Service/rel-exporter",
+        "Job/rel-migrate",
+        "CronJob/rel-purge",
+        "CronJob/rel-redrive-template",
+        "ConfigMap/rel-test",
+        "Pod/rel-test",
+    }
     assert "No workers yet" in release.notes
 
 
@@ -57,24 +68,33 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
     )
     release = render(pool)
 
-    found = environment(release, "Deployment", "rel-worker-mail")
-    assert {name: value for name, value in found.items() if name.startswith("REDRIVE_")} == {
-        "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url", "REDRIVE_HANDLERS": "app.jobs:jobs",
-        "REDRIVE_QUEUES": "mail,bulk", "REDRIVE_SLOTS": "32", "REDRIVE_RUNNERS": "2", "REDRIVE_HTTP_PORT": "9808",
-        "REDRIVE_HEARTBEAT_TTL": "45", "REDRIVE_DRAIN_TIMEOUT": "90", "REDRIVE_LOG_FORMAT": "json",
-        "REDRIVE_LOG_LEVEL": "info", "REDRIVE_STARTUP_TIMEOUT": "120",
-    }  # fmt: skip
+    assert settings(release, "Deployment", "rel-worker-mail", "REDRIVE_") == {
+        "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url",
+        "REDRIVE_HANDLERS": "app.jobs:jobs",
+        "REDRIVE_QUEUES": "mail,bulk",
+        "REDRIVE_SLOTS": "32",
+        "REDRIVE_RUNNERS": "2",
+        "REDRIVE_HTTP_PORT": "9808",
+        "REDRIVE_HEARTBEAT_TTL": "45",
+        "REDRIVE_DRAIN_TIMEOUT": "90",
+        "REDRIVE_LOG_FORMAT": "json",
+        "REDRIVE_LOG_LEVEL": "info",
+        "REDRIVE_STARTUP_TIMEOUT": "120",
+    }
 
 
 def test_all_queues_are_served_when_none_is_named(render: Render) -> None:
     assert "REDRIVE_QUEUES" not in environment(render(with_pool()), "Deployment", "rel-worker-mail")
 
 
-@pytest.mark.parametrize(("pool", "grace"), [
-    ({"drainTimeoutSeconds": 90}, 100),
-    ({"drainTimeoutSeconds": 0}, 10),
-    ({"drainTimeoutSeconds": 30, "terminationGracePeriodSeconds": 300}, 300),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pool", "grace"),
+    [
+        ({"drainTimeoutSeconds": 90}, 100),
+        ({"drainTimeoutSeconds": 0}, 10),
+        ({"drainTimeoutSeconds": 30, "terminationGracePeriodSeconds": 300}, 300),
+    ],
+)
 def test_a_pod_is_killed_only_after_its_drain(
     render: Render, pool: dict[str, Any], grace: int
 ) -> None:
@@ -100,14 +120,10 @@ def test_a_pool_can_set_what_its_defaults_set_to_nothing_zero_and_false(render: 
 def test_handlers_from_a_configmap_are_mounted_and_importable(render: Render) -> None:
     release = render(with_pool(handlersConfigMap="my-handlers"))
 
-    worker = container(release, "Deployment", "rel-worker-mail")
-    assert {"name": "handlers", "mountPath": "/handlers", "readOnly": True} in worker[
-        "volumeMounts"
-    ]
-    assert (
-        environment(release, "Deployment", "rel-worker-mail")["PYTHONPATH"].split(":")[0]
-        == "/handlers"
-    )
+    mounts = container(release, "Deployment", "rel-worker-mail")["volumeMounts"]
+    assert {"name": "handlers", "mountPath": "/handlers", "readOnly": True} in mounts
+    path = environment(release, "Deployment", "rel-worker-mail")["PYTHONPATH"]
+    assert path.split(":")[0] == "/handlers"
 
 
 def test_an_autoscaler_owns_the_number_of_pods(everything: Release) -> None:
@@ -144,24 +160,30 @@ def test_keda_counts_what_is_ready_and_running_of_the_pools_own_queues(everythin
     )
 
 
-@pytest.mark.parametrize(("pool", "is_protected"), [
-    ({"replicas": 1}, False),
-    ({"replicas": 2}, True),
-    ({"replicas": 2, "podDisruptionBudget": {"enabled": False}}, False),
-    ({"autoscaling": {"type": "hpa"}}, True),
-    ({"autoscaling": {"type": "hpa", "maxReplicas": 1}}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pool", "is_protected"),
+    [
+        ({"replicas": 1}, False),
+        ({"replicas": 2}, True),
+        ({"replicas": 2, "podDisruptionBudget": {"enabled": False}}, False),
+        ({"autoscaling": {"type": "hpa"}}, True),
+        ({"autoscaling": {"type": "hpa", "maxReplicas": 1}}, False),
+    ],
+)
 def test_a_disruption_budget_needs_a_second_pod(
     render: Render, pool: dict[str, Any], is_protected: bool
 ) -> None:
     assert bool(render(with_pool(**pool)).names("PodDisruptionBudget")) == is_protected
 
 
-@pytest.mark.parametrize(("values", "mode", "is_hook"), [
-    ({"database": LOGINS}, "hook", True),
-    ({"database": LOGINS}, "job", False),
-    ({"postgres": {"trial": {"enabled": True}}}, "hook", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "mode", "is_hook"),
+    [
+        ({"database": LOGINS}, "hook", True),
+        ({"database": LOGINS}, "job", False),
+        ({"postgres": {"trial": {"enabled": True}}}, "hook", False),
+    ],
+)
 def test_the_migration_is_a_hook_unless_its_database_comes_with_the_release(
     render: Render, values: dict[str, Any], mode: str, is_hook: bool
 ) -> None:
@@ -195,13 +217,18 @@ def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
         f"{o['kind']}/{o['metadata']['name']}": {
             v["secret"]["secretName"] for v in pod["volumes"] if v.get("secret")
         }
-        for o in release.objects for pod in pods_of(o)
-    }  # fmt: skip
+        for o in release.objects
+        for pod in pods_of(o)
+    }
     assert logins == {
-        "Job/rel-migrate": {"owner"}, "Deployment/rel-worker-mail": {"worker"}, "Pod/rel-test": {"worker"},
-        "Deployment/rel-exporter": {"operator"}, "CronJob/rel-purge": {"operator"}, "CronJob/rel-redrive": {"operator"},
+        "Job/rel-migrate": {"owner"},
+        "Deployment/rel-worker-mail": {"worker"},
+        "Pod/rel-test": {"worker"},
+        "Deployment/rel-exporter": {"operator"},
+        "CronJob/rel-purge": {"operator"},
+        "CronJob/rel-redrive": {"operator"},
         "CronJob/rel-redrive-template": {"operator"},
-    }  # fmt: skip
+    }
 
 
 def pods_of(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -214,12 +241,12 @@ def pods_of(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_tls_is_files_and_their_names(everything: Release) -> None:
-    found = environment(everything, "Deployment", "everything-worker-plain")
-
-    assert {name: value for name, value in found.items() if name.startswith("PG")} == {
-        "PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/etc/redrive/ca/ca.crt",
-        "PGSSLCERT": "/etc/redrive/client/tls.crt", "PGSSLKEY": "/etc/redrive/client/tls.key",
-    }  # fmt: skip
+    assert settings(everything, "Deployment", "everything-worker-plain", "PG") == {
+        "PGSSLMODE": "verify-full",
+        "PGSSLROOTCERT": "/etc/redrive/ca/ca.crt",
+        "PGSSLCERT": "/etc/redrive/client/tls.crt",
+        "PGSSLKEY": "/etc/redrive/client/tls.key",
+    }
     pod = everything.get("Deployment", "everything-worker-plain")["spec"]["template"]["spec"]
     client = next(v["secret"] for v in pod["volumes"] if v["name"] == "client")
     assert client["defaultMode"] == 0o440
@@ -230,9 +257,11 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
 ) -> None:
     mounting = {
         found["metadata"]["name"]: volume["secret"]
-        for found in everything.objects for pod in pods_of(found) for volume in pod["volumes"]
+        for found in everything.objects
+        for pod in pods_of(found)
+        for volume in pod["volumes"]
         if volume["name"] == "encryption"
-    }  # fmt: skip
+    }
 
     assert set(mounting) == everything.names("Deployment")
     for name, secret in mounting.items():
@@ -264,33 +293,36 @@ def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
     assert command[:2] == ["objective", "apply"]
     assert json.loads(command[2]) == {
-        "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001}, "*": {"dlq_oldest_age_seconds": 2592000},
-    }  # fmt: skip
+        "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001},
+        "*": {"dlq_oldest_age_seconds": 2592000},
+    }
     assert "Job/rel-objectives" not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
 
 
 def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> None:
-    found = environment(everything, "CronJob", "everything-redrive")
-
-    assert {name: value for name, value in found.items() if name.startswith("REDRIVE_REDRIVE_")} == {
-        "REDRIVE_REDRIVE_YES": "true", "REDRIVE_REDRIVE_CATEGORY": "transient", "REDRIVE_REDRIVE_QUEUE": "mail bulk",
-        "REDRIVE_REDRIVE_UNTIL": "1h", "REDRIVE_REDRIVE_RATE": "1", "REDRIVE_REDRIVE_LIMIT": "500",
-        "REDRIVE_REDRIVE_MAX_REDRIVES": "3", "REDRIVE_REDRIVE_WHY": "automatic redrive", "REDRIVE_REDRIVE_EVERY": "15m",
-    }  # fmt: skip
+    assert settings(everything, "CronJob", "everything-redrive", "REDRIVE_REDRIVE_") == {
+        "REDRIVE_REDRIVE_YES": "true",
+        "REDRIVE_REDRIVE_CATEGORY": "transient",
+        "REDRIVE_REDRIVE_QUEUE": "mail bulk",
+        "REDRIVE_REDRIVE_UNTIL": "1h",
+        "REDRIVE_REDRIVE_RATE": "1",
+        "REDRIVE_REDRIVE_LIMIT": "500",
+        "REDRIVE_REDRIVE_MAX_REDRIVES": "3",
+        "REDRIVE_REDRIVE_WHY": "automatic redrive",
+        "REDRIVE_REDRIVE_EVERY": "15m",
+    }
 
 
 def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_told(
     everything: Release,
 ) -> None:
     template = everything.get("CronJob", "everything-redrive-template")["spec"]
-    found = environment(everything, "CronJob", "everything-redrive-template")
+    found = settings(everything, "CronJob", "everything-redrive-template", "REDRIVE_REDRIVE_")
 
     assert template["suspend"] is True
-    assert [name for name in found if name.startswith("REDRIVE_REDRIVE_")] == []
-    assert container(everything, "CronJob", "everything-redrive-template")["args"] == [
-        "dlq",
-        "redrive",
-    ]
+    assert found == {}
+    command = container(everything, "CronJob", "everything-redrive-template")["args"]
+    assert command == ["dlq", "redrive"]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +339,9 @@ def test_a_cron_job_acts_in_the_name_of_its_job(everything: Release, name: str) 
 def test_selectors_find_the_pods_of_their_own_component_only(everything: Release) -> None:
     labels = {
         o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"]
-        for o in everything.objects if o["kind"] == "Deployment"
-    }  # fmt: skip
+        for o in everything.objects
+        if o["kind"] == "Deployment"
+    }
     for o in everything.objects:
         selector = o.get("spec", {}).get("selector") or {}
         wanted = selector.get("matchLabels", selector if o["kind"] == "Service" else None)
@@ -321,15 +354,12 @@ def test_selectors_find_the_pods_of_their_own_component_only(everything: Release
 def test_labels_of_values_never_replace_those_of_a_selector(render: Render) -> None:
     values = with_pool(podLabels={"app.kubernetes.io/name": "mine", "team": "a"})
     values["pods"] = {"labels": {"redrive/pool": "x"}}
-    template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]["metadata"][
-        "labels"
-    ]
+    template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]
+    labels = template["metadata"]["labels"]
 
-    assert (template["app.kubernetes.io/name"], template["redrive/pool"], template["team"]) == (
-        "redrive",
-        "mail",
-        "a",
-    )
+    assert labels["app.kubernetes.io/name"] == "redrive"
+    assert labels["redrive/pool"] == "mail"
+    assert labels["team"] == "a"
 
 
 def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
@@ -359,8 +389,13 @@ def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None
 
 
 def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render: Render) -> None:
-    rule = {"enabled": True, "disabledAlerts": ["RedriveMetricsAbsent"], "runbookUrl": "https://wiki.example/redrive",
-            "grafanaUrl": "https://graphs.example/", "consoleUrl": "https://shop.example/dead"}  # fmt: skip
+    rule = {
+        "enabled": True,
+        "disabledAlerts": ["RedriveMetricsAbsent"],
+        "runbookUrl": "https://wiki.example/redrive",
+        "grafanaUrl": "https://graphs.example/",
+        "consoleUrl": "https://shop.example/dead",
+    }
     release = render({"database": LOGINS, "monitoring": {"prometheusRule": rule}})
 
     groups = [
@@ -412,9 +447,11 @@ def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Pa
     release = render(read_values(EVERYTHING), chart=with_dashboard)
 
     shipped = {
-        name: text for o in release.objects if o["kind"] == "ConfigMap" and "-dashboard-" in o["metadata"]["name"]
+        name: text
+        for o in release.objects
+        if o["kind"] == "ConfigMap" and "-dashboard-" in o["metadata"]["name"]
         for name, text in o["data"].items()
-    }  # fmt: skip
+    }
     assert shipped == {
         path.name: path.read_text()
         for path in (with_dashboard / "files" / "dashboards").glob("*.json")
@@ -446,8 +483,6 @@ def test_numbers_stay_numbers_when_they_are_large(render: Render) -> None:
     )
 
     job = release.get("CronJob", "rel-redrive")["spec"]["jobTemplate"]["spec"]
-    assert (
-        json.dumps([job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]])
-        == "[1209600, 2000000]"
-    )
+    numbers = [job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]]
+    assert json.dumps(numbers) == "[1209600, 2000000]"
     assert environment(release, "CronJob", "rel-redrive")["REDRIVE_REDRIVE_LIMIT"] == "1000000"

@@ -1,8 +1,6 @@
 """values.yaml, values.schema.json, README.md and templates say the same."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path as PathOnDisk
@@ -13,7 +11,7 @@ import pytest
 import yaml
 
 from tests.chart.conftest import EVERYTHING, Render, read_values
-from tests.chart.helm import CHART, ROOT, Helm, HelmRefusedError
+from tests.chart.helm import CHART, Helm, HelmRefusedError
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -66,8 +64,9 @@ LEAVES = [path for path in leaves(SCHEMA) if path not in FOR_PARENT_CHARTS]
 
 ALL = read_values(EVERYTHING)
 POOLS = {name: ALL[name] for name in ("database", "workerDefaults", "workers")} | {
-    "purge": {"enabled": False}, "redrive": {"template": {"enabled": False}}
-}  # fmt: skip
+    "purge": {"enabled": False},
+    "redrive": {"template": {"enabled": False}},
+}
 WITHOUT_POOLS = ALL | {"workers": {"plain": {}}}
 CONTEXTS = [
     # what those two exclude
@@ -86,12 +85,29 @@ CONTEXTS = [
 
 # Tried in turn, for want of a word that fits every field.
 CANDIDATES = [
-    True, False, "changed", "changed:changed", "app.changed:jobs", "2h", "3m", "65Mi", "0 1 * * *", "https://changed.example",
-    "postgresql://changed/changed", "sha256:" + "1" * 64, ["changed"], [{"name": "changed"}], [{"changed": "x"}],
-    ["RedriveMetricsAbsent"], [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
-    {"changed": {"handlers": "a:b"}}, {"changed": {"objectives": {"dead_ratio": 0.5}}}, {"changed": "x"},
-    {"cpu": "7m"}, {"key": "1"},
-]  # fmt: skip
+    True,
+    False,
+    "changed",
+    "changed:changed",
+    "app.changed:jobs",
+    "2h",
+    "3m",
+    "65Mi",
+    "0 1 * * *",
+    "https://changed.example",
+    "postgresql://changed/changed",
+    "sha256:" + "1" * 64,
+    ["changed"],
+    [{"name": "changed"}],
+    [{"changed": "x"}],
+    ["RedriveMetricsAbsent"],
+    [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
+    {"changed": {"handlers": "a:b"}},
+    {"changed": {"objectives": {"dead_ratio": 0.5}}},
+    {"changed": "x"},
+    {"cpu": "7m"},
+    {"key": "1"},
+]
 
 
 def candidates(path: Path) -> Iterator[Any]:
@@ -180,25 +196,6 @@ def test_a_misspelt_value_is_refused_wherever_it_stands(path: Path) -> None:
 
     assert len(errors) == 1
     assert "noSuchValue" in errors[0].message
-
-
-def test_the_table_of_values_is_up_to_date() -> None:
-    script = ROOT / "helm" / "values_table.py"
-    done = subprocess.run(
-        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(("directory", "pattern"), [("alerts", "*.yaml"), ("dashboards", "*.json")])
-def test_alerts_and_dashboards_in_the_chart_are_those_at_the_top(
-    directory: str, pattern: str
-) -> None:
-    original = {path.name: path.read_bytes() for path in (ROOT / directory).glob(pattern)}
-    copied = {path.name: path.read_bytes() for path in (CHART / "files" / directory).glob("*")}
-
-    assert copied == original, "run: make sync"
 
 
 def test_helm_has_nothing_to_say_but_that_there_is_no_icon(helm: Helm, cluster: Any) -> None:

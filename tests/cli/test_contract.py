@@ -105,6 +105,38 @@ def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Da
     assert database.column("select action from redrive.audit order by id") == ["pause", "resume"]
 
 
+def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) -> None:
+    assert redrive("queue", "set", "mail", "--fair-by", "tenant").code == 64
+    assert redrive("queue", "set", "mail", "--why", "x").code == 64
+    assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
+    for fair_by, lanes in (("tenant", 16), ("none", 1)):
+        assert redrive("queue", "set", "mail", "--fair-by", fair_by, "--why", "loud").code == 0
+        assert database.rows("select queue, lanes from redrive.queues") == [("mail", lanes)]
+
+    assert (
+        database.rows("select actor, action, why from redrive.audit")
+        == [("tester", "set lanes", "loud")] * 2
+    )
+
+
+def test_a_dead_letter_is_assigned_with_a_why(redrive: Redrive, database: Database) -> None:
+    job = str(bury(database))
+    assign = ("dlq", "assign", job, "--owner")
+    refused = redrive(*assign, "bo")
+    assigned = redrive(*assign, "bo", "--why", "she knows the bank", "--json")
+    partly = redrive("dlq", "assign", job, "999", "--owner", "bo", "--why", "x")
+
+    assert (refused.code, redrive(*assign, "b" * 256, "--why", "x").code) == (64, 64)
+    assert assigned.json == {"assigned": [int(job)], "owner": "bo"}
+    assert (partly.code, partly.err) == (0, "redrive: job 999 has no open dead letter\n")
+    assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
+    assert "bo looks after it" in redrive("dlq", "show", job).out
+    assert "bo" in redrive("dlq", "ls").out
+    assert redrive(*assign, "", "--why", "x").out == "1 assigned to nobody\n"
+    assert redrive("dlq", "ls", "--json").json["owner"] is None
+    assert redrive("dlq", "assign", "999", "--owner", "bo", "--why", "x").code == 2
+
+
 def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: Database) -> None:
     job = bury(database, "mail", tenant="t")
     bury(database, "charge", reason="gave_up", queue="slow")

@@ -1,4 +1,4 @@
-"""The pages about failures and targets: their examples run, and their tables are those of the code."""
+"""The pages about failures and targets: their examples run."""
 
 import hashlib
 import hmac

@@ -9,17 +9,15 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from dashboards.metrics import (
+from tests.postgres import Database
+from tools.metrics_page import (
     NOT_SHOWN,
-    PAGE,
     of_a_worker,
     of_the_database,
-    page,
     recorded,
     series,
     used,
 )
-from tests.postgres import Database
 
 ROOT = Path(__file__).parents[2]
 # The rows that the card of the project names, with exactly these labels.
@@ -76,12 +74,6 @@ def test_every_metric_is_on_a_dashboard(exported: dict[str, Metric]) -> None:
         shown = set().union(*(where.get(each, set()) for each in series(family)))
 
         assert shown - {"alerts"} or name in NOT_SHOWN, name
-
-
-def test_the_page_about_metrics_is_current(database: Database) -> None:
-    made = page(of_a_worker(), of_the_database(database.url))
-
-    assert made == PAGE.read_text(), "run: python -m dashboards.metrics"
 
 
 def test_the_metrics_that_are_promised_have_their_labels(exported: dict[str, Metric]) -> None:

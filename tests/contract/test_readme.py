@@ -12,11 +12,9 @@ import click
 import pytest
 
 from redrive.cli.main import cli
-from redrive.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-SETTINGS = re.compile(r"(<!-- settings:.*?-->\n)(.*?)(<!-- /settings -->)", re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
@@ -53,21 +51,6 @@ def test_make_has_the_targets_that_are_named():
     assert [t for pair in named for t in pair if t and f"\n{t}:" not in makefile] == []
 
 
-def settings_table() -> str:
-    lines = ["| variable | default | what |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f"`{field.default}`"
-        lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_settings_are_those_of_settings_py():
-    found = SETTINGS.search(README)
-
-    assert found, "the README has no settings"
-    assert found[2] == settings_table(), "bring it up to date: python -m tests.contract.test_readme"
-
-
 def test_links_lead_to_files():
     targets = [t.partition("#")[0] for t in re.findall(r"\]\(([^)]+)\)", README) if "://" not in t]
 
@@ -89,8 +72,13 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     def run(*arguments: str) -> str:
         return subprocess.run(
             [sys.executable, "-m", "redrive", *arguments],
-            check=True, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, timeout=120,
-        ).stdout  # fmt: skip
+            check=True,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        ).stdout
 
     job = run(*first[1:]).strip()
     assert run(*first[1:]).strip() == job
@@ -103,9 +91,3 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     said = run("worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty")
 
     assert "charging 49.90 for invoice 17, key invoice-17, attempt 1" in said
-
-
-if __name__ == "__main__":
-    (ROOT / "README.md").write_text(
-        SETTINGS.sub(lambda found: found[1] + settings_table() + found[3], README)
-    )

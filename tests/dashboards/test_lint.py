@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tools.metrics_page import of_a_worker, series
+
 from .conftest import BOARDS, SELECTOR, Query, other_queries, panels, queries
 
 UNITS = {"short", "none", "percent", "percentunit", "s", "ops", "cpm", "bytes", "bool_yes_no"}
@@ -16,6 +18,7 @@ NEEDS_TARGETS = {"stat", "timeseries", "table", "heatmap"}
 WITH_INSTANCE = {"worker.json"}
 # A metric that is asked for without a queue has none.
 COUNTED = ("rate", "irate", "increase")
+OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(*map(series, of_a_worker()))
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_query = pytest.mark.parametrize("query", [*queries()], ids=lambda q: f"{q.board}:{q.panel}")
@@ -43,8 +46,10 @@ def test_template_datasource_rule(name: str) -> None:
 
 
 @every_board
-@pytest.mark.parametrize(("variable", "all_value"), [("job", ".+"), ("instance", ".+"), ("queue", ".+"),
-                                                     ("namespace", ".*"), ("cluster", ".*")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variable", "all_value"),
+    [("job", ".+"), ("instance", ".+"), ("queue", ".+"), ("namespace", ".*"), ("cluster", ".*")],
+)
 def test_template_job_and_instance_rules(name: str, variable: str, all_value: str) -> None:
     """Namespace and cluster may be missing from the series, outside Kubernetes or with one
     Prometheus per cluster.
@@ -77,22 +82,21 @@ def test_every_variable_is_used_by_the_dashboard(name: str) -> None:
 
 @every_board
 def test_panel_rules(name: str) -> None:
-    """panel-datasource-rule, panel-title-description-rule, panel-units-rule, panel-no-targets-rule."""
+    """Four rules: panel-datasource, panel-title-description, panel-units, panel-no-targets."""
     for panel in panels(BOARDS[name]):
-        assert panel["title"], panel["id"]
-        assert len(panel["description"]) > 8, panel["title"]
+        title = panel["title"]
+        assert title, panel["id"]
+        assert len(panel["description"]) > 8, title
         if panel["type"] in NEEDS_TARGETS:
-            assert panel["datasource"]["uid"] == "${datasource}", panel["title"]
-            assert panel["targets"], panel["title"]
-            assert {t["datasource"]["uid"] for t in panel["targets"]} == {"${datasource}"}, panel[
-                "title"
-            ]
-            assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+            assert panel["datasource"]["uid"] == "${datasource}", title
+            assert panel["targets"], title
+            assert {t["datasource"]["uid"] for t in panel["targets"]} == {"${datasource}"}, title
+            assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, title
 
 
 @every_query
 def test_every_metric_is_chosen_by_matchers(query: Query) -> None:
-    """A metric that stands alone would ignore all variables, and the rules below would not see it."""
+    """One that stands alone would ignore all variables, and the rules below would not see it."""
     plain = SELECTOR.sub("", query.expression)
 
     assert not re.search(r"\bredrive[_:]\w", plain), plain
@@ -140,13 +144,8 @@ def test_target_counter_agg_rule(query: Query) -> None:
 def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export_them(
     query: Query,
 ) -> None:
-    of_workers = (
-        "redrive_job_", "redrive_jobs_inflight", "redrive_jobs_released", "redrive_jobs_lost", "redrive_jobs_rescued",
-        "redrive_claims", "redrive_exchange", "redrive_stale", "redrive_runner_deaths", "redrive_db_errors",
-        "redrive_worker_", "redrive_build_info", "redrive_stats_up", "redrive:", "ALERTS",
-    )  # fmt: skip
     for found in SELECTOR.finditer(query.expression):
-        if not found["metric"].startswith(of_workers):
+        if found["metric"] not in OF_EACH_PROCESS and not found["metric"].startswith("redrive:"):
             before = query.expression[: found.start("metric")]
             assert re.search(r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before), (
                 query.expression

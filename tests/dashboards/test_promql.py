@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from dashboards.rehearsal import concrete
+from tools.dashboards.rehearsal import concrete
 
 from .conftest import other_queries, queries
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 from redrive import enqueue
 from tests.postgres import Database, Server
+from tools.dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 
 from .conftest import Query, other_queries, queries
 
@@ -48,7 +48,8 @@ def scene(
     program, home = tool("prometheus"), tmp_path_factory.mktemp("rehearsal")
     with server.database() as database, rehearsal(database.url, home) as stage:
         database.rows(
-            "select redrive.set_objective_v1('billing', 'page_on_first_dead_letter', 1, 'test', 'money')"
+            "select redrive.set_objective_v1("
+            "'billing', 'page_on_first_dead_letter', 1, 'test', 'money')"
         )
         stage.redrive("exporter", "exporter")
         stage.redrive("worker-1", "worker", "--slots", "4")
@@ -90,23 +91,13 @@ def incident(stage: Rehearsal, database: Database) -> None:
     stage.wrong("mail-provider", so=False)
     work(3, poisoned=True)
     wait_for(lambda: open_dead_letters() >= 15)
-    command(
-        "dlq",
-        "redrive",
-        "--queue",
-        "billing",
-        "--limit",
-        "13",
-        "--why",
-        "the fix is out",
-        "--actor",
-        "ada",
-        "--yes",
-    )
+    which = ("--queue", "billing", "--limit", "13")
+    command("dlq", "redrive", *which, "--why", "the fix is out", "--actor", "ada", "--yes")
     command("purge", "--every", "1h", "--yes")
     os.kill(children(stage.processes["worker-1"].pid)[0], signal.SIGKILL)
     database.rows(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'redrive worker%%'"
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name like 'redrive worker%%'"
     )
     for _ in range(8):
         work(4)

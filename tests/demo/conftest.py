@@ -22,7 +22,7 @@ SECONDS = 240
 
 
 class Place:
-    """A directory that stands for /tmp. Whatever a demo starts inherits it, and can be told by it."""
+    """A directory that stands for /tmp. Whatever a demo starts inherits it, and is told by it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

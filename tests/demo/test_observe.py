@@ -1,6 +1,4 @@
-"""The demo with Prometheus and Alertmanager, as somebody sees it who wants to know what a page
-looks like.
-"""
+"""The demo with Prometheus and Alertmanager, for somebody who wants to see a page."""
 
 import re
 import shutil

@@ -122,7 +122,7 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
     assert len({e.job for e in workers.ledger()}) == 5 - len(dead)
     keys("new")
     shown = run(capsys, database, "dlq", "show", str(cut))
-    assert '{"$redrive": "encrypted with key old, which is not at hand"}' in shown
+    assert '{"$redrive": "encrypted with key old, which is not configured here"}' in shown
     if has_key:
         return
     keys("new", "old")
@@ -154,7 +154,7 @@ def test_a_keyring_that_is_no_good_stops_everybody_before_anything_is_stored(
     path.write_text("k1 AAAA")
     configured.cache_clear()
 
-    with pytest.raises(Exception, match="line 1: the key has 3 bytes and must have 32"):
+    with pytest.raises(Exception, match="line 1: the key has 3 bytes, not 32"):
         enqueue(database.conn, "work.sync", {})
     assert main(["enqueue", "work.sync", "--database-url", database.url]) == 64
     assert main(["reencrypt", "--database-url", database.url]) == 64
@@ -254,7 +254,7 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
     assert "attempt" in run(
         capsys, database, "dlq", "show", str(next(iter(look.reasons(database))))
     )
-    assert "not at hand" not in run(capsys, database, "dlq", "ls") + run(
+    assert "not configured here" not in run(capsys, database, "dlq", "ls") + run(
         capsys, database, "dlq", "groups"
     )
     run(capsys, database, "dlq", "redrive", "--kind", "fail.bug", "--yes", "--why", "again")

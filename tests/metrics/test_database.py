@@ -1,6 +1,4 @@
-"""The figures of the database: one reading for all, dropped when it is old, and counters that never
-step back.
-"""
+"""The database's figures: one reading for all, dropped when old; counters never step back."""
 
 import contextlib
 import os
@@ -184,8 +182,10 @@ def test_the_first_ending_of_a_kind_is_an_increase(database: Database, reader):
 
 def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Database, reader):
     stats = reader()
-    database.rows("insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
-                  " ('mail', 'welcome', 'dead', 'expired', 70)")  # fmt: skip
+    database.rows(
+        "insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
+        " ('mail', 'welcome', 'dead', 'expired', 70)"
+    )
     series = 'redrive_dlq_added_total{kind="welcome",queue="mail",reason="expired"}'
     assert value(again(stats), series) == 70
 

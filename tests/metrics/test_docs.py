@@ -1,33 +1,18 @@
-"""docs/observability.md shows the table of telemetry.py, and log lines of the form that logs.py
-writes.
-"""
+"""docs/observability.md shows events that there are, and log lines as logs.py writes them."""
 
 import json
 import re
 from pathlib import Path
 
 from redrive.worker.supervisor import telemetry
+from tools.docs_tables import events
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "observability.md"
-EVENTS = re.compile(r"(<!-- events:.*?-->\n)(.*?)(<!-- /events -->)", re.DOTALL)
-
-
-def table() -> str:
-    return "".join(
-        f"{line}\n" for line in (telemetry.__doc__ or "").splitlines() if line.startswith("|")
-    )
-
-
-def test_the_table_of_events_is_that_of_telemetry():
-    found = EVENTS.search(DOCS.read_text())
-
-    assert found
-    assert found[2] == table(), "bring it up to date: python -m tests.metrics.test_docs"
 
 
 def test_every_event_of_the_table_is_a_method():
-    names = re.findall(r"^\| (\w+) \|", table(), re.MULTILINE)[1:]
+    names = re.findall(r"^\| (\w+) \|", events(), re.MULTILINE)[1:]
 
     assert names
     assert [name for name in names if not callable(getattr(telemetry.Telemetry, name, None))] == []
@@ -46,7 +31,3 @@ def test_links_lead_to_files():
     targets = re.findall(r"\]\(([^)#]+)", DOCS.read_text())
 
     assert [target for target in targets if not (DOCS.parent / target).exists()] == []
-
-
-if __name__ == "__main__":
-    DOCS.write_text(EVENTS.sub(lambda found: found[1] + table() + found[3], DOCS.read_text()))

@@ -1,6 +1,4 @@
-"""Envelopes: what was sealed comes out again where it was put, and nowhere else; what is broken
-says so and no more.
-"""
+"""Envelopes open where they were put and nowhere else; a broken one says so and no more."""
 
 import base64
 import copy
@@ -74,12 +72,12 @@ def _flip(envelope: dict[str, Any], part: str, bit: int) -> None:
 BROKEN: dict[str, tuple[Any, str]] = {
     "an unknown key": (
         lambda e: e[MARK].update(k="k9"),
-        "encrypted with key k9, which is not at hand",
+        "encrypted with key k9, which is not configured here",
     ),
     "another key": (lambda e: e[MARK].update(k="k2"), "with key k2, but it was changed"),
-    "a key that is no text": (lambda e: e[MARK].update(k=[SECRET]), "in no form known here"),
-    "a key that is no id": (lambda e: e[MARK].update(k=SECRET * 9), "in no form known here"),
-    "no key": (lambda e: e[MARK].pop("k"), "in no form known here"),
+    "a key that is no text": (lambda e: e[MARK].update(k=[SECRET]), "in an unknown form"),
+    "a key that is no id": (lambda e: e[MARK].update(k=SECRET * 9), "in an unknown form"),
+    "no key": (lambda e: e[MARK].pop("k"), "in an unknown form"),
     "no nonce": (lambda e: e[MARK].pop("n"), "changed, cut short or moved"),
     "an empty nonce": (lambda e: e[MARK].update(n=""), "changed, cut short or moved"),
     "no ciphertext": (lambda e: e[MARK].pop("c"), "changed, cut short or moved"),
@@ -93,8 +91,8 @@ BROKEN: dict[str, tuple[Any, str]] = {
         lambda e: e[MARK].update(c="é!"),
         "changed, cut short or moved",
     ),
-    "a list for an envelope": (lambda e: e.update({MARK: [1]}), "in no form known here"),
-    "a text for an envelope": (lambda e: e.update({MARK: SECRET}), "in no form known here"),
+    "a list for an envelope": (lambda e: e.update({MARK: [1]}), "in an unknown form"),
+    "a text for an envelope": (lambda e: e.update({MARK: SECRET}), "in an unknown form"),
 }
 
 
@@ -135,7 +133,7 @@ def test_a_payload_opens_in_its_own_job_only():
     ):
         with pytest.raises(Undecryptable):
             open_payload(RING, envelope, kind, found)
-    with pytest.raises(Undecryptable, match="not at hand"):
+    with pytest.raises(Undecryptable, match="not configured here"):
         open_payload(None, envelope, "charge", headers)
     for what in ("failure", "side effect"):
         with pytest.raises(Undecryptable):
@@ -146,7 +144,7 @@ def test_a_payload_opens_in_its_own_job_only():
     "text", ["", "{", SEALED, SEALED + '"k": 1e999}}', SEALED * 5_000, "[]", '{"$redrive": null}']
 )
 def test_a_text_that_is_no_envelope_is_refused_like_one(text: str):
-    with pytest.raises(Undecryptable, match="in no form known here"):
+    with pytest.raises(Undecryptable, match="in an unknown form"):
         open_payload(RING, text, "charge", {})
 
 
@@ -162,10 +160,10 @@ REFUSED = {
     KEY: "line 1: write an id and a key",
     f"k1 {KEY} more": "line 1: write an id and a key",
     f"ok {KEY}\n{OTHER} k1": "line 2: the id must be 1 to 63 of",
-    f"k1 {KEY}\nk1 {OTHER}": "line 2: its id is there already",
-    f"k1 {KEY[:-4]}": "line 1: the key has 30 bytes and must have 32; make one with: openssl rand -base64 32",
-    f"k1 {KEY[:-1]}": "line 1: the key is no base64",
-    f"k1 {KEY[:-2]}é=": "line 1: the key is no base64",
+    f"k1 {KEY}\nk1 {OTHER}": "line 2: this id is taken",
+    f"k1 {KEY[:-4]}": "line 1: the key has 30 bytes, not 32; make one with: openssl rand -base64",
+    f"k1 {KEY[:-1]}": "line 1: the key is not valid base64",
+    f"k1 {KEY[:-2]}é=": "line 1: the key is not valid base64",
 }
 
 

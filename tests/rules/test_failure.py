@@ -229,10 +229,15 @@ def sql_parameters() -> BaseException:
 
 
 def asyncpg_detail() -> BaseException:
-    return asyncpg.exceptions.PostgresError.new({
-        "S": "ERROR", "C": "23505", "M": "duplicate key value violates unique constraint \"users_email_key\"",
-        "D": f"Key (email)=({SECRET}) already exists.", "n": "users_email_key",
-    })  # fmt: skip
+    return asyncpg.exceptions.PostgresError.new(
+        {
+            "S": "ERROR",
+            "C": "23505",
+            "M": 'duplicate key value violates unique constraint "users_email_key"',
+            "D": f"Key (email)=({SECRET}) already exists.",
+            "n": "users_email_key",
+        }
+    )
 
 
 LEAKS = {
@@ -280,8 +285,9 @@ def test_ten_thousand_failures_of_five_causes_make_five_groups():
     dice = random.Random(7)
     prints = {
         (n, describe(RuntimeError(message(dice)), "kind").fingerprint)
-        for n, message in enumerate(MESSAGES) for _ in range(2_000)
-    }  # fmt: skip
+        for n, message in enumerate(MESSAGES)
+        for _ in range(2_000)
+    }
 
     assert len(prints) == len(MESSAGES)
     assert len({fingerprint for _, fingerprint in prints}) == len(MESSAGES)

@@ -1,6 +1,4 @@
-"""Which category a failure belongs to and what follows from it: every line of the tables, and their
-limits.
-"""
+"""The category of a failure and what follows from it: every line of the tables, and the limits."""
 
 import json
 import socket
@@ -41,7 +39,7 @@ from redrive.rules.policy import (
     decide_signal,
     delay,
     put_off,
-    spent,
+    why_not_started,
 )
 from redrive.signals import DependencyOpen
 
@@ -403,9 +401,9 @@ def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
         )
         == "expired"
     )
-    assert spent(Claimed("k", 1, expires_in=0), policy) is Reason.EXPIRED
-    assert spent(Claimed("k", 6), policy) is Reason.ATTEMPTS_EXHAUSTED
-    assert spent(Claimed("k", 6, max_attempts=6), policy) is None
+    assert why_not_started(Claimed("k", 1, expires_in=0), policy) is Reason.EXPIRED
+    assert why_not_started(Claimed("k", 6), policy) is Reason.ATTEMPTS_EXHAUSTED
+    assert why_not_started(Claimed("k", 6, max_attempts=6), policy) is None
 
 
 @given(

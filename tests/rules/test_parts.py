@@ -166,15 +166,14 @@ def test_what_a_producer_wrote_into_headers_cannot_keep_the_rest_from_being_read
 # ---------------------------------------------------------------------- shared
 
 
-def test_the_other_side_of_a_board_sees_what_was_written():
+def test_the_other_side_of_a_shared_state_sees_what_was_written():
     mine = SharedState(3)
     import os
 
     theirs = SharedState(3, os.dup(mine.fd))
-    theirs.take(2)
     theirs.start(0, 11, 1, 100)
     theirs.start(2, 2**62, 2**31 - 1, 300)
-    theirs.complete(7, 4)
+    theirs.complete(1, 7, 4)
     seen = (mine.taken, [tuple(r) for r in mine.running()], mine.completed())
     theirs.clear(0)
 
@@ -184,10 +183,10 @@ def test_the_other_side_of_a_board_sees_what_was_written():
     mine.close()
 
 
-def test_a_board_remembers_the_last_completions():
+def test_a_shared_state_remembers_the_last_completions():
     shared = SharedState(1)
     for n in range(1, RING + 100):
-        shared.complete(n, 1)
+        shared.complete(0, n, 1)
 
     assert shared.completed() == {(n, 1) for n in range(100, RING + 100)}
     shared.close()

@@ -278,7 +278,8 @@ STATEMENTS = [
 @pytest.mark.parametrize("through", ["psycopg", "sqlalchemy"])
 def test_no_value_comes_out_of_a_driver(database: Database, statement: Any, through: str):
     database.conn.execute(
-        "create table t (email text unique, n int, short varchar(3), positive int check (positive > 0))"
+        "create table t (email text unique, n int, short varchar(3),"
+        " positive int check (positive > 0))"
     )
 
     def act() -> None:
@@ -350,13 +351,15 @@ def _charge(n: int, chance: random.Random) -> None:
             raise ValueError(f"invoice {chance.randrange(10**9)} of customer {some} was not found")
         case 1:
             raise ConnectionError(
-                f"no answer from 10.0.{n % 250}.{n % 99}:{chance.randrange(65536)} in {chance.random():.3f} s"
+                f"no answer from 10.0.{n % 250}.{n % 99}:{chance.randrange(65536)}"
+                f" in {chance.random():.3f} s"
             )
         case 2:
             raise KeyError(f"cust_{chance.randrange(10**6)}")
         case 3:
             raise RuntimeError(
-                f"0x{chance.getrandbits(64):x} at /data/{some}/{n}.csv: bad row {n} of 'user{n}@x{n}.example'"
+                f"0x{chance.getrandbits(64):x} at /data/{some}/{n}.csv:"
+                f" bad row {n} of 'user{n}@x{n}.example'"
             )
     raise LookupError(
         f"https://api.example/v1/users/{n}?page={n} said user-{n}@example.com is {some.hex}"

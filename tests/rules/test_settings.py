@@ -1,6 +1,4 @@
-"""Settings: a bad value is one line that names the variable, what it holds and what is allowed;
-good ones are read.
-"""
+"""Settings: a bad value is one line with the variable, what it holds and what is allowed."""
 
 import os
 import string
@@ -15,9 +13,13 @@ from redrive.errors import SettingsError
 from redrive.settings import PREFIX, Settings, load, unknown
 
 RANGES = {
-    "REDRIVE_SLOTS": (1, 4096), "REDRIVE_RUNNERS": (1, 64), "REDRIVE_HTTP_PORT": (0, 65535),
-    "REDRIVE_HEARTBEAT_TTL": (1, 3600), "REDRIVE_DRAIN_TIMEOUT": (0, 86400), "REDRIVE_RUNNER_MEMORY_MIB": (0, None),
-}  # fmt: skip
+    "REDRIVE_SLOTS": (1, 4096),
+    "REDRIVE_RUNNERS": (1, 64),
+    "REDRIVE_HTTP_PORT": (0, 65535),
+    "REDRIVE_HEARTBEAT_TTL": (1, 3600),
+    "REDRIVE_DRAIN_TIMEOUT": (0, 86400),
+    "REDRIVE_RUNNER_MEMORY_MIB": (0, None),
+}
 REAL = {"REDRIVE_HEARTBEAT_TTL", "REDRIVE_DRAIN_TIMEOUT"}
 
 

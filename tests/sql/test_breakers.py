@@ -18,7 +18,8 @@ def _report(
     cooldown: float = 60,
 ) -> str:
     row = database.row(
-        "select state, open_for, failing from redrive.breakers_v1('{mail}', %s, %s, %s, '{10}', %s)",
+        "select state, open_for, failing from redrive.breakers_v1('{mail}', %s, %s, %s, '{10}',"
+        " %s)",
         [failed],
         [succeeded],
         [threshold],

@@ -78,7 +78,10 @@ def test_folding_changes_no_total(database: Database) -> None:
     worker = make_worker(database.conn)
     for job in claim(database.conn, worker, 8):
         settle(database.conn, worker, job, "dead", reason="gave_up", failure=failure())
-    by_hand = "select queue, kind, event, reason, n from redrive.totals order by queue, kind, event, reason"
+    by_hand = (
+        "select queue, kind, event, reason, n from redrive.totals"
+        " order by queue, kind, event, reason"
+    )
     before = database.rows(by_hand)
 
     assert store.fold(database.conn) > 0
@@ -111,9 +114,12 @@ def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(
     folding = [session.start(lambda n=n: fold(n)) for n, session in enumerate(folders)]
     producing = producer.start(produce)
     while not producing.done():
-        seen.append(reader.row(
-            "select (select count(*) from redrive.jobs), (select coalesce(sum(n), 0)::bigint from redrive.totals)"
-        ))  # fmt: skip
+        seen.append(
+            reader.row(
+                "select (select count(*) from redrive.jobs), (select coalesce(sum(n), 0)::bigint"
+                " from redrive.totals)"
+            )
+        )
     stop.set()
     wait([*folding, producing])
 
@@ -142,12 +148,20 @@ def test_nothing_is_lost_between_enqueue_and_end(database: Database) -> None:
     found = totals(database.conn)
 
     live, open_letters = database.row(
-        "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters where state = 'open')"
+        "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters"
+        " where state = 'open')"
     )
     assert found == {
-        "enqueued": 100, "claimed": 90, "completed": 30, "retried": 10, "released": 10, "dead": 20, "cancelled": 10,
-        "redriven": 10, "dismissed": 1,
-    }  # fmt: skip
+        "enqueued": 100,
+        "claimed": 90,
+        "completed": 30,
+        "retried": 10,
+        "released": 10,
+        "dead": 20,
+        "cancelled": 10,
+        "redriven": 10,
+        "dismissed": 1,
+    }
     assert (
         found["enqueued"]
         + found["redriven"]
@@ -213,12 +227,14 @@ def test_depths_are_exact_beyond_what_is_counted(
     with database.conn.transaction():
         database.conn.execute("set local session_replication_role = replica")
         database.conn.execute(
-            "insert into redrive.jobs (kind, run_at, priority) select 'a', now() + interval '1 hour', n / 4000"
+            "insert into redrive.jobs (kind, run_at, priority)"
+            " select 'a', now() + interval '1 hour', n / 4000"
             " from generate_series(1, %s) n",
             (scheduled,),
         )
         database.conn.execute(
-            "insert into redrive.deltas (queue, kind, event, n) values ('default', 'a', 'enqueued', %s)",
+            "insert into redrive.deltas (queue, kind, event, n)"
+            " values ('default', 'a', 'enqueued', %s)",
             (scheduled,),
         )
     taken = len(running)
@@ -237,7 +253,8 @@ def test_a_queue_that_only_has_a_row_is_shown(database: Database) -> None:
 def test_the_oldest_ready_job_has_its_age(database: Database) -> None:
     make_jobs(database.conn, 2)
     database.rows(
-        "update redrive.jobs set run_at = run_at - interval '1 hour' where id = (select max(id) from redrive.jobs)"
+        "update redrive.jobs set run_at = run_at - interval '1 hour' where id = (select max(id)"
+        " from redrive.jobs)"
     )
 
     age = database.value("select oldest_ready_seconds from redrive.depths_v1()")

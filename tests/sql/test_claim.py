@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from redrive.worker import store
 from redrive.worker.store import EPOCH, Lane
+from redrive.worker.supervisor.lanes import LaneBook
 from tests.factories import (
+    Claimed,
     bury,
     claim,
     claim_one,
@@ -36,16 +39,21 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
         "invoice.charge",
         '{"n": 1}',
     )
-    assert (job.rest, job.lane_no) == (None, 1)
+    assert (job.extras, job.lane_no) == (None, 1)
     assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(worker, 1, 1)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
 
 
 def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
     make_job(
-        database.conn, max_attempts=3, tenant="acme", headers={"traceparent": "00-1"}, idempotency_key="ik",
-        ordering_key="ok", expires_in=3600,
-    )  # fmt: skip
+        database.conn,
+        max_attempts=3,
+        tenant="acme",
+        headers={"traceparent": "00-1"},
+        idempotency_key="ik",
+        ordering_key="ok",
+        expires_in=3600,
+    )
     worker = make_worker(database.conn)
     assert settle(
         database.conn,
@@ -74,16 +82,22 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_attempts": 3}, {"tenant": "t"}, {"headers": {"a": "b"}}, {"idempotency_key": "k"}, {"ordering_key": "k"},
-     {"expires_in": 5}],
+    [
+        {"max_attempts": 3},
+        {"tenant": "t"},
+        {"headers": {"a": "b"}},
+        {"idempotency_key": "k"},
+        {"ordering_key": "k"},
+        {"expires_in": 5},
+    ],
     ids=lambda option: next(iter(option)),
-)  # fmt: skip
+)
 def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
     database: Database, option: dict[str, object]
 ) -> None:
     make_job(database.conn, **option)
 
-    assert claim_one(database.conn, make_worker(database.conn)).rest is not None
+    assert claim_one(database.conn, make_worker(database.conn)).extras is not None
 
 
 def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
@@ -137,6 +151,44 @@ def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -
         (1, "c0"),
         (2, "a3"),
         (2, "a3"),
+    ]
+
+
+def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
+    """A loud one keeps nobody waiting; without lanes the quiet one comes last."""
+    for queue, lanes in (("fair", 16), ("plain", 1)):
+        database.rows("select redrive.set_lanes_v1(%s, %s, 'ada', 'x')", queue, lanes)
+        for tenant in ("loud", "loud", "loud", "quiet", "quiet"):
+            make_job(database.conn, queue=queue, tenant=tenant)
+    worker = make_worker(database.conn)
+
+    assert sorted(tenants_in_turn(database, worker, "fair")[:4]) == ["loud"] * 2 + ["quiet"] * 2
+    assert tenants_in_turn(database, worker, "plain") == ["loud"] * 3 + ["quiet"] * 2
+
+
+def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
+    """Whose jobs are claimed, one at a time, by a worker that knows where to look."""
+    book, found = LaneBook([queue]), []
+    book.replace(store.lanes(database.conn, [queue]), 0.0, 0.0)
+    for _ in range(5):
+        request = book.request(worker, 1, 0.0)
+        assert request is not None
+        _, _, [row] = store.exchange(database.conn, [], [], request)
+        found.append(Claimed(*row).more["tenant"])
+    return found
+
+
+def test_a_queue_gets_lanes_and_loses_them_again(database: Database) -> None:
+    for lanes in (16, 1):
+        database.rows("select redrive.set_lanes_v1('q', %s, 'ada', 'a loud tenant')", lanes)
+        assert database.rows("select queue, lanes, paused_at from redrive.queues") == [
+            ("q", lanes, None)
+        ]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        database.rows("select redrive.set_lanes_v1('q', 257, 'ada', 'x')")
+
+    assert database.rows("select action, why, detail from redrive.audit order by id") == [
+        ("set lanes", "a loud tenant", {"queue": "q", "lanes": lanes}) for lanes in (16, 1)
     ]
 
 
@@ -234,8 +286,13 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
 
     assert claim(session.conn, worker, lanes=[Lane(0, "default", 0), Lane(0, "nothing", 0)]) == []
     assert session.value("select pg_current_xact_id_if_assigned()") is None
-    assert session.value("select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'RowShareLock'"
-                         " and granted and locktype = 'tuple'") == 0  # fmt: skip
+    assert (
+        session.value(
+            "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'RowShareLock'"
+            " and granted and locktype = 'tuple'"
+        )
+        == 0
+    )
 
     make_job(database.conn)
     session.rows("commit")

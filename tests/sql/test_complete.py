@@ -151,9 +151,11 @@ def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(database
 
     complete(database.conn, worker, jobs[0])
 
-    assert database.rows("select id, run_at >= %s, isfinite(run_at) from redrive.jobs"
-                         " where queue = 'default' order by id",
-                         instant) == [(second, True, True), (third, True, False)]  # fmt: skip
+    assert database.rows(
+        "select id, run_at >= %s, isfinite(run_at) from redrive.jobs"
+        " where queue = 'default' order by id",
+        instant,
+    ) == [(second, True, True), (third, True, False)]
 
 
 def test_a_job_of_the_key_that_waits_for_its_own_time_is_not_promoted(database: Database) -> None:

@@ -39,7 +39,8 @@ def _counts(database: Database) -> dict[str, tuple[int, int]]:
 
 def _truth(database: Database) -> dict[str, tuple[int, int]]:
     rows = database.rows(
-        "select fingerprint, count(*) filter (where state = 'open'), count(*) from redrive.dead_letters group by 1"
+        "select fingerprint, count(*) filter (where state = 'open'), count(*)"
+        " from redrive.dead_letters group by 1"
     )
     return {fingerprint: (opened, total) for fingerprint, opened, total in rows}
 

@@ -3,6 +3,7 @@ is granted to.
 """
 
 import re
+from pathlib import Path
 
 import pytest
 from psycopg.sql import SQL
@@ -10,10 +11,19 @@ from psycopg.sql import SQL
 from redrive.database.migrate import functions, migrations
 from tests.postgres import Database
 
-FILES = sorted(functions().items())
+FOLDER = Path(__file__).parents[2] / "sql" / "functions"
+FILES = list(functions().items())
 DEFINES = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
+INLINED = {"redrive_obstacle_v1"}
+"""Becomes a part of the statement that asks; with settings or other rights it could not."""
+UNVERSIONED = {
+    "enqueue",  # part of the interface
+    "payload_fault",  # pure
+    *("admit", "park_behind_key", "count_buried", "count_moved", "count_purged"),  # triggers
+    *("totals", "grouped"),  # views
+}
 
 OURS = "p.pronamespace = 'redrive'::regnamespace"
 
@@ -21,37 +31,54 @@ OURS = "p.pronamespace = 'redrive'::regnamespace"
 @pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
 def test_a_function_file_begins_by_saying_what_it_is(name: str, text: str) -> None:
     first, *_ = text.splitlines()
-    header = re.match(r"-- ([a-z_]+)(?: / [a-z_]+)*: \S", first)
-    bare = {re.sub(r"_v\d+$", "", defined) for defined in DEFINES.findall(text)}
 
-    assert header, "-- name: what it does"
-    assert header[1] in {name, f"count_{name}", *bare}
+    assert re.match(rf"-- {name}: \S", first), "-- name: what it does"
 
 
 @pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
-def test_a_file_named_after_a_verb_defines_it_with_a_version(name: str, text: str) -> None:
-    defined = set(DEFINES.findall(text))
+def test_a_file_defines_the_one_verb_that_it_is_named_after(name: str, text: str) -> None:
+    """In one version or several: those that older pods call stay beside the newest."""
+    assert {re.sub(r"_v\d+$", "", defined) for defined in DEFINES.findall(text)} == {name}
 
-    assert defined
-    if name not in {"on_insert", "payload_fault", "worker", "queues", "chores", "groups"}:
-        assert any(re.fullmatch(rf"{name}_v\d+", one) for one in defined)
+
+def test_no_two_files_have_the_same_name() -> None:
+    """They would stand for one another, whatever their folders."""
+    found = [file.stem for file in FOLDER.rglob("*.sql")]
+
+    assert sorted(found) == sorted(functions())
 
 
 def test_what_may_run_beside_an_older_pod_carries_its_version() -> None:
-    unversioned = {
-        d for _, text in FILES for d in DEFINES.findall(text) if not re.search(r"_v\d+$", d)
-    }
-    triggers_and_views = {
-        "admit", "park_behind_key", "count_buried", "count_moved", "count_purged", "totals", "grouped",
-    }  # fmt: skip
+    defined = {d for _, text in FILES for d in DEFINES.findall(text)}
 
-    assert unversioned - triggers_and_views == {"payload_fault", "enqueue"}
+    assert {d for d in defined if not re.search(r"_v\d+$", d)} == UNVERSIONED
 
 
 def test_no_name_is_defined_twice() -> None:
     defined = [d for _, text in FILES for d in DEFINES.findall(text)]
 
     assert sorted(defined) == sorted(set(defined))
+
+
+def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
+    """They are applied without this check, by name, whoever calls whom."""
+    assert database.value("show check_function_bodies") == "on"
+    database.rows("set role redrive_owner")
+    for _, text in FILES:
+        database.rows(text)  # type: ignore[arg-type] # our own files
+
+
+def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
+    """And those of a job that comes back from there in another."""
+    found = {
+        name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t) for name, t in FILES
+    }
+
+    assert {name: tables for name, tables in found.items() if tables} == {
+        "enqueue": ["jobs"],
+        "redrive": ["jobs"],
+        "settle": ["dead_letters"],
+    }
 
 
 @pytest.mark.parametrize("text", [t for _, t in FILES] + [m.text for m in migrations()])
@@ -68,8 +95,12 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 
 
 def test_a_plan_names_an_index_that_exists(database: Database) -> None:
-    named = {i for _, text in FILES for line in re.findall(r"^-- plan:(.*)$", text, re.MULTILINE)
-             for i in re.findall(r"\w+_(?:idx|pkey)", line)}  # fmt: skip
+    named = {
+        i
+        for _, text in FILES
+        for line in re.findall(r"^-- plan:(.*)$", text, re.MULTILINE)
+        for i in re.findall(r"\w+_(?:idx|pkey)", line)
+    }
 
     assert named
     assert named <= set(
@@ -85,7 +116,7 @@ def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Da
 
     assert rows
     for name, runs_as_owner, settings in rows:
-        if name in PURE:
+        if name in PURE | INLINED:
             continue
         assert runs_as_owner, name
         assert "search_path=pg_catalog, pg_temp" in (settings or []), name
@@ -101,12 +132,22 @@ def test_a_pure_function_reads_no_table(database: Database) -> None:
         assert "redrive." not in text
 
 
+def test_what_is_inlined_takes_no_name_from_a_search_path(database: Database) -> None:
+    """A body that Postgres has parsed, and not a text that it reads at each call."""
+    for name in INLINED:
+        assert database.row(
+            "select prosecdef, proconfig, prosqlbody is not null from pg_proc where proname = %s",
+            name,
+        ) == (False, None, True)
+
+
 def test_everything_belongs_to_a_role_that_cannot_log_in(database: Database) -> None:
     owners = database.rows(
         "select distinct r.rolname, r.rolcanlogin, r.rolsuper from pg_roles r join ("
         " select proowner from pg_proc where pronamespace = 'redrive'::regnamespace"
         " union select relowner from pg_class where relnamespace = 'redrive'::regnamespace"
-        " union select nspowner from pg_namespace where nspname = 'redrive') o(owner) on o.owner = r.oid"
+        " union select nspowner from pg_namespace where nspname = 'redrive') o(owner)"
+        " on o.owner = r.oid"
     )
 
     assert owners == [("redrive_owner", False, False)]
@@ -114,7 +155,8 @@ def test_everything_belongs_to_a_role_that_cannot_log_in(database: Database) -> 
 
 def test_nobody_gets_execute_by_default(database: Database) -> None:
     rows = database.column(
-        "select p.proname::text from pg_proc p, lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
+        "select p.proname::text from pg_proc p, lateral aclexplode(coalesce(p.proacl,"
+        " acldefault('f', p.proowner))) a"
         f" where {OURS} and a.grantee = 0"
     )
 
@@ -141,7 +183,8 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(
     name: str, text: str, database: Database
 ) -> None:
     ours = database.column(
-        "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace and relkind in ('r', 'v')"
+        "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace"
+        " and relkind in ('r', 'v')"
     )
     code = "\n".join(line.split("--", 1)[0] for line in text.splitlines())
     bare = re.compile(rf"\b(?:from|join|into|update)\s+(?:{'|'.join(ours)})\b")

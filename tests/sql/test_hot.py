@@ -28,7 +28,8 @@ COUNTERS = """
 """
 FILL = (
     "insert into redrive.jobs (kind, run_at, payload)"
-    " select 'invoice.charge', timestamptz '2020-01-01' + n * interval '1 ms', '{\"invoice\": 123456}'"
+    " select 'invoice.charge', timestamptz '2020-01-01' + n * interval '1 ms',"
+    " '{\"invoice\": 123456}'"
     " from generate_series(%s::int, %s::int) n"
 )
 
@@ -38,11 +39,15 @@ EVERY_SORT = (
     " case when n %% 3 = 0 then now() end from generate_series(%s::int, %s::int) n"
 )
 DEAD = (
-    "with added as (insert into redrive.dead_letters (id, redrives, state, queue, kind, reason, category, error_class,"
-    " message, fingerprint, attempts, deliveries, losses, priority, lane, created_at, died_at, headers, payload)"
-    " select n, 0, 'open', 'default', 'a', 'expired', 'other', 'E', '', '', 1, 1, 0, 0, 0, now(), now(), '{}', '{}'"
+    "with added as (insert into redrive.dead_letters (id, redrives, state, queue, kind, reason,"
+    " category, error_class,"
+    " message, fingerprint, attempts, deliveries, losses, priority, lane, created_at, died_at,"
+    " headers, payload)"
+    " select n, 0, 'open', 'default', 'a', 'expired', 'other', 'E', '', '', 1, 1, 0, 0, 0,"
+    " now(), now(), '{}', '{}'"
     " from generate_series(%s::int, %s::int) n returning queue, kind, reason)"
-    " insert into redrive.tallies select queue, kind, 'dead', reason, count(*) from added group by 1, 2, 4"
+    " insert into redrive.tallies select queue, kind, 'dead', reason, count(*) from added"
+    " group by 1, 2, 4"
     " on conflict (queue, kind, event, reason) do update set n = tallies.n + excluded.n"
 )
 
@@ -298,7 +303,8 @@ def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(
     database: Database,
 ) -> None:
     database.rows(
-        "insert into redrive.jobs (kind, run_at) select 'a', now() + interval '1 hour' from generate_series(1, 1000)"
+        "insert into redrive.jobs (kind, run_at) select 'a', now() + interval '1 hour'"
+        " from generate_series(1, 1000)"
     )
     worker, session = make_worker(database.conn), database.session()
     claim(session.conn, worker, lanes=LANE)  # planning reads too
@@ -315,8 +321,10 @@ def test_the_wal_of_a_job_is_bounded(database: Database) -> None:
         pytest.skip("full page images would be counted")
     worker, conn = make_worker(database.conn), database.conn
     lsn = "select pg_current_wal_insert_lsn()"
-    insert = ("insert into redrive.jobs (kind, payload)"
-              " select 'a', jsonb_build_object('text', repeat('x', 185)) from generate_series(1, 1000)")  # fmt: skip
+    insert = (
+        "insert into redrive.jobs (kind, payload)"
+        " select 'a', jsonb_build_object('text', repeat('x', 185)) from generate_series(1, 1000)"
+    )
     spent = {"enqueue": 0, "claim": 0, "complete": 0}
     for round_no in range(3):
         if round_no == 1:  # the first one warms up: new pages are written whole

@@ -49,13 +49,15 @@ def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> 
 def prepare(session: Session, function: str) -> None:
     """Prepare the (first) statement of a function as `statement`, to be planned as it is there."""
     body, settings, types, names = session.row(
-        "select prosrc, proconfig, proargtypes::regtype[]::text[], proargnames from pg_proc where proname = %s",
+        "select prosrc, proconfig, proargtypes::regtype[]::text[], proargnames from pg_proc"
+        " where proname = %s",
         function,
     )
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
     numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
-    statement = re.search(r"\bwith \w+ as .*?;", body, re.DOTALL)[0].rstrip(";")  # type: ignore[index]
+    code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
+    statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(r" into settled|into found_ids, causes", "", statement)
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
@@ -80,7 +82,10 @@ def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -
 
 def looks(session: Session, count: int, parameters: list[Any]) -> int:
     """How many rows and elements `statement` looks at. It is rolled back."""
-    execute = f"explain (analyze, timing off, format json) execute statement({', '.join(['%s'] * len(parameters))})"
+    execute = (
+        f"explain (analyze, timing off, format json) execute"
+        f" statement({', '.join(['%s'] * len(parameters))})"
+    )
     with session.conn.transaction(force_rollback=True):
         (plan,) = ClientCursor(session.conn).execute(execute, parameters).fetchone()[0]  # type: ignore[arg-type,index]
     return looks_of(plan["Plan"], count)

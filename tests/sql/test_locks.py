@@ -1,4 +1,4 @@
-"""Who waits for whom, seen in the server's own view of it; and that nobody ever waits in a circle."""
+"""Who waits for whom, as the server sees it; and that nobody ever waits in a circle."""
 
 import random
 from threading import Event
@@ -146,8 +146,10 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
     stop, sessions = Event(), [database.session() for _ in range(8)]
     roles = [work, work, work, work, operate, operate, keep_house, keep_house]
     make_jobs(database.conn, 500)
-    done = [s.start(lambda s=s, r=role, n=n: r(s, stop, random.Random(n)))
-            for n, (s, role) in enumerate(zip(sessions, roles, strict=True))]  # fmt: skip
+    done = [
+        s.start(lambda s=s, r=role, n=n: r(s, stop, random.Random(n)))
+        for n, (s, role) in enumerate(zip(sessions, roles, strict=True))
+    ]
     stop.wait(SECONDS)
     stop.set()
     turns = [d.result(30) for d in done]
@@ -158,12 +160,26 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
     assert database.value(DEADLOCKS) == 0
     found = totals(database.conn)
     live, running, open_letters = database.row(
-        "select (select count(*) from redrive.jobs), (select count(*) from redrive.jobs where worker is not null),"
+        "select (select count(*) from redrive.jobs), (select count(*) from redrive.jobs"
+        " where worker is not null),"
         " (select count(*) from redrive.dead_letters where state = 'open')"
     )
-    count = {event: found.get(event, 0) for event in (
-        "enqueued", "redriven", "completed", "dead", "cancelled", "claimed", "retried", "released", "rescued",
-        "dismissed", "purged")}  # fmt: skip
+    count = {
+        event: found.get(event, 0)
+        for event in (
+            "enqueued",
+            "redriven",
+            "completed",
+            "dead",
+            "cancelled",
+            "claimed",
+            "retried",
+            "released",
+            "rescued",
+            "dismissed",
+            "purged",
+        )
+    }
     assert (
         count["enqueued"]
         + count["redriven"]
@@ -175,9 +191,13 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
     assert count["dead"] - count["redriven"] - count["dismissed"] - count["purged"] == open_letters
     ended = ("completed", "dead", "cancelled", "retried", "released", "rescued")
     assert count["claimed"] - sum(count[event] for event in ended) == running
-    assert database.value(
-        "select count(*) from redrive.dead_letters d join redrive.jobs j using (id) where d.state = 'open'"
-    ) == 0, "in one place only"  # fmt: skip
+    assert (
+        database.value(
+            "select count(*) from redrive.dead_letters d join redrive.jobs j using (id)"
+            " where d.state = 'open'"
+        )
+        == 0
+    ), "in one place only"
     assert count["redriven"] > 0
     assert count["rescued"] > 0
 
@@ -274,8 +294,9 @@ def test_a_deadlock_is_seen_in_this_counter(database: Database) -> None:
     two.rows("rollback")
     if waiting.exception(10) is not None:
         errors.append(waiting.exception())
-    one.close()
-    two.close()
+    for session in (one, two):
+        session.rows("rollback")
+        session.rows("select pg_stat_force_next_flush()")
 
     assert len(errors) == 1
     assert database.value(DEADLOCKS) == 1

@@ -27,12 +27,14 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Everything a migration could have written, each row with the transaction that did.
 FINGERPRINT = """
-    select 'class', oid::regclass::text, xmin::text from pg_class where relnamespace = to_regnamespace('redrive')
+    select 'class', oid::regclass::text, xmin::text from pg_class
+        where relnamespace = to_regnamespace('redrive')
     union all select 'function', oid::regprocedure::text, xmin::text from pg_proc
         where pronamespace = to_regnamespace('redrive')
     union all select 'namespace', nspname, xmin::text from pg_namespace where nspname = 'redrive'
     union all select 'role', rolname, '' from pg_roles where rolname like 'redrive%'
-    union all select 'database', datacl::text, xmin::text from pg_database where datname = current_database()
+    union all select 'database', datacl::text, xmin::text from pg_database
+        where datname = current_database()
     union all select 'default', oid::text, xmin::text from pg_default_acl
     order by 1, 2, 3
 """
@@ -88,8 +90,10 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
         migrate(conn)
 
         assert works(conn)
-        assert conn.execute("select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-                            " where proname = 'claim_v1'").fetchall() == [(True,)]  # fmt: skip
+        assert conn.execute(
+            "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
+            " where proname = 'claim_v1'"
+        ).fetchall() == [(True,)]
 
 
 def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +107,11 @@ def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.Mon
             conn.execute("drop schema redrive cascade")
             conn.execute("set role redrive_owner")
             conn.execute("create schema redrive")
-            conn.execute("create table redrive.migrations (version int primary key, name text not null,"
-                         " applied_at timestamptz not null default clock_timestamp(),"
-                         " functions text not null default '')")  # fmt: skip
+            conn.execute(
+                "create table redrive.migrations (version int primary key, name text not null,"
+                " applied_at timestamptz not null default clock_timestamp(),"
+                " functions text not null default '')"
+            )
             for migration in everything[:version]:
                 conn.execute(migration.text)  # type: ignore[arg-type]
                 conn.execute(
@@ -210,9 +216,12 @@ def test_a_server_that_drops_it_half_way_leaves_nothing(url: str, round_no: int)
         running = pool.submit(migrate, conn)
         seen = 0
         while not running.done() and seen <= round_no * 5:
-            seen += len(watching.execute(
-                "select from pg_locks where locktype = 'advisory' and granted and pid = %s", (conn.info.backend_pid,)
-            ).fetchall())  # fmt: skip
+            seen += len(
+                watching.execute(
+                    "select from pg_locks where locktype = 'advisory' and granted and pid = %s",
+                    (conn.info.backend_pid,),
+                ).fetchall()
+            )
         watching.execute("select pg_terminate_backend(%s)", (conn.info.backend_pid,))
         error = running.exception(30)
         conn.close()
@@ -290,8 +299,10 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
             assert conn.execute(
                 "select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)
             ).fetchone() == (5,)
-            assert conn.execute("select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-                                " where proname = 'claim_v1'").fetchall() == [(True,)]  # fmt: skip
+            assert conn.execute(
+                "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
+                " where proname = 'claim_v1'"
+            ).fetchall() == [(True,)]
         with connect(url, user="plain") as conn:
             assert works(conn)
 

@@ -1,11 +1,14 @@
 """redrive_v1, campaigns, dismiss_v1 and note_v1: what operators do about the dead."""
 
+from collections import Counter
 from concurrent.futures import wait
 from datetime import timedelta
+from itertools import combinations
 
 import psycopg
 import pytest
 
+from redrive.dead_letters.redrive import Filter, plan
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (
     bury,
@@ -34,7 +37,8 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
         " run_at <= clock_timestamp() from redrive.jobs"
     ) == [(job_id, None, 1, 0, 0, 0, 1, None, None, True)]
     assert database.rows(
-        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp() from redrive.dead_letters"
+        "select state, campaign, blocked, outcome, settled_at <= clock_timestamp()"
+        " from redrive.dead_letters"
     ) == [("redriven", campaign, None, None, True)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "dead": 1, "redriven": 1}
 
@@ -45,9 +49,18 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
 def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
     make_job(
-        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
-        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
-    )  # fmt: skip
+        database.conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.value("select to_jsonb(j) from redrive.jobs j")
@@ -89,8 +102,9 @@ def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
     live = make_job(database.conn, idempotency_key="k")
 
     assert redrive(database.conn, [dead]) == {dead: "conflict"}
-    assert database.row("select state, blocked, settled_at, campaign from redrive.dead_letters") == (
-        "open", "conflict", None, None)  # fmt: skip
+    assert database.row(
+        "select state, blocked, settled_at, campaign from redrive.dead_letters"
+    ) == ("open", "conflict", None, None)
     assert database.column("select id from redrive.jobs") == [live]
     assert totals(database.conn).get("redriven") is None
 
@@ -177,6 +191,56 @@ def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
         12345: "not_open",
         blocked: "conflict",
     }
+
+
+def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> None:
+    """Also for a dead letter with several of them."""
+    names = ("succeeded", "max_redrives", "muted", "conflict")
+    worker = make_worker(database.conn)
+    expected: dict[int, str | None] = {}
+    for causes in (c for n in range(5) for c in combinations(names, n)):
+        fingerprint, key = "+".join(causes) or "none", "-".join(causes) or "free"
+        dead = make_job(database.conn, idempotency_key=key)
+        bury(database.conn, worker, claim_one(database.conn, worker))
+        database.rows(
+            "update redrive.dead_letters set fingerprint = %s, redrives = %s where id = %s",
+            fingerprint,
+            5 if "max_redrives" in causes else 4,
+            dead,
+        )
+        if "succeeded" in causes:
+            database.rows(
+                "insert into redrive.completions (kind, key, job) values ('invoice.charge', %s, 0)",
+                key,
+            )
+        if "muted" in causes:
+            database.rows("select redrive.mute_v1(%s, 'infinity', 'ada', 'x')", fingerprint)
+        if "conflict" in causes:
+            database.rows(
+                "insert into redrive.jobs (kind, idempotency_key, run_at)"
+                " values ('invoice.charge', %s, clock_timestamp() + interval '1 day')",
+                key,
+            )
+        expected[dead] = causes[0] if causes else None
+
+    planned = plan(database.conn, Filter(), max_redrives=5)
+
+    assert planned.ids == list(expected)
+    assert planned.blocked == Counter(filter(None, expected.values()))
+    assert redrive(database.conn, planned.ids, max_redrives=5) == expected
+
+
+def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
+    database: Database,
+) -> None:
+    """A call for each dead letter would cost more than all else of a redrive."""
+    explained = database.column(
+        "explain select o.cause from redrive.dead_letters d cross join lateral"
+        " redrive.redrive_obstacle_v1("
+        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5) o"
+    )
+
+    assert not [line for line in explained if "Function Scan" in line or "Nested Loop" in line]
 
 
 def test_two_dead_letters_with_one_key_give_one_job(database: Database) -> None:
@@ -280,11 +344,17 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
 
     assert database.row(
         "select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns"
+    ) == ("ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")
+    assert database.row(
+        "select actor, action, why, n, detail, db_user = session_user from redrive.audit"
     ) == (
-        "ada", "bank is back", {"kind": "a"}, 2.5, 7, 5, {"conflict": 2}, "done")  # fmt: skip
-    assert database.row("select actor, action, why, n, detail, db_user = session_user from redrive.audit") == (
-        "ada", "redrive", "bank is back", 7,
-        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5}, True)  # fmt: skip
+        "ada",
+        "redrive",
+        "bank is back",
+        7,
+        {"campaign": campaign, "filter": {"kind": "a"}, "rate": 2.5},
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,12 +369,18 @@ def test_nobody_acts_without_a_name_and_a_reason(
         ("select redrive.dismiss_v1(%s, %s, %s)", (ids, actor, why)),
         ("select redrive.pause_v1('q', %s, %s)", (actor, why)),
         ("select redrive.note_v1(%s, %s, %s)", (ids[0], actor, why)),
+        ("select redrive.assign_v1(%s, 'bo', %s, %s)", (ids, actor, why)),
+        ("select redrive.set_lanes_v1('q', 16, %s, %s)", (actor, why)),
     ):
         with pytest.raises(psycopg.errors.IntegrityError):
             database.rows(statement, *parameters)
 
     assert database.value("select count(*) from redrive.audit") == 0
-    assert database.row("select state, notes from redrive.dead_letters") == ("open", [])
+    assert database.row("select state, notes, owner from redrive.dead_letters") == (
+        "open",
+        [],
+        None,
+    )
     assert database.rows("select from redrive.queues") == []
 
 
@@ -322,7 +398,8 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     ]
 
     assert database.rows(
-        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0 ->> 'text'"
+        "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0"
+        " ->> 'text'"
         " from redrive.dead_letters order by id"
     ) == [
         (first, "dismissed", True, "ada", "test data"),
@@ -373,3 +450,48 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     assert database.rows(
         "select action, actor, why, n from redrive.audit where action = 'note'"
     ) == [("note", "ada", "see ticket 7", 1)]
+
+
+# Assign
+
+
+def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
+    first, second, third = make_dead_letters(database.conn, 3)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third])
+    assign = "select redrive.assign_v1(%s, %s, 'ada', 'she knows the bank')"
+
+    assert sorted(database.column(assign, [third, second, first], "bo")) == [first, second]
+    assert database.column(assign, [second], "") == [second]
+    assert database.column(assign, [999], "bo") == []
+
+    assert database.column("select owner from redrive.dead_letters order by id") == [
+        "bo",
+        None,
+        None,
+    ]
+    audited = database.rows(
+        "select actor, why, n, detail from redrive.audit where action = 'assign' order by id"
+    )
+    assert [(actor, why, n, d["owner"], sorted(d["ids"])) for actor, why, n, d in audited] == [
+        ("ada", "she knows the bank", 2, "bo", [first, second]),
+        ("ada", "she knows the bank", 1, None, [second]),
+    ]
+
+
+def test_an_owner_has_a_length(database: Database) -> None:
+    job_id = make_dead_letter(database.conn)
+    with pytest.raises(psycopg.Error) as caught:
+        database.rows("select redrive.assign_v1(%s, %s, 'ada', 'x')", [job_id], "a" * 256)
+
+    assert caught.value.sqlstate == "RD001"
+
+
+def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 500)
+    sessions = [database.session() for _ in range(2)]
+    done = [
+        s.start(lambda s=s, i=order: s.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", i))
+        for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
+    ]
+
+    assert [len(d.result(10)) for d in done] == [500, 500]

@@ -32,7 +32,8 @@ def rescue(conn: Connection, ttl: timedelta = TTL, max_losses: int = 3) -> tuple
 def silence(database: Database, worker: int, seconds: int = 3600) -> None:
     """Let the last beat of a worker be that long ago."""
     database.conn.execute(
-        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second' where id = %s",
+        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second'"
+        " where id = %s",
         (seconds, worker),
     )
 
@@ -59,7 +60,8 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
     assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 2, 0)
 
     assert database.rows(
-        "select id, worker, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s, run_at >= %s"
+        "select id, worker, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s,"
+        " run_at >= %s"
         " from redrive.jobs where worker is null order by id",
         before,
         before,
@@ -110,8 +112,10 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
         )
 
     assert database.rows(
-        "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses, state, payload, queue,"
-        " idempotency_key, first_failed_at = (select min(at) from redrive.failures) from redrive.dead_letters"
+        "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses,"
+        " state, payload, queue,"
+        " idempotency_key, first_failed_at = (select min(at) from redrive.failures)"
+        " from redrive.dead_letters"
     ) == [
         (
             job_id,
@@ -130,16 +134,28 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
         )
     ]
     assert database.rows("select deliveries, worker from redrive.failures order by deliveries") == [
-        (1, "w1"), (2, "w2"), (3, "w3")]  # fmt: skip
+        (1, "w1"),
+        (2, "w2"),
+        (3, "w3"),
+    ]
     assert database.value("select count(*) from redrive.jobs") == 0
     assert totals(database.conn) == {"enqueued": 1, "claimed": 3, "rescued": 2, "dead": 1}
 
 
 def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     make_job(
-        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
-        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
-    )  # fmt: skip
+        database.conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
@@ -278,8 +294,9 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     assert store.retire(database.conn, worker) == 2
     assert store.retire(database.conn, worker) == 0, "and may be sent again"
 
-    assert database.rows("select worker, deliveries, attempt, losses from redrive.jobs order by id") == [
-        (None, 1, 0, 0), (None, 1, 0, 0), (other, 1, 1, 0)]  # fmt: skip
+    assert database.rows(
+        "select worker, deliveries, attempt, losses from redrive.jobs order by id"
+    ) == [(None, 1, 0, 0), (None, 1, 0, 0), (other, 1, 1, 0)]
     assert database.column("select id from redrive.workers") == [other]
     assert database.rows(
         "select event, reason, n from redrive.totals where event = 'released'"
@@ -330,7 +347,8 @@ def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: D
 
     assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
     assert database.rows(
-        "select id, inflight, seen_at > clock_timestamp() - interval '1 minute' from redrive.workers order by id"
+        "select id, inflight, seen_at > clock_timestamp() - interval '1 minute'"
+        " from redrive.workers order by id"
     ) == [(one, 5, True), (two, 0, False)]
 
 
@@ -346,7 +364,11 @@ def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(database: Datab
 
     assert store.unpark(database.conn) == 2
     assert database.rows("select id, isfinite(run_at) from redrive.jobs order by id") == [
-        (heads[0], True), (seconds[0], False), (seconds[1], True), (seconds[2], True)]  # fmt: skip
+        (heads[0], True),
+        (seconds[0], False),
+        (seconds[1], True),
+        (seconds[2], True),
+    ]
     assert store.unpark(database.conn) == 0
 
 
@@ -397,16 +419,14 @@ def test_a_redriven_head_that_met_a_waiting_younger_job_lets_it_go_first(
     assert claim_one(database.conn, worker).id == first
 
 
-def test_the_next_of_a_key_is_woken_after_its_head_was_buried_by_a_rescue(
-    database: Database,
-) -> None:
+def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(database: Database) -> None:
+    """At once, without an unpark."""
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)
     silence(database, worker)
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
 
-    store.unpark(database.conn)
     assert claim_one(database.conn, next_worker).id == second
 
 

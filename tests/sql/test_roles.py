@@ -31,28 +31,35 @@ GRANTED = """
     cells as (
         select 'function ' || p.oid::regprocedure as object, r.rolname, 'execute' as privilege
         from roles r, pg_proc p
-        where p.pronamespace = 'redrive'::regnamespace and has_function_privilege(r.oid, p.oid, 'execute')
+        where p.pronamespace = 'redrive'::regnamespace
+          and has_function_privilege(r.oid, p.oid, 'execute')
         union all
-        select case c.relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end || c.oid::regclass,
+        select case c.relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end
+                   || c.oid::regclass,
                r.rolname, lower(v)
-        from roles r, pg_class c, unnest(case when c.relkind = 'S' then array['USAGE', 'SELECT', 'UPDATE']
-            else array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'] end) v
+        from roles r, pg_class c, unnest(
+            case when c.relkind = 'S' then array['USAGE', 'SELECT', 'UPDATE']
+                 else array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES',
+                            'TRIGGER'] end) v
         where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'v', 'm', 'p', 'S')
           and case when c.relkind = 'S' then has_sequence_privilege(r.oid, c.oid, v)
                    else has_table_privilege(r.oid, c.oid, v) end
         union all
         select 'table ' || c.oid::regclass, r.rolname,
                lower(v) || ' (' || string_agg(a.attname, ', ' order by a.attnum) || ')'
-        from roles r, pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped,
+        from roles r, pg_class c
+             join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped,
              unnest(array['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) v
         where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'v', 'm', 'p')
-          and has_column_privilege(r.oid, c.oid, a.attnum, v) and not has_table_privilege(r.oid, c.oid, v)
+          and has_column_privilege(r.oid, c.oid, a.attnum, v)
+          and not has_table_privilege(r.oid, c.oid, v)
         group by c.oid, r.rolname, v
         union all
         select 'schema ' || n.nspname, r.rolname, lower(v)
         from roles r, pg_namespace n, unnest(array['USAGE', 'CREATE']) v
         where n.nspname = 'redrive' and has_schema_privilege(r.oid, n.oid, v))
-    select object || ': ' || privilege || ' for ' || string_agg(substr(rolname, 9), ', ' order by rolname) as line
+    select object || ': ' || privilege || ' for '
+               || string_agg(substr(rolname, 9), ', ' order by rolname) as line
     from cells group by object, privilege order by object collate "C", privilege
 """
 
@@ -84,8 +91,11 @@ def test_a_role_without_a_grant_can_do_nothing(closed: Database) -> None:
 
 def test_nobody_but_the_owner_can_change_a_row(closed: Database) -> None:
     """The one exception is COPY of some columns by those who enqueue."""
-    writes = [line for line in closed.column(GRANTED, list(ROLES))
-              if line.startswith(("table", "view", "sequence")) and ": select" not in line]  # fmt: skip
+    writes = [
+        line
+        for line in closed.column(GRANTED, list(ROLES))
+        if line.startswith(("table", "view", "sequence")) and ": select" not in line
+    ]
 
     columns = "run_at, max_attempts, priority, queue, kind, headers, payload"
     assert writes == [f"table redrive.jobs: insert ({columns}) for operator, producer, worker"]
@@ -102,7 +112,7 @@ PRODUCER_MAY_NOT = (
     "truncate redrive.jobs",
     "insert into redrive.jobs (kind, worker) values ('a', 1)",
     "insert into redrive.jobs (kind) values ('a') returning payload",
-    "insert into redrive.jobs (id, kind) values (1, 'a') on conflict (id) do update set kind = 'stolen'",
+    "insert into redrive.jobs (id, kind) values (1, 'a') on conflict (id) do update set kind = 'b'",
     "do $$ begin lock table redrive.jobs; end $$",
     "copy redrive.jobs to stdout",
     "select redrive.register_v1('me', '')",
@@ -110,7 +120,10 @@ PRODUCER_MAY_NOT = (
     "select redrive.complete_v1('{1}', '{1}', '{1}')",
     "select redrive.redrive_v1('{1}', 1, null, 0, 10)",
     "select redrive.purge_v1('{1}', '{0}', '{open}')",
+    "select redrive.assign_v1('{1}', 'me', 'me', 'why')",
+    "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5)",
     "select redrive.pause_v1('default', 'me', 'why')",
+    "select redrive.set_lanes_v1('default', 16, 'me', 'why')",
     "select redrive.rescue_v1('0', 1)",
     "select redrive.admit()",
     "create table redrive.mine ()",
@@ -244,7 +257,8 @@ def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema
         attacker.rows(SHADOW.format(schema=schema, name=name, type=returned, value=value))  # type: ignore[arg-type]
     for operator, of in OPERATORS:
         attacker.rows(  # type: ignore[arg-type]
-            f"create operator {schema}.{operator} (leftarg = {of}, rightarg = {of}, function = {schema}.is_so)"
+            f"create operator {schema}.{operator} (leftarg = {of}, rightarg = {of}, function ="
+            f" {schema}.is_so)"
         )
     attacker.rows(f"set search_path = {schema}, pg_catalog")  # type: ignore[arg-type]
     attacker.rows(f"select {schema}.now() is not null")  # type: ignore[arg-type]
@@ -264,8 +278,13 @@ def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema
         "select redrive.take_chore_v1('fold', '1 s')",
         "select redrive.pause_v1('default', 'a', 'b'), redrive.resume_v1('default', 'a', 'b')",
         "select redrive.stats_v1('1 s')",
-        "select redrive.redrive_v1('{2}', redrive.open_campaign_v1('a', 'b', '{}', null, 1), null, 0, 10)",
+        (
+            "select redrive.redrive_v1("
+            "'{2}', redrive.open_campaign_v1('a', 'b', '{}', null, 1), null, 0, 10)"
+        ),
         "select redrive.dismiss_v1('{2}', 'a', 'b'), redrive.note_v1(2, 'a', 'b')",
+        "select redrive.assign_v1('{2}', 'o', 'a', 'b')",
+        "select redrive.set_lanes_v1('default', 2, 'a', 'b')",
         "select redrive.purge_v1('{2}', '{0}', '{redriven}')",
         "select redrive.forget_completions_v1('1 day', 10)",
         'select redrive.enqueue_many_v1(\'[{"kind": "a"}]\')',

@@ -47,7 +47,8 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
     assert (
         database.value(
-            "select (select count(*) from redrive.failures) + (select count(*) from redrive.dead_letters)"
+            "select (select count(*) from redrive.failures) + (select count(*)"
+            " from redrive.dead_letters)"
         )
         == 0
     )
@@ -83,10 +84,14 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
 
     assert settled == {retry.id, release.id, dead.id, cancel.id}
     assert database.rows("select id, worker from redrive.jobs order by id") == [
-        (retry.id, None), (release.id, None), (fenced.id, worker)]  # fmt: skip
+        (retry.id, None),
+        (release.id, None),
+        (fenced.id, worker),
+    ]
     assert database.column("select id from redrive.dead_letters") == [dead.id]
     assert database.rows(
-        "select event, reason, n from redrive.totals where event not in ('enqueued', 'claimed') order by event"
+        "select event, reason, n from redrive.totals where event not in ('enqueued', 'claimed')"
+        " order by event"
     ) == [
         ("cancelled", "asked", 1),
         ("dead", "not_retryable", 1),
@@ -111,11 +116,13 @@ def test_a_retry_waits_for_its_delay_and_records_its_failure(database: Database)
     )
 
     assert database.rows(
-        "select worker, deliveries, attempt, losses, streak, fingerprint, failed_at <= clock_timestamp(),"
+        "select worker, deliveries, attempt, losses, streak, fingerprint, failed_at <="
+        " clock_timestamp(),"
         " run_at - clock_timestamp() between interval '59 s' and interval '60 s' from redrive.jobs"
     ) == [(None, 1, 1, 0, 1, "f1", True, True)]
     assert database.rows(
-        "select job, deliveries, attempt, worker, error_class, message, category, fingerprint, detail"
+        "select job, deliveries, attempt, worker, error_class, message, category, fingerprint,"
+        " detail"
         " from redrive.failures"
     ) == [
         (
@@ -243,9 +250,18 @@ def test_a_release_keeps_what_was_known_of_the_last_failure(database: Database) 
 def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
     make_job(
-        database.conn, "a.b", {"n": 1}, queue="q", priority=-3, max_attempts=9, idempotency_key="ik", ordering_key="ok",
-        tenant="acme", expires_in=3600, headers={"traceparent": "00-1"},
-    )  # fmt: skip
+        database.conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
     worker = make_worker(database.conn)
     settle(
         database.conn,
@@ -262,10 +278,12 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
 
     renamed = {"attempt": "attempts"}
     left_behind = {"worker", "run_at", "streak", "failed_at", "noted"}
-    columns = set(database.column(
-        "select column_name::text from information_schema.columns"
-        " where table_schema = 'redrive' and table_name = 'jobs'"
-    ))  # fmt: skip
+    columns = set(
+        database.column(
+            "select column_name::text from information_schema.columns"
+            " where table_schema = 'redrive' and table_name = 'jobs'"
+        )
+    )
     assert columns == set(row)
     for column in columns - left_behind - {"losses", "fingerprint"}:
         assert letter[renamed.get(column, column)] == row[column], column
@@ -277,12 +295,16 @@ def test_a_dead_letter_says_why(database: Database) -> None:
     worker = make_worker(database.conn)
     settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
     bury(
-        database.conn, worker, claim_one(database.conn, worker), reason="same_failure",
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        reason="same_failure",
         failure=failure(error_class="KeyError", message="m", category="missing", fingerprint="f2"),
-    )  # fmt: skip
+    )
 
     assert database.row(
-        "select d.state, d.reason, d.error_class, d.message, d.category, d.fingerprint, d.attempts, d.deliveries,"
+        "select d.state, d.reason, d.error_class, d.message, d.category, d.fingerprint,"
+        " d.attempts, d.deliveries,"
         " d.redrives,"
         " d.first_failed_at = (select min(at) from redrive.failures),"
         " d.died_at - (select max(at) from redrive.failures) < '1 s',"
@@ -324,8 +346,9 @@ def test_a_job_may_die_without_a_failure(database: Database) -> None:
         refund=True,
     )
 
-    assert database.row("select reason, category, error_class, message, attempts from redrive.dead_letters") == (
-        "expired", "other", "", "", 0)  # fmt: skip
+    assert database.row(
+        "select reason, category, error_class, message, attempts from redrive.dead_letters"
+    ) == ("expired", "other", "", "", 0)
     assert database.value("select count(*) from redrive.failures") == 0
 
 
@@ -341,8 +364,9 @@ def test_what_the_caller_says_of_the_job_itself_is_not_believed(database: Databa
     }
     bury(database.conn, worker, claim_one(database.conn, worker), failure=json.dumps(forged))
 
-    assert database.row("select payload, queue, kind, redrives, priority from redrive.dead_letters") == (
-        {"n": 1}, "default", "invoice.charge", 0, 0)  # fmt: skip
+    assert database.row(
+        "select payload, queue, kind, redrives, priority from redrive.dead_letters"
+    ) == ({"n": 1}, "default", "invoice.charge", 0, 0)
 
 
 def test_a_job_is_never_in_both_tables_nor_in_neither(database: Database) -> None:
@@ -407,10 +431,14 @@ def test_a_cancelled_job_is_gone_with_its_failures(database: Database) -> None:
     settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
     settle(database.conn, worker, claim_one(database.conn, worker), "cancel", reason="asked")
 
-    assert database.value(
-        "select (select count(*) from redrive.jobs) + (select count(*) from redrive.failures)"
-        " + (select count(*) from redrive.dead_letters) + (select count(*) from redrive.completions)"
-    ) == 0  # fmt: skip
+    assert (
+        database.value(
+            "select (select count(*) from redrive.jobs) + (select count(*) from redrive.failures)"
+            " + (select count(*) from redrive.dead_letters) + (select count(*)"
+            " from redrive.completions)"
+        )
+        == 0
+    )
     assert totals(database.conn)["cancelled"] == 1
 
 

@@ -88,9 +88,16 @@ def _values(attributes: Any) -> dict[str, Any]:
 def _span(span: Proto, service: str) -> Span:
     links = [(link.span_id.hex(), _values(link.attributes)["redrive.link"]) for link in span.links]
     return Span(
-        span.name, Proto.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"), span.trace_id.hex(), span.span_id.hex(),
-        span.parent_span_id.hex(), _values(span.attributes), links, span.status.code, service,
-    )  # fmt: skip
+        span.name,
+        Proto.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        _values(span.attributes),
+        links,
+        span.status.code,
+        service,
+    )
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ class Answers:
         return self.result
 
 
-def test_there_is_little_room_until_an_export_has_succeeded() -> None:
+def test_the_capacity_is_small_until_an_export_has_succeeded() -> None:
     """Or each worker would make thousands of spans for a collector that is gone."""
     exporter = Answers()
     queue = SpanQueue(exporter)
@@ -97,4 +97,4 @@ def test_there_is_little_room_until_an_export_has_succeeded() -> None:
 
 
 def room(queue: SpanQueue) -> int:
-    return queue._room
+    return queue._capacity

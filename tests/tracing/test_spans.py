@@ -15,9 +15,16 @@ HANDLERS = "tests.tracing.handlers:jobs"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 ALLOWED = {
-    "messaging.system", "messaging.operation.name", "messaging.operation.type", "messaging.destination.name",
-    "messaging.message.id", "messaging.batch.message_count", "redrive.kind", "redrive.attempt", "error.type",
-}  # fmt: skip
+    "messaging.system",
+    "messaging.operation.name",
+    "messaging.operation.type",
+    "messaging.destination.name",
+    "messaging.message.id",
+    "messaging.batch.message_count",
+    "redrive.kind",
+    "redrive.attempt",
+    "error.type",
+}
 
 
 def run(workers: Workers, collector: Collector, **env: object):
@@ -29,8 +36,9 @@ def test_a_job_enqueued_by_sql_has_a_span_for_each_step(
 ) -> None:
     job = database.value(
         "select redrive.enqueue('note.sync', '{\"note\": \"within\"}', queue => 'mail',"
-        " headers => jsonb_build_object('traceparent', %s::text))", PARENT,
-    )  # fmt: skip
+        " headers => jsonb_build_object('traceparent', %s::text))",
+        PARENT,
+    )
 
     run(workers, collector, otel_service_name="shop")
 
@@ -44,10 +52,14 @@ def test_a_job_enqueued_by_sql_has_a_span_for_each_step(
     assert process.links == [(SPAN, "creation")]
     assert not process.parent, "links, not parents"
     assert process.attributes == {
-        "messaging.system": "redrive", "messaging.operation.name": "process", "messaging.operation.type": "process",
-        "messaging.destination.name": "mail", "messaging.message.id": str(job), "redrive.kind": "note.sync",
+        "messaging.system": "redrive",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": str(job),
+        "redrive.kind": "note.sync",
         "redrive.attempt": 1,
-    }  # fmt: skip
+    }
     assert (receive.kind, receive.links) == ("CLIENT", [(SPAN, "creation")])
     assert receive.attributes["messaging.batch.message_count"] == 1
     assert settle.kind == "CLIENT"
@@ -113,14 +125,18 @@ def test_links_lead_from_creation_through_attempts_and_death_to_the_redrive(
 ) -> None:
     job = database.value(
         "select redrive.enqueue('fail.twice', '{\"secret\": \"hunter2\"}', queue => 'mail',"
-        " headers => jsonb_build_object('traceparent', %s::text))", PARENT,
-    )  # fmt: skip
+        " headers => jsonb_build_object('traceparent', %s::text))",
+        PARENT,
+    )
     worker = run(workers, collector)
     command = ["dlq", "redrive", str(job), "--why", "the network is back", "--yes"]
     subprocess.run(
-        [sys.executable, "-m", "redrive", *command, "--database-url", database.url], cwd=ROOT, check=True, timeout=60,
+        [sys.executable, "-m", "redrive", *command, "--database-url", database.url],
+        cwd=ROOT,
+        check=True,
+        timeout=60,
         stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     again = run(workers, collector)
 
     collector.wait_for(lambda c: len(c.of("process mail")) == 3)

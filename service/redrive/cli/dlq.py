@@ -28,6 +28,7 @@ from redrive.dead_letters import redrive as dead_letters
 
 ENV = "REDRIVE_REDRIVE"
 FINGERPRINT_LENGTH = 16
+NAME_LENGTH = 255
 EVIDENCE = (
     "exit",
     "peak_memory_bytes",
@@ -73,6 +74,7 @@ def list_dead_letters(database_url: str | None, as_json: bool, **options: Any) -
             "attempts",
             "died_at",
             "group",
+            "owner",
         )
         table(
             columns,
@@ -124,6 +126,8 @@ def _print_one(found: dict[str, Any]) -> None:
         f" {counted(found['redrives'], 'redrive')};"
         f" created {printable(found['created_at'])}"
     )
+    if found["owner"]:
+        click.echo(f"{printable(found['owner'])} looks after it")
     click.echo(
         f"\n{bold('payload')}  {printable(json.dumps(found['payload'], ensure_ascii=False))}"
     )
@@ -354,9 +358,46 @@ def dismiss(
         emit({"dismissed": gone})
     else:
         click.echo(f"{len(gone)} dismissed")
-    for job in sorted(set(jobs) - set(gone)):
+    ctx.exit(_missed(jobs, gone))
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.option("--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody.")
+@acting_options
+@database_option
+@json_option
+@click.pass_context
+def assign(
+    ctx: click.Context,
+    jobs: tuple[int, ...],
+    owner: str,
+    why: str | None,
+    actor: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> None:
+    """Say who looks after dead letters."""
+    reason = require_why(why)
+    owner = owner.strip()
+    if len(owner) > NAME_LENGTH:
+        msg = f"--owner: at most {NAME_LENGTH} characters"
+        raise click.UsageError(msg)
+    settings = settings_for(database_url, actor=actor)
+    with database(settings) as conn:
+        assigned = dead_letters.assign(conn, jobs, owner, why=reason, actor=settings.who())
+    if as_json:
+        emit({"assigned": assigned, "owner": owner or None})
+    else:
+        click.echo(f"{len(assigned)} assigned to {owner or 'nobody'}")
+    ctx.exit(_missed(jobs, assigned))
+
+
+def _missed(asked: tuple[int, ...], done: list[int]) -> int:
+    """Name the jobs that were not open. Returns the exit code."""
+    for job in sorted(set(asked) - set(done)):
         click.echo(f"redrive: job {job} has no open dead letter", err=True)
-    ctx.exit(0 if gone else 2)
+    return 0 if done else 2
 
 
 @dlq.command()

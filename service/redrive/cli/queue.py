@@ -16,6 +16,8 @@ from redrive.cli.common import (
 )
 from redrive.rules.limits import check_name
 
+FAIR_LANES = 16
+"""Tenants take turns by their share of these: two in the same one are served in order."""
 COLUMNS = (
     "queue",
     "ready",
@@ -30,7 +32,7 @@ COLUMNS = (
 
 @click.group()
 def queue() -> None:
-    """Queues: what they hold, pause, resume."""
+    """Queues: what they hold, pause, resume, set."""
 
 
 @queue.command("ls")
@@ -59,13 +61,18 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
 
 
 def _act(
-    statement: Any, name: str, database_url: str | None, why: str | None, actor: str | None
+    statement: Any,
+    name: str,
+    database_url: str | None,
+    why: str | None,
+    actor: str | None,
+    *values: Any,
 ) -> Any:
     reason = require_why(why)
     check_name("queue", name)
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        row = conn.execute(statement, (name, settings.who(), reason)).fetchone()
+        row = conn.execute(statement, (name, *values, settings.who(), reason)).fetchone()
         return row[0] if row else None
 
 
@@ -93,3 +100,27 @@ def resume(
     else:
         click.echo(f"{name} was not paused", err=True)
         ctx.exit(2)
+
+
+@queue.command("set")
+@click.argument("name")
+@click.option(
+    "--fair-by",
+    type=click.Choice(["tenant", "none"]),
+    required=True,
+    help="Whose jobs take turns, of those enqueued from now on.",
+)
+@acting_options
+@database_option
+def set_options(
+    name: str, fair_by: str, why: str | None, actor: str | None, database_url: str | None
+) -> None:
+    """Set how a queue is served.
+
+    \b
+    redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+    """
+    lanes = FAIR_LANES if fair_by == "tenant" else 1
+    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, database_url, why, actor, lanes)
+    turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
+    click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")

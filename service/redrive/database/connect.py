@@ -25,6 +25,10 @@ CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
 
 WATCH_SECONDS = 0.2
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 5.0
+"""Seconds until a lost server is tried again, at most; the bound doubles with each failure."""
+
+URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
 SESSION_SETTINGS = {
     "statement_timeout": "12s",
@@ -46,42 +50,38 @@ class Trouble(Enum):
     FATAL = "a matter of configuration or a bug"
 
 
-_AGAIN = ("40", "53", "55P03", "57014")
-_DATA = ("22", "23", "54")
-_LOST = ("08", "57P", "25006", "25P03")
+_MEANING = {
+    Trouble.LOST: ("08", "57P", "25006", "25P03"),
+    Trouble.AGAIN: ("40", "53", "55P03", "57014"),
+    Trouble.DATA: ("22", "23", "54"),
+}
+"""What the beginning of a SQLSTATE means; of the rest nothing can be mended here."""
 
 
 def trouble(error: psycopg.Error) -> Trouble:
     """Classify by SQLSTATE; a cut, refused or crashed connection has none."""
     state = error.sqlstate
-    if state is None:
-        lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-        return (
-            Trouble.LOST
-            if lost
-            else Trouble.DATA
-            if isinstance(error, psycopg.DataError)
-            else Trouble.FATAL
-        )
-    for kind, prefixes in ((Trouble.LOST, _LOST), (Trouble.AGAIN, _AGAIN), (Trouble.DATA, _DATA)):
-        if state.startswith(prefixes):
-            return kind
-    return Trouble.FATAL
+    if state is not None:
+        found = (kind for kind, prefixes in _MEANING.items() if state.startswith(prefixes))
+        return next(found, Trouble.FATAL)
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return Trouble.LOST
+    return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
 
 
 def check_conninfo(url: str) -> str:
     """Return a libpq URL or conninfo that parses.
 
     Raises:
-        SettingsError: it does not; the text does not repeat it, it may hold a password.
+        SettingsError: it does not. The text does not repeat the URL, which may hold a password.
     """
     if not url.strip():
-        msg = "REDRIVE_DATABASE_URL is empty; it must be a Postgres URL, e.g. postgresql://user@host/database"
+        msg = f"REDRIVE_DATABASE_URL is empty; {URL_RULE}"
         raise SettingsError(msg)
     try:
         conninfo_to_dict(url)
     except psycopg.Error:
-        msg = "REDRIVE_DATABASE_URL does not parse; it must be a Postgres URL, e.g. postgresql://user@host/database"
+        msg = f"REDRIVE_DATABASE_URL does not parse; {URL_RULE}"
         raise SettingsError(msg) from None
     return url
 
@@ -122,10 +122,10 @@ def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, st
 
 
 class Link:
-    """One connection that comes back: opened on first use, reopened after it was lost, bounded in
-    every call.
+    """One connection that comes back: opened on first use, and again after it was lost.
 
-    Not thread-safe: one thread, one link. Only `shut` may come from another.
+    A Watchdog bounds every call. Not thread-safe: one thread, one link. Only `shut` may come from
+    another.
     """
 
     def __init__(self, url: str, name: str, **settings: str) -> None:
@@ -149,8 +149,10 @@ class Link:
 
     @contextlib.contextmanager
     def use(self, bound: float = CALL_SECONDS) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """The open connection for one call of at most `bound` seconds. A lost one is dropped, and
-        the error raised.
+        """The connection, for one call of at most `bound` seconds.
+
+        Raises:
+            psycopg.Error: that of the call. A connection that was lost is dropped.
         """
         self.overdue_at = time.monotonic() + bound
         try:
@@ -158,18 +160,19 @@ class Link:
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
                 self._failures += 1
-                # Full jitter: a fleet that lost its database together must not come back together.
-                # The power is bounded too: 2.0 ** 1024 overflows, and an outage of an hour has that
-                # many failures.
-                self._retry_at = time.monotonic() + random.uniform(
-                    0.05, min(5.0, 0.2 * 2.0 ** min(self._failures, 8))
-                )
+                self._retry_at = time.monotonic() + self._backoff()
                 self.close()
             raise
         else:
             self._failures = 0
         finally:
             self.overdue_at = float("inf")
+
+    def _backoff(self) -> float:
+        # Full jitter: workers that lost their database together must not come back together. The
+        # power is bounded too: 2.0 ** 1024 overflows, and in an hour's outage there are that many.
+        longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures, 8))
+        return random.uniform(0.05, longest)
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         # Known to `shut` before its first statement: a server may accept a connection and never
@@ -199,9 +202,7 @@ class Link:
 
 
 class Watchdog(threading.Thread):
-    """The one thread that never waits for anybody: shuts links whose call is overdue, and looks at
-    other clocks.
-    """
+    """The one thread that never waits: shuts links whose call is overdue, runs other checks."""
 
     def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
         super().__init__(name="watchdog", daemon=True)
@@ -209,7 +210,7 @@ class Watchdog(threading.Thread):
         self._checks = checks
 
     def run(self) -> None:
-        """Look five times a second, until the process ends."""
+        """Look every WATCH_SECONDS, until the process ends."""
         while True:
             time.sleep(WATCH_SECONDS)
             now = time.monotonic()

@@ -1,5 +1,4 @@
-"""Run one statement on a connection of the caller's, whatever driver made it, in the caller's
-transaction.
+"""Run one statement in the caller's transaction, on a connection of whatever driver.
 
 The drivers are recognised by the module of their class, so none has to be installed. An async
 connection gives an awaitable. Statements are written with %s and parameters are plain values; JSON
@@ -21,7 +20,7 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
     """Execute and return `finish(first row)`, or an awaitable of it.
 
     Raises:
-        TypeError: the connection is of no driver we know.
+        TypeError: it is not a connection of a driver that Redrive knows.
     """
     family = driver_of(conn)
     if family == "psycopg":
@@ -49,8 +48,8 @@ def driver_of(conn: Any) -> str:
         if package == "asyncpg":
             return "asyncpg"
     msg = (
-        f"a {type(conn).__module__}.{type(conn).__qualname__} is no connection Redrive knows; "
-        "pass one of psycopg, SQLAlchemy or asyncpg"
+        f"a {type(conn).__module__}.{type(conn).__qualname__} is not a connection that Redrive "
+        "knows; pass one of psycopg, SQLAlchemy or asyncpg"
     )
     raise TypeError(msg)
 

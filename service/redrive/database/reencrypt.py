@@ -1,22 +1,23 @@
-"""Seal what is stored with the first key of the keyring, whatever it is sealed with now, if at all.
+"""Seal what is stored with the first key of the keyring, whether another key sealed it or none.
 
 Safe while everything runs: a row is changed only if it still holds what was read and nobody has it
-locked. It can be stopped and started again: what is sealed with the first key already is not looked
-at.
+locked. It can be stopped and started again: it skips what the first key has sealed already.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 
 from redrive.encryption import MARK, SEALED, Keyring, Undecryptable, is_sealed
 
 Connection = psycopg.Connection[Any]
+Row = Mapping[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -24,50 +25,130 @@ _decode = msgspec.json.Decoder().decode
 CHUNK = 500
 """Jobs whose rows of one table are looked at and changed at once."""
 
-PLACES: dict[str, tuple[LiteralString, LiteralString, LiteralString, LiteralString]] = {
-    "dead_letters": ("id", "redrives", "payload", "kind, headers, payload::text as old"),
-    "jobs": ("id", "0", "payload", "kind, headers, payload::text as old"),
-    "failures": ("job", "deliveries", "detail", "message, detail::text as old"),
-    "side_effects": (
-        "job",
-        "deliveries",
-        "detail",
-        "jsonb_build_object('what', what, 'detail', detail)::text as old",
-    ),
-}
-"""Table -> the columns of the job and of the row in it, what is sealed, and what is read of it."""
 
-TABLES: dict[str, LiteralString] = {
-    "dead_letters": "redrive.dead_letters",
-    "jobs": "redrive.jobs",
-    "failures": "redrive.failures",
-    "side_effects": "redrive.side_effects",
+class Sealed(NamedTuple):
+    """An envelope, and the header that a payload gets that was in clear."""
+
+    envelope: dict[str, Any]
+    salt: str | None = None
+
+
+class Change(NamedTuple):
+    """One row to be changed: where it is, the JSON that was read, and what takes its place."""
+
+    job: int
+    n: int
+    old: str
+    new: str
+    salt: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table in which something is sealed.
+
+    Args:
+        job: the column with the job's id.
+        n: the column that tells the rows of one job apart.
+        column: what is sealed.
+        read: what is read of a row; `old` is the value that takes part in the comparison.
+        seal: seals what a row holds; raises Undecryptable.
+    """
+
+    table: LiteralString
+    job: LiteralString
+    n: LiteralString
+    column: LiteralString
+    read: LiteralString
+    seal: Callable[[Keyring, Row], Sealed]
+
+
+def _seal_payload(keyring: Keyring, row: Row) -> Sealed:
+    old: str = row["old"]
+    if old.startswith(SEALED):
+        salt = str(row["headers"].get(MARK))
+        return Sealed(keyring.seal_again(_decode(old), "payload", row["kind"], salt))
+    envelope, header = keyring.seal_payload(old.encode(), row["kind"])
+    return Sealed(envelope, header[MARK])
+
+
+def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
+    detail = _decode(row["old"])
+    if is_sealed(detail):
+        return Sealed(keyring.seal_again(detail, "failure", str(row["id"])))
+    record = {"message": row["message"], "detail": detail}
+    return Sealed(keyring.seal_failure(record, row["id"])["detail"])
+
+
+def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
+    effect = _decode(row["old"])
+    if is_sealed(effect["detail"]):
+        return Sealed(keyring.seal_again(effect["detail"], "side effect", str(row["id"])))
+    _, envelope = keyring.seal_side_effect(effect["what"], effect["detail"], row["id"])
+    return Sealed(envelope)
+
+
+PLACES = {
+    "dead_letters": Place(
+        table="redrive.dead_letters",
+        job="id",
+        n="redrives",
+        column="payload",
+        read="kind, headers, payload::text as old",
+        seal=_seal_payload,
+    ),
+    "jobs": Place(
+        table="redrive.jobs",
+        job="id",
+        n="0",
+        column="payload",
+        read="kind, headers, payload::text as old",
+        seal=_seal_payload,
+    ),
+    "failures": Place(
+        table="redrive.failures",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="message, detail::text as old",
+        seal=_seal_failure,
+    ),
+    "side_effects": Place(
+        table="redrive.side_effects",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="jsonb_build_object('what', what, 'detail', detail)::text as old",
+        seal=_seal_side_effect,
+    ),
 }
 
 
 @dataclass(slots=True)
 class Report:
-    """Rows. `skipped` had changed or were locked; `unreadable`: no key at hand opens them."""
+    """Rows. `skipped` had changed or were locked; `unreadable`: no configured key opens them."""
 
     rewritten: int = 0
     skipped: int = 0
     unreadable: int = 0
     left: dict[str | None, dict[str, int]] = field(default_factory=dict[str | None, dict[str, int]])
 
+    def add(self, read: int, sealed: int, changed: int) -> None:
+        """Count a batch: rows that were read, those of them that were sealed, that were changed."""
+        self.rewritten += changed
+        self.skipped += sealed - changed
+        self.unreadable += read - sealed
+
 
 def count(conn: Connection) -> dict[str | None, dict[str, int]]:
     """Rows by the key they are sealed with (None: in clear) and by table."""
     found: dict[str | None, dict[str, int]] = {}
-    for place, (_, _, column, _) in PLACES.items():
+    for name, place in PLACES.items():
         rows = conn.execute(
-            "select "
-            + column
-            + " -> '$redrive' ->> 'k', count(*) from "
-            + TABLES[place]
-            + " group by 1"
+            f"select {place.column} -> '$redrive' ->> 'k', count(*) from {place.table} group by 1"
         )
         for key, n in rows:
-            found.setdefault(key, dict.fromkeys(PLACES, 0))[place] = n
+            found.setdefault(key, dict.fromkeys(PLACES, 0))[name] = n
     return found
 
 
@@ -82,15 +163,15 @@ def reencrypt(
 
     Args:
         rate: rows per second at most; None = as fast as it goes.
-        progress: told how many rows were looked at by each batch.
+        progress: is told how many rows each batch looked at.
     """
     report = Report()
-    for place in PLACES:
+    for name, place in PLACES.items():
         last = 0
         while rows := _stale(conn, place, keyring.ids[0], last):
             began = time.monotonic()
             last = rows[-1]["id"]
-            _rewrite(conn, keyring, place, rows, report)
+            report.add(len(rows), *_rewrite(conn, keyring, name, rows))
             progress(len(rows))
             if rate is not None:
                 time.sleep(max(0.0, len(rows) / rate - (time.monotonic() - began)))
@@ -99,81 +180,39 @@ def reencrypt(
     return report
 
 
-def _stale(conn: Connection, place: str, key: str, last: int) -> list[dict[str, Any]]:
+def _stale(conn: Connection, place: Place, key: str, last: int) -> list[dict[str, Any]]:
     """Rows of the next jobs that are not sealed with the key, by job."""
-    job, n, column, read = PLACES[place]
-    table = TABLES[place]
-    stale: LiteralString = " (" + column + " -> '$redrive' ->> 'k') is distinct from %s"
+    job, table = place.job, place.table
+    is_stale: LiteralString = f"({place.column} -> '$redrive' ->> 'k') is distinct from %(key)s"
+    query: LiteralString = f"""
+        select {job} as id, {place.n} as n, {place.read} from {table}
+        where {is_stale} and {job} in (
+            select distinct {job} from {table}
+            where {job} > %(last)s and {is_stale} order by 1 limit %(limit)s)
+        order by 1"""
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(
-            "select "
-            + job
-            + " as id, "
-            + n
-            + " as n, "
-            + read
-            + " from "
-            + table
-            + " where "
-            + stale
-            + " and "
-            + job
-            + " in (select distinct "
-            + job
-            + " from "
-            + table
-            + " where "
-            + job
-            + " > %s and"
-            + stale
-            + " order by 1 limit %s) order by 1",
-            (key, last, key, CHUNK),
-        ).fetchall()
+        return cursor.execute(query, {"key": key, "last": last, "limit": CHUNK}).fetchall()
 
 
-def _rewrite(
-    conn: Connection, keyring: Keyring, place: str, rows: Sequence[dict[str, Any]], report: Report
-) -> None:
-    """Change one batch, in one transaction."""
-    changes: list[tuple[dict[str, Any], str, str | None]] = []
+def _rewrite(conn: Connection, keyring: Keyring, name: str, rows: Sequence[Row]) -> tuple[int, int]:
+    """Change one batch, in one transaction. Returns how many rows were sealed, how many changed."""
+    changes = list(_changes(keyring, PLACES[name], rows))
+    if not changes:
+        return 0, 0
+    jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        changed = cursor.execute(
+            "select redrive.reencrypt_v1("
+            "%s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
+            (name, jobs, ns, olds, news, salts),
+        ).fetchone()
+    return len(changes), changed or 0
+
+
+def _changes(keyring: Keyring, place: Place, rows: Sequence[Row]) -> Iterator[Change]:
+    """One for each row that some key opens."""
     for row in rows:
-        try:
-            new, salt = _sealed(keyring, place, row)
-        except Undecryptable:
-            report.unreadable += 1
-        else:
-            changes.append((row, _encode(new).decode(), salt))
-    found = conn.execute(
-        "select redrive.reencrypt_v1(%s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
-        (
-            place,
-            [row["id"] for row, _, _ in changes],
-            [row["n"] for row, _, _ in changes],
-            [row["old"] for row, _, _ in changes],
-            [new for _, new, _ in changes],
-            [salt for _, _, salt in changes],
-        ),
-    ).fetchone()
-    rewritten = int(found[0]) if found else 0
-    report.rewritten += rewritten
-    report.skipped += len(changes) - rewritten
-
-
-def _sealed(keyring: Keyring, place: str, row: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """What takes the place of a row's value, and the header a payload gets that was in clear."""
-    job = row["id"]
-    if place in {"jobs", "dead_letters"}:
-        if row["old"].startswith(SEALED):
-            return keyring.seal_again(
-                _decode(row["old"]), "payload", row["kind"], str(row["headers"].get(MARK))
-            ), None
-        envelope, salt = keyring.seal_payload(row["old"].encode(), row["kind"])
-        return envelope, salt[MARK]
-    old = _decode(row["old"])
-    if place == "failures":
-        if is_sealed(old):
-            return keyring.seal_again(old, "failure", str(job)), None
-        return keyring.seal_failure({"message": row["message"], "detail": old}, job)["detail"], None
-    if is_sealed(old["detail"]):
-        return keyring.seal_again(old["detail"], "side effect", str(job)), None
-    return keyring.seal_side_effect(old["what"], old["detail"], job)[1], None
+        with contextlib.suppress(Undecryptable):
+            envelope, salt = place.seal(keyring, row)
+            new = _encode(envelope).decode()
+            yield Change(row["id"], row["n"], row["old"], new, salt)

@@ -220,28 +220,18 @@ def plan(conn: Connection, chosen: Filter, *, max_redrives: int = MAX_REDRIVES) 
     conditions, parameters = where(chosen)
     with conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
-            "select d.id, d.fingerprint, d.kind, d.error_class, d.message, d.redrives, d.reason, d.died_at,"
-            " case when d.idempotency_key is null then null"
-            "      when exists (select from redrive.completions c where c.kind = d.kind and c.key = d.idempotency_key)"
-            "      then 'succeeded'"
-            "      when exists (select from redrive.jobs j"
-            "                   where j.kind = d.kind and j.idempotency_key = d.idempotency_key)"
-            "      then 'conflict' end as obstacle,"
-            " exists (select from redrive.groups g where g.fingerprint = d.fingerprint"
-            "         and g.muted_until > clock_timestamp()) as muted,"
+            "select d.id, d.fingerprint, d.kind, d.error_class, d.message, d.reason, d.died_at,"
+            " o.cause,"
             " exists (select from redrive.side_effects e where e.job = d.id) as acted"
-            " from redrive.dead_letters d where d.state = 'open' and "
-            + conditions
-            + " order by d.died_at, d.id limit %s",
-            (*parameters, chosen.limit),
+            " from redrive.dead_letters d cross join lateral redrive.redrive_obstacle_v1("
+            "d.kind, d.idempotency_key, d.redrives, d.fingerprint, %s) o"
+            " where d.state = 'open' and " + conditions + " order by d.died_at, d.id limit %s",
+            (max_redrives, *parameters, chosen.limit),
         ).fetchall()
     blocked: dict[str, int] = {}
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
-        cause = row["obstacle"] or (
-            "max_redrives" if row["redrives"] >= max_redrives else "muted" if row["muted"] else None
-        )
-        if cause:
+        if cause := row["cause"]:
             blocked[cause] = blocked.get(cause, 0) + 1
         group = groups.setdefault(
             row["fingerprint"],
@@ -304,6 +294,14 @@ def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> li
     """Close open dead letters that will not be fixed. Returns the ids that were open."""
     rows = conn.execute(
         "select redrive.dismiss_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)
+    ).fetchall()
+    return sorted(row[0] for row in rows)
+
+
+def assign(conn: Connection, ids: Sequence[int], owner: str, *, why: str, actor: str) -> list[int]:
+    """Say who looks after open dead letters, "" for nobody. Returns the ids that were open."""
+    rows = conn.execute(
+        "select redrive.assign_v1(%s::bigint[], %s, %s, %s)", (list(ids), owner, actor, why)
     ).fetchall()
     return sorted(row[0] for row in rows)
 

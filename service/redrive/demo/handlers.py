@@ -1,7 +1,6 @@
-"""The background jobs of a small shop: book each payment once, then mail its receipt. Copy from
-here.
+"""The background jobs of a small shop: book each payment once, then mail its receipt.
 
-Run them with: redrive worker --handlers redrive.demo.handlers:jobs
+This is the file to copy from. Run them with: redrive worker --handlers redrive.demo.handlers:jobs
 """
 
 import os
@@ -22,7 +21,7 @@ mails = Handlers()
 
 CURRENCIES = frozenset({"EUR", "GBP", "USD"})
 
-# so that it can be watched: the default waits 5 s until it tries
+# the default cooldown of 5 s is long for somebody who watches
 mails.breaker("smtp", threshold=3, cooldown=0.5)
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -33,14 +32,12 @@ Address = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^@
 
 
 class Payment(BaseModel):
-    """A line of the order file. What does not fit goes to the dead letters at once: trying again
-    cannot help.
-    """
+    """A line of the order file; one that does not fit is dead at once, for no retry can help."""
 
     order: Text
     placed_on: date
     customer: Text
-    # judged by the receipt: an address that is none must not keep money out of the books
+    # checked with the receipt: a bad address must not keep money out of the books
     email: str
     amount: Text
     currency: Currency
@@ -73,16 +70,15 @@ def read_amount(text: str) -> Decimal:
 
 
 def record(payment: Payment, amount: Decimal, job: Job) -> None:
-    """Write the ledger, ask for the receipt and end the job in one transaction: all of it happens,
-    or nothing does.
-    """
+    """Write the ledger, enqueue the receipt and complete the job: all of it happens, or nothing."""
     if payment.currency not in CURRENCIES:
         msg = f"we have no account in {payment.currency}"
         raise GiveUp(msg)
-    # a pool, where there are thousands a second
+    # where there are thousands a second, take it from a pool
     with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:
         conn.execute(
-            "insert into shop.ledger (order_no, placed_on, customer, amount, currency) values (%s, %s, %s, %s, %s)",
+            "insert into shop.ledger (order_no, placed_on, customer, amount, currency)"
+            " values (%s, %s, %s, %s, %s)",
             (payment.order, payment.placed_on, payment.customer, amount, payment.currency),
         )
         receipt = {
@@ -104,8 +100,7 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
 
 @mails.handle("receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10))
 def deliver(receipt: Receipt, job: Job) -> None:
-    """Mail a receipt. At least once: every attempt has the same Message-ID, so the other side can
-    drop a second one.
+    """Mail a receipt, at least once: all attempts have one Message-ID, so a copy can be dropped.
 
     While the mail server is down, receipts wait for it without using up their attempts.
     """

@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from redrive.dead_letters.redrive import Busy
 
 NAME = "redrive-demo"
 
-# It waits for the end of its standard input, which comes when the demo ends, also by kill -9. What
-# the demo has put away itself by then is not there any more.
+# It waits for the end of its standard input, which comes when the demo ends, even by kill -9. It
+# puts away what the demo has not put away itself.
 GUARD = """
 cat > /dev/null
 cd /
@@ -25,7 +26,8 @@ for file in "$1"/postgres-*/postmaster.pid; do
     n=0; while [ -e "$file" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 done
 [ "$2" = remove ] || exit 0
-n=0; while [ -e "$1" ] && [ $n -lt 50 ]; do rm -rf "$1" 2> /dev/null || sleep 0.1; n=$((n + 1)); done
+n=0
+while [ -e "$1" ] && [ $n -lt 50 ]; do rm -rf "$1" 2> /dev/null || sleep 0.1; n=$((n + 1)); done
 """
 
 
@@ -38,7 +40,7 @@ def open_home(chosen: Path | None) -> Iterator[Path]:
     """
     path, lock = _take(chosen)
     guard = subprocess.Popen(
-        ["/bin/sh", "-c", GUARD, "redrive-demo-guard", str(path), "keep" if chosen else "remove"],
+        _guard(path, "keep" if chosen else "remove"),
         stdin=subprocess.PIPE,
         pass_fds=[lock],  # nobody takes the directory before the guard is through
         start_new_session=True,  # Ctrl-C is for us, not for it
@@ -52,32 +54,46 @@ def open_home(chosen: Path | None) -> Iterator[Path]:
         os.close(lock)
 
 
+def _guard(path: Path, then: Literal["keep", "remove"]) -> list[str]:
+    return ["/bin/sh", "-c", GUARD, "redrive-demo-guard", str(path), then]
+
+
 def _take(chosen: Path | None) -> tuple[Path, int]:
-    if chosen is not None:
-        chosen.mkdir(parents=True, exist_ok=True)
-        lock = _lock(chosen)
-        if lock is None:
-            msg = f"another demo runs in {chosen}"
-            raise Busy(msg)
-        return chosen, lock
+    """A directory and our lock on it."""
+    if chosen is None:
+        return _take_usual() or _take_another()
+    chosen.mkdir(parents=True, exist_ok=True)
+    lock = _lock(chosen)
+    if lock is None:
+        msg = f"another demo runs in {chosen}"
+        raise Busy(msg)
+    return chosen, lock
+
+
+def _take_usual() -> tuple[Path, int] | None:
+    """The directory that a demo has by default; None when another one or another user has it."""
     usual = Path(tempfile.gettempdir()) / NAME
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
-    if _is_ours(usual) and (lock := _lock(usual)) is not None:
-        # a demo was killed together with its guard: do what the guard would have
-        if len(list(usual.iterdir())) > 1:
-            subprocess.run(
-                ["/bin/sh", "-c", GUARD, "redrive-demo-guard", str(usual), "remove"],
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-            os.close(lock)
-            return _take(None)
+    if not _is_ours(usual) or (lock := _lock(usual)) is None:
+        return None
+    if not _holds_more_than_the_lock(usual):
         return usual, lock
-    another = Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
-    lock = _lock(another)
+    # a demo was killed together with its guard: do what the guard would have done
+    subprocess.run(_guard(usual, "remove"), stdin=subprocess.DEVNULL, check=False)
+    os.close(lock)
+    return _take_usual()
+
+
+def _take_another() -> tuple[Path, int]:
+    path = Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
+    lock = _lock(path)
     assert lock is not None  # noqa: S101 # nobody else knows its name
-    return another, lock
+    return path, lock
+
+
+def _holds_more_than_the_lock(path: Path) -> bool:
+    return len(list(path.iterdir())) > 1
 
 
 def _is_ours(path: Path) -> bool:
@@ -87,9 +103,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _lock(path: Path) -> int | None:
-    """A lock on a directory as a file descriptor, or None when somebody has it or the directory has
-    just gone.
-    """
+    """A lock on a directory as a file descriptor; None when it is taken or the directory gone."""
     try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:

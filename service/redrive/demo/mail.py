@@ -1,10 +1,10 @@
-"""The mail provider of the demo: a real SMTP server on loopback that keeps what it is given as
-files.
+"""The mail provider of the demo: a real SMTP server on loopback that keeps mails as files.
 
 It runs as a process of its own, so that it can be down: python -m redrive.demo.mail PORT DIRECTORY
 """
 
 import asyncio
+import email
 import os
 import sys
 from pathlib import Path
@@ -13,9 +13,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 
 class Mailbox:
-    """Keeps each mail once, by its Message-ID, as a provider that can tell a second delivery from a
-    first one.
-    """
+    """Keeps each mail once, by its Message-ID, as a provider that drops second deliveries."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -23,14 +21,8 @@ class Mailbox:
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
         """Take one mail."""
         content = envelope.original_content or b""
-        key = next(
-            (line for line in content.splitlines() if line.lower().startswith(b"message-id:")), b""
-        )
-        name = "".join(
-            c
-            for c in key.decode("ascii", "replace").partition(":")[2].partition("@")[0]
-            if c.isalnum() or c == "-"
-        )
+        key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
+        name = "".join(c for c in key if c.isalnum() or c == "-")
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)
         written.replace(self._directory / f"{name or 'unnamed'}.eml")

@@ -1,5 +1,7 @@
-"""Prometheus and Alertmanager on this machine, with the shipped rules and routes: their durations
-are divided, and the addresses put in that everybody has to put in. Nothing else is changed.
+"""Prometheus and Alertmanager on this machine, with the shipped rules and routes.
+
+Their durations are divided, and the addresses put in that everybody has to put in. Nothing else is
+changed.
 """
 
 import json
@@ -15,7 +17,7 @@ from redrive.database.embedded import free_port
 from redrive.demo.pager import KEY, Pager
 
 PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
-"""The programs, and the package of Debian that brings each."""
+"""Each program, and the Debian package that contains it."""
 
 ALERTS = files("redrive.demo") / "alerts"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -41,10 +43,10 @@ def shortened(text: str, faster: int) -> str:
 
 @dataclass
 class Monitoring:
-    """The two with all they have in `home`: `targets` are scraped every second, pages and tickets
-    go to `pager`.
+    """Prometheus and Alertmanager, with all their files in `home`.
 
-    `prometheus` and `alertmanager` are their ports, on loopback.
+    `targets` are scraped every second; pages and tickets go to `pager`. `prometheus` and
+    `alertmanager` are their ports on loopback.
     """
 
     home: Path
@@ -55,9 +57,7 @@ class Monitoring:
     alertmanager: int = field(default_factory=free_port)
 
     def commands(self) -> dict[str, list[str]]:
-        """Write the configuration, and say by name what to run. The programs must be there; rules
-        are not yet.
-        """
+        """Write the configuration, except for the rules. Returns the command of each program."""
         (self.home / "alertmanager.yml").write_text(self._routes())
         (self.home / "pagerduty.key").write_text(KEY)
         # JSON is YAML
@@ -98,9 +98,7 @@ class Monitoring:
         return self._query("sum(up)") == [len(self.targets)]
 
     def growth(self, queue: str) -> list[float]:
-        """By how much the dead letters of a queue have grown, as recorded; nothing as long as
-        nothing is known.
-        """
+        """The recorded growth of a queue's dead letters; empty until there is one."""
         return self._query(f'redrive:dlq_added:increase5m{{queue="{queue}"}}')
 
     def _query(self, expression: str) -> list[float]:

@@ -1,9 +1,10 @@
-"""A PagerDuty of one's own: takes what Alertmanager sends, and says what a phone would show."""
+"""A stand-in for PagerDuty: takes what Alertmanager sends, and says what a phone would show."""
 
 import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -11,31 +12,39 @@ KEY = "0123456789abcdef0123456789abcdef"
 """The integration key it is sent."""
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Passes on the path and the JSON body of each POST."""
+
+    def __init__(self, take: Callable[[str, dict[str, Any]], None], *arguments: Any) -> None:
+        self._take = take  # first: the base class answers the request at once
+        super().__init__(*arguments)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name in the base class
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        """Accept everything."""
+        self._take(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(202)
+        self.end_headers()
+        self.wfile.write(b'{"status": "success"}')
+
+
 class Pager:
-    """The Events API v2 of PagerDuty, and the webhook of a ticket system, on one port of loopback."""
+    """PagerDuty's Events API v2 and the webhook of a ticket system, on one port of loopback."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.events: list[dict[str, Any]] = []
         self.tickets: list[dict[str, Any]] = []
         self._read = 0
-        pager = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name in the base class
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with pager.changed:
-                    (pager.events if self.path == "/v2/enqueue" else pager.tickets).append(body)
-                    pager.changed.notify_all()
-                self.send_response(202)
-                self.end_headers()
-                self.wfile.write(b'{"status": "success"}')
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self._take))
         self.address = f"127.0.0.1:{self._server.server_port}"
+
+    def _take(self, path: str, body: dict[str, Any]) -> None:
+        with self.changed:
+            (self.events if path == "/v2/enqueue" else self.tickets).append(body)
+            self.changed.notify_all()
 
     @contextmanager
     def serve(self) -> Iterator[None]:
@@ -50,7 +59,7 @@ class Pager:
             self._server.server_close()
 
     def until(self, what: Callable[[], object], seconds: float) -> bool:
-        """Wait for something to become so."""
+        """Wait until `what` holds; False when it does not in time."""
         with self.changed:
             return bool(self.changed.wait_for(what, seconds))
 
@@ -63,7 +72,7 @@ class Pager:
         ]
 
     def news(self) -> list[dict[str, Any]]:
-        """The events since the last time it was asked."""
+        """The events since the last call."""
         news = self.events[self._read :]
         self._read += len(news)
         return news
@@ -76,10 +85,8 @@ class Pager:
         return keys["trigger"] - keys["resolve"]
 
 
-def told(event: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an event says, by name: of a page everything a phone shows, of a resolve which incident
-    it ends.
-    """
+def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
+    """What an event says, by name: all that a phone shows of a page, or which incident ended."""
     payload = event["payload"]
     summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":

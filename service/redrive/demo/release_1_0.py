@@ -1,6 +1,4 @@
-"""Release 1.0 of the shop's jobs: what the demo starts with. `redrive demo fix decimal-commas`
-deploys handlers.py.
-"""
+"""Release 1.0 of the shop's jobs, with a bug; `redrive demo fix decimal-commas` ends it."""
 
 import re
 from decimal import Decimal
@@ -18,9 +16,7 @@ def book(payment: handlers.Payment, job: Job) -> None:
 
 
 def read_amount(text: str) -> Decimal:
-    """Read 1249.50. The bug: half of Europe writes 1249,50, and then there is no match to take
-    groups from.
-    """
+    """Read 1249.50. The bug: half of Europe writes 1249,50, which does not match."""
     whole, cents = re.fullmatch(r"(\d+)\.(\d\d)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return Decimal(f"{whole}.{cents}")
 

@@ -1,4 +1,4 @@
-"""The shop around the jobs: its tables, the order file it is sent, and whether the books are right."""
+"""The shop around the jobs: its tables, its order file, and whether the books are right."""
 
 import csv
 import io
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+from psycopg.rows import class_row, scalar_row
 
 from redrive.enqueue import Enqueued, enqueue_reporting
 
@@ -25,7 +26,11 @@ create table if not exists shop.ledger (
     booked_at timestamptz not null default clock_timestamp()
 );
 create schema if not exists demo;
-create table if not exists demo.switches (name text primary key, wanted text not null, actual text not null);
+create table if not exists demo.switches (
+    name text primary key,
+    wanted text not null,
+    actual text not null
+);
 """
 
 
@@ -45,6 +50,34 @@ class Account:
         return (self.booked, self.amount) == (self.expected, self.expected_amount)
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far the shop has come: its accounts, and what is open of its jobs."""
+
+    accounts: list[Account]
+    dead: int
+    causes: int
+    waiting: int
+    is_busy: bool
+
+    @property
+    def wrong(self) -> list[str]:
+        """Currencies in which the books do not agree with the bank."""
+        return [account.currency for account in self.accounts if not account.agrees]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the books are right and no job or dead letter is open."""
+        return not (self.wrong or self.dead or self.is_busy)
+
+
+class Switch(NamedTuple):
+    """How a switch of the stage should stand, and how it stands."""
+
+    wanted: str
+    actual: str
+
+
 def orders() -> list[dict[str, str]]:
     """The lines of the order file as they came: a byte order mark, odd spaces, commas and all."""
     text = (files("redrive.demo") / "orders.csv").read_bytes().decode("utf-8-sig")
@@ -52,9 +85,7 @@ def orders() -> list[dict[str, str]]:
 
 
 def place(conn: Connection, order: dict[str, str]) -> Enqueued:
-    """Enqueue a line of the order file. Its number is the key, so a line that comes twice is one
-    job.
-    """
+    """Enqueue a line of the order file. Its number is the key, so two alike are one job."""
     key = f"order-{order['order'].strip()}"
     report: Enqueued = enqueue_reporting(
         conn, "payment.book", order, queue="payments", idempotency_key=key
@@ -62,11 +93,15 @@ def place(conn: Connection, order: dict[str, str]) -> Enqueued:
     return report
 
 
+def status(conn: Connection) -> Status:
+    """How far the shop has come."""
+    causes, dead = _open_dead_letters(conn)
+    return Status(list(accounts(conn)), dead, causes, waiting(conn), is_busy(conn))
+
+
 def accounts(conn: Connection) -> Iterator[Account]:
     """The ledger by currency, beside the control totals that the bank sent with the file."""
-    rows = conn.execute(
-        "select currency, count(*), sum(amount) from shop.ledger group by currency"
-    ).fetchall()
+    rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency")
     booked = {currency: (count, amount) for currency, count, amount in rows}
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
     for line in csv.DictReader(io.StringIO(totals)):
@@ -76,14 +111,13 @@ def accounts(conn: Connection) -> Iterator[Account]:
         )
 
 
-def switch(conn: Connection, name: str) -> tuple[str, str] | None:
-    """What a switch of the stage should be and is; None where no demo runs."""
-    found = conn.execute("select to_regclass('demo.switches') is not null").fetchone()
-    if not (found and found[0]):
+def switch(conn: Connection, name: str) -> Switch | None:
+    """How a switch of the stage should stand and stands; None where no demo runs."""
+    if not _scalar(conn, "select to_regclass('demo.switches') is not null"):
         return None
-    return conn.execute(
-        "select wanted, actual from demo.switches where name = %s", (name,)
-    ).fetchone()
+    with conn.cursor(row_factory=class_row(Switch)) as cursor:
+        query = "select wanted, actual from demo.switches where name = %s"
+        return cursor.execute(query, (name,)).fetchone()
 
 
 def turn(conn: Connection, name: str, wanted: str) -> None:
@@ -94,46 +128,37 @@ def turn(conn: Connection, name: str, wanted: str) -> None:
 def turned(conn: Connection, name: str, actual: str) -> None:
     """Note that a switch is turned."""
     conn.execute(
-        "insert into demo.switches values (%s, %s, %s) on conflict (name) do update set actual = excluded.actual",
+        "insert into demo.switches values (%s, %s, %s)"
+        " on conflict (name) do update set actual = excluded.actual",
         (name, actual, actual),
     )
 
 
 def is_placed(conn: Connection) -> bool:
     """Whether orders have arrived here before."""
-    return bool(
-        conn.execute(
-            "select from redrive.jobs union all select from redrive.completions limit 1"
-        ).fetchall()
-    )
+    return _exists(conn, "from redrive.jobs union all select from redrive.completions")
 
 
 def is_busy(conn: Connection) -> bool:
     """Whether any job is left that has not ended."""
-    return bool(conn.execute("select from redrive.jobs limit 1").fetchall())
+    return _exists(conn, "from redrive.jobs")
 
 
 def is_held_up(conn: Connection) -> bool:
     """Whether nothing is left but receipts behind an open breaker."""
-    row = conn.execute(
-        "select (select state from redrive.breakers where name = 'smtp') in ('open', 'half_open')"
-        " and not exists (select from redrive.jobs where kind <> 'receipt.deliver')"
-    ).fetchone()
-    return bool(row and row[0])
+    is_open = _exists(
+        conn, "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')"
+    )
+    return is_open and not _exists(conn, "from redrive.jobs where kind <> 'receipt.deliver'")
 
 
 def waiting(conn: Connection) -> int:
     """How many receipts are not out yet."""
-    row = conn.execute(
-        "select count(*) from redrive.jobs where kind = 'receipt.deliver'"
-    ).fetchone()
-    return row[0] if row else 0
+    return int(_scalar(conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'"))
 
 
 def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
-    """Ids of the open dead letters of a kind that died of one of these exceptions, named without
-    their modules.
-    """
+    """Ids of a kind's open dead letters that died of these exceptions, named without a module."""
     rows = conn.execute(
         "select id from redrive.dead_letters where state = 'open' and kind = %s"
         " and regexp_replace(error_class, '^.*[.]', '') = any (%s) order by id",
@@ -142,9 +167,20 @@ def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
     return [job for (job,) in rows]
 
 
-def causes(conn: Connection) -> tuple[int, int]:
-    """How many causes the open dead letters have, and how many those are."""
+def _open_dead_letters(conn: Connection) -> tuple[int, int]:
+    """How many causes the open dead letters have, and how many there are."""
     row = conn.execute(
-        "select count(distinct fingerprint), count(*) from redrive.dead_letters where state = 'open'"
+        "select count(distinct fingerprint), count(*)"
+        " from redrive.dead_letters where state = 'open'"
     ).fetchone()
     return row or (0, 0)
+
+
+def _exists(conn: Connection, rows: LiteralString) -> bool:
+    return bool(_scalar(conn, f"select exists (select {rows})"))
+
+
+def _scalar(conn: Connection, query: LiteralString) -> Any:
+    """The one value that a query returns."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(query).fetchone()

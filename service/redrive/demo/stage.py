@@ -1,6 +1,4 @@
-"""What a demo runs: Postgres, a mail server and a worker, Prometheus if it is wanted, and the two
-switches that change them while they run.
-"""
+"""What a demo runs: Postgres, a mail server, a worker; Prometheus on demand; two switches."""
 
 import contextlib
 import os
@@ -41,9 +39,7 @@ class Stopped(Exception):
 
 
 class Stage:
-    """Everything a demo runs. `tend` must be called often: it turns switches and replaces what has
-    died.
-    """
+    """Everything a demo runs. `tend`, to be called often, turns switches and replaces the dead."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -77,9 +73,7 @@ class Stage:
         return self.home / "env"
 
     def listen_for_the_end(self) -> None:
-        """From now on Ctrl-C, SIGTERM and a closed terminal end the demo between two steps, never
-        within one.
-        """
+        """Let Ctrl-C, SIGTERM and a closed terminal end the demo between two steps from now on."""
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.stopping.set()
@@ -108,7 +102,7 @@ class Stage:
         give_up_at = time.monotonic() + seconds
         while not until():
             if time.monotonic() > give_up_at:
-                msg = f"the demo waited {seconds:.0f} s for this, in vain: {what}; see {self.home}/*.log"
+                msg = f"the demo waited {seconds:.0f} s in vain: {what}; see {self.home}/*.log"
                 raise RedriveError(msg)
             self.pause(TICK)
 
@@ -122,8 +116,7 @@ class Stage:
                 break
             except subprocess.CalledProcessError as error:
                 if not left:
-                    log = self._postgres.data / "log"
-                    tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
+                    tail = _last_lines(self._postgres.data / "log", 3)
                     msg = "Postgres does not start: " + " / ".join(tail or [str(error)])
                     raise RedriveError(msg) from None
                 self._postgres.port = free_port()
@@ -138,16 +131,14 @@ class Stage:
         self.mailbox.mkdir(exist_ok=True, mode=0o700)
         for name in self._actual:
             kept = shop.switch(self.conn, name)
-            self._actual[name] = kept[0] if kept else self._actual[name]
+            self._actual[name] = kept.wanted if kept else self._actual[name]
             shop.turned(self.conn, name, self._actual[name])
         if self._actual["mail"] == "up":
             self._start_mail()
         self._start_worker()
 
     def start_monitoring(self) -> Monitoring:
-        """Start Prometheus and Alertmanager, and an exporter beside the worker. Both programs must
-        be there.
-        """
+        """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
         self._run("exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter))
         pager = Pager()
@@ -190,8 +181,8 @@ class Stage:
             return
         for name in self._actual:
             found = shop.switch(self.conn, name)
-            if found and found[0] != self._actual[name]:
-                self._turn(name, found[0])
+            if found and found.wanted != self._actual[name]:
+                self._turn(name, found.wanted)
         if self._processes["worker"].poll() is not None:
             self._start_worker()  # as Kubernetes would
 
@@ -212,50 +203,42 @@ class Stage:
         for _ in range(TRIES):
             if not _is_free(self.metrics_port):
                 self.metrics_port = free_port()
-            arguments = [
-                "worker",
-                "--handlers",
-                RELEASES[self._actual["release"]],
-                "--http-port",
-                str(self.metrics_port),
-            ]
-            worker = self._run("worker", *PYTHON, "redrive", *arguments)
-            deadline = time.monotonic() + START_SECONDS
-            while worker.poll() is None and time.monotonic() < deadline:
-                with (
-                    contextlib.suppress(OSError),
-                    urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1),
-                ):
-                    return
-                time.sleep(TICK / 2)
+            command = ["worker", "--handlers", RELEASES[self._actual["release"]]]
+            port = ["--http-port", str(self.metrics_port)]
+            if self._answers(self._run("worker", *PYTHON, "redrive", *command, *port), self._ready):
+                return
             self._stop("worker")
-        log = (self.home / "worker.log").read_text(errors="replace").splitlines()[-1:]
-        msg = "the worker does not start: " + "".join(log)
+        msg = "the worker does not start: " + "".join(_last_lines(self.home / "worker.log", 1))
         raise RedriveError(msg)
 
     def _start_mail(self) -> None:
         for _ in range(TRIES):
-            mail = self._run(
-                "mail",
-                *PYTHON,
-                "redrive.demo.mail",
-                str(self.mail_port),
-                str(self.mailbox),
-                stdin=subprocess.PIPE,
-            )
-            deadline = time.monotonic() + START_SECONDS
-            while mail.poll() is None and time.monotonic() < deadline:
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", self.mail_port), 1),
-                ):
-                    return
-                time.sleep(TICK / 2)
+            arguments = [str(self.mail_port), str(self.mailbox)]
+            command = [*PYTHON, "redrive.demo.mail", *arguments]
+            mail = self._run("mail", *command, stdin=subprocess.PIPE)
+            if self._answers(mail, self._connectable):
+                return
             self._stop("mail")
             if "worker" not in self._processes:  # later on the worker knows the port
                 self.mail_port = free_port()
         msg = f"the mail server does not start; see {self.home}/mail.log"
         raise RedriveError(msg)
+
+    def _answers(self, process: subprocess.Popen[bytes], ask: Callable[[], object]) -> bool:
+        """Wait until a process answers; False when it ends or time is up before."""
+        deadline = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                ask()
+                return True
+            time.sleep(TICK / 2)
+        return False
+
+    def _ready(self) -> None:
+        urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1).close()
+
+    def _connectable(self) -> None:
+        socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
     def _run(
         self, name: str, *command: str, stdin: int = subprocess.DEVNULL
@@ -275,7 +258,7 @@ class Stage:
         return process
 
     def _stop(self, name: str) -> None:
-        """End a process: politely, then less so."""
+        """End a process: ask twice, then kill it."""
         process = self._processes.pop(name, None)
         if process is None:
             return
@@ -289,10 +272,11 @@ class Stage:
         (self.home / f"{name}.pid").unlink(missing_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """For what we run: of this user's own settings nothing, or they would play a part in it."""
+        """The environment of what we run, without this user's own settings of Redrive."""
+        programs = str(Path(sys.executable).parent)
         own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         return own | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join((programs, os.environ.get("PATH", os.defpath))),
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_LOG_FORMAT": "console",
             "REDRIVE_DRAIN_TIMEOUT": "5",
@@ -310,14 +294,18 @@ class Stage:
         )
 
     def _keep_password(self) -> str:
-        """One that only this user can read: on loopback everybody of this machine can knock."""
+        """A password that only this user can read, for all users of the machine reach loopback."""
         file = self.home / "secret"
         with contextlib.suppress(FileExistsError):
             handle: IO[str]
-            # opener
+            # the file is never readable by others, not for a moment
             with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
                 handle.write(secrets.token_urlsafe(18))
         return file.read_text()
+
+
+def _last_lines(log: Path, count: int) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
 
 
 def _is_free(port: int) -> bool:

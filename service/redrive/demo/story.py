@@ -1,5 +1,4 @@
-"""What happens in a demo and what it says: an incident, and the commands that get everything back
-to work.
+"""What happens in a demo and what it says: an incident, and the commands that mend it.
 
 The commands are made from what is in the database at that moment, so each of them works as it is
 printed.
@@ -18,7 +17,7 @@ import click
 from redrive.database.migrate import latest
 from redrive.demo import shop
 from redrive.demo.monitoring import PACKAGES, find
-from redrive.demo.pager import told
+from redrive.demo.pager import as_shown
 from redrive.demo.stage import TICK, Stage
 from redrive.errors import RedriveError
 
@@ -32,7 +31,17 @@ OBJECTIVE = 3
 """Dead letters of the payments in five minutes that page."""
 
 WIDTH = "100"
-ALL_IS_WELL = "All is well: every payment is booked once, every receipt mailed or accounted for, no dead letter open."
+REDRIVE_BUGS = (
+    "redrive dlq redrive --kind payment.book --category bug --rate 20"
+    " --why 'release 1.1 reads decimal commas' --yes"
+)
+ALL_IS_WELL = (
+    "All is well: every payment is booked once, every receipt mailed or accounted for,"
+    " no dead letter open."
+)
+
+Say = Callable[[str], None]
+"""Says something, with how long the demo has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +57,44 @@ class Chapter:
 
 
 def begin(stage: Stage, *, observe: bool = False) -> None:
-    """Bring the stage up and let the orders of the file arrive, until what went wrong lies in the
-    dead letters.
+    """Bring the stage up and let the orders arrive, until what went wrong is dead letters.
 
     With `observe` Prometheus and Alertmanager watch it, and a page comes; where they are missing it
     says so.
     """
     click.echo(
-        "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this machine,"
+        "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this"
+        f" machine,\nwith all they have in {stage.home}.\n"
     )
-    click.echo(f"with all they have in {stage.home}.\n")
-    began = time.monotonic()
+    say = _clock()
     with _busy("starting Postgres"):
         stage.start_postgres()
-    _say(began, f"Postgres 18 serves, with schema version {latest()}")
+    say(f"Postgres 18 serves, with schema version {latest()}")
     with _busy("starting the worker"):
         stage.start()
-    _say(began, f"mail server and worker are up; http://127.0.0.1:{stage.metrics_port}/metrics")
+    say(f"mail server and worker are up; {_metrics(stage)}")
     if observe:
-        _observe(stage, began)
+        _observe(stage, say)
     if shop.is_placed(stage.conn):
-        _say(began, "the orders of the demo that was kept here are in the database already")
+        say("the orders of the demo that was kept here are in the database already")
         return
-    _arrive(stage, began)
+    _arrive(stage, say)
+    if watch := stage.monitoring:
+        with _busy("the alert has yet to fire"):
+            stage.wait("the page", lambda: watch.pager.sent("trigger", "payments"), ALERT_SECONDS)
+        _show_pages(stage)
 
 
-def _observe(stage: Stage, began: float) -> None:
+def _observe(stage: Stage, say: Say) -> None:
     missing = [program for program in PACKAGES if not find(program)]
     if missing:
         packages = " ".join(PACKAGES[program] for program in missing)
-        figures = f"http://127.0.0.1:{stage.metrics_port}/metrics"
         absent = f"{' and '.join(missing)} not found (Debian: apt-get install {packages})"
-        _say(began, f"no alerts: {absent}; the figures are on {figures}")
+        say(f"no alerts: {absent}; the figures are on {_metrics(stage)}")
         return
     stage.conn.execute(
-        "select redrive.set_objective_v1('payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
+        "select redrive.set_objective_v1("
+        "'payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
         (OBJECTIVE,),
     )
     with _busy("starting Prometheus and Alertmanager"):
@@ -92,41 +104,30 @@ def _observe(stage: Stage, began: float) -> None:
             lambda: watch.growth("payments") == [0.0],
             ALERT_SECONDS,
         )
-    addresses = f"http://127.0.0.1:{watch.prometheus}, Alertmanager on http://127.0.0.1:{watch.alertmanager}"
-    _say(began, f"Prometheus is on {addresses}")
-    _say(
-        began,
-        f"they watch with the shipped rules and routes, {watch.faster} times faster: a minute takes a second",
-    )
+    alertmanager = f"Alertmanager on http://127.0.0.1:{watch.alertmanager}"
+    say(f"Prometheus is on http://127.0.0.1:{watch.prometheus}, {alertmanager}")
+    pace = f"{watch.faster} times faster: a minute takes a second"
+    say(f"they watch with the shipped rules and routes, {pace}")
 
 
-def _arrive(stage: Stage, began: float) -> None:
+def _arrive(stage: Stage, say: Say) -> None:
+    """Let the orders come: some while the mail server is up, the others while it is down."""
     lines = shop.orders()
-    with _busy(f"{len(lines)} orders arrive"):
-        created = _place(stage, lines[:BEFORE_OUTAGE])
+    early, late = lines[:BEFORE_OUTAGE], lines[BEFORE_OUTAGE:]
+    with _busy(f"{len(early)} orders arrive"):
+        created = _place(stage, early)
         stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
-    _say(
-        began,
-        f"{BEFORE_OUTAGE} orders came in a CSV file and became jobs; release 1.0 of the handlers has run them",
-    )
+    came = f"{len(early)} orders came in a CSV file and became jobs"
+    say(f"{came}; release 1.0 of the handlers has run them")
     stage.turn("mail", "down")
-    _say(began, "the mail server went down")
+    say("the mail server went down")
     with _busy("more orders arrive; their receipts have nowhere to go"):
-        created += _place(stage, lines[BEFORE_OUTAGE:])
+        created += _place(stage, late)
         stage.wait("the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS)
-    again = len(lines) - created
-    _say(
-        began,
-        f"{len(lines) - BEFORE_OUTAGE} more orders came; {again} of all came twice, and its key made it one job",
-    )
-    _say(
-        began,
-        f"{shop.waiting(stage.conn)} receipts wait: the breaker of the mail server opened before any gave up",
-    )
-    if watch := stage.monitoring:
-        with _busy("the alert has yet to fire"):
-            stage.wait("the page", lambda: watch.pager.sent("trigger", "payments"), ALERT_SECONDS)
-        _show_pages(stage)
+    again = f"{len(lines) - created} of all came twice, and its key made it one job"
+    say(f"{len(late)} more orders came; {again}")
+    waiting = f"{shop.waiting(stage.conn)} receipts wait"
+    say(f"{waiting}: the breaker of the mail server opened before any gave up")
 
 
 def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
@@ -138,22 +139,22 @@ def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
 
 
 def chapters(stage: Stage) -> list[Chapter]:
-    """What to type, with the ids of this database in it."""
-    crash = shop.dead(stage.conn, "payment.book", "AttributeError")
-    refused = shop.dead(stage.conn, "payment.book", "GiveUp")
-    nowhere = shop.dead(stage.conn, "receipt.deliver", "ValidationError")
-    return [
+    """What to type, with the ids of this database in it; a chapter without commands is left out."""
+    crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
+    is_held_up = shop.waiting(stage.conn) > 0
+    found = [
         Chapter(
             "Look: what is in the queues, what died, and why",
             [
                 "redrive queue ls",
                 "redrive dlq groups",
-                *(f"redrive dlq show {job}" for job in crash[:1]),
+                *(f"redrive dlq show {job}" for job in crashed[:1]),
             ],
         ),
         Chapter(
-            "Receipts wait for the mail server behind an open breaker, and lose no attempt; it comes back",
-            ["redrive breaker ls", "redrive demo mail up"] if shop.waiting(stage.conn) else [],
+            "Receipts wait for the mail server behind an open breaker, and lose no attempt;"
+            " it comes back",
+            ["redrive breaker ls", "redrive demo mail up"] if is_held_up else [],
             drains=True,
         ),
         Chapter(
@@ -161,20 +162,14 @@ def chapters(stage: Stage) -> list[Chapter]:
         ),
         Chapter(
             "Release 1.0 cannot read 1249,50; release 1.1 can",
-            [
-                "redrive demo fix decimal-commas",
-                _redrive("payment.book", "bug", "release 1.1 reads decimal commas"),
-            ]
-            if crash
-            else [],
+            ["redrive demo fix decimal-commas", REDRIVE_BUGS] if crashed else [],
             drains=True,
         ),
         Chapter(
             "Nothing can mend the rest: no mail address, and a payment in gold",
             [
-                f"redrive dlq dismiss {_ids(jobs)} --why '{why}'"
-                for jobs, why in ((nowhere, "sent by post"), (refused, "withdrawn by the shop"))
-                if jobs
+                *_dismiss(stage, "receipt.deliver", "ValidationError", "sent by post"),
+                *_dismiss(stage, "payment.book", "GiveUp", "withdrawn by the shop"),
             ],
         ),
         Chapter(
@@ -182,14 +177,13 @@ def chapters(stage: Stage) -> list[Chapter]:
             ["redrive queue ls", "redrive demo ledger"],
         ),
     ]
+    return [chapter for chapter in found if chapter.commands]
 
 
-def _redrive(kind: str, category: str, why: str) -> str:
-    return f"redrive dlq redrive --kind {kind} --category {category} --rate 20 --why '{why}' --yes"
-
-
-def _ids(jobs: list[int]) -> str:
-    return " ".join(map(str, jobs))
+def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
+    """The command that dismisses what nothing can mend; none where there is nothing."""
+    jobs = " ".join(map(str, shop.dead(stage.conn, kind, error_class)))
+    return [f"redrive dlq dismiss {jobs} --why '{why}'"] if jobs else []
 
 
 # ---------------------------------------------------------------------- typed by somebody
@@ -199,16 +193,15 @@ def tell(stage: Stage) -> None:
     """Say what to type."""
     click.secho(f"\n{_what_died(stage)} In another terminal:\n", bold=True)
     _show(f"source {shlex.quote(str(stage.env_file))}")
-    for chapter in (chapter for chapter in chapters(stage) if chapter.commands):
+    for chapter in chapters(stage):
         click.secho(f"\n  # {chapter.title}", dim=True)
         for command in chapter.commands:
             _show(command)
     click.echo(
-        "\nWithout --yes a redrive shows what it would do, and asks. Every command has --help, most have --json."
+        "\nWithout --yes a redrive shows what it would do, and asks."
+        " Every command has --help, most have --json."
     )
-    click.echo(
-        f"Metrics are on http://127.0.0.1:{stage.metrics_port}/metrics, mails in {stage.mailbox}."
-    )
+    click.echo(f"Metrics are on {_metrics(stage)}, mails in {stage.mailbox}.")
     click.echo("Ctrl-C ends the demo.\n")
 
 
@@ -217,32 +210,29 @@ def stay(stage: Stage) -> None:
     was_well = False
     with _busy("") as show:
         while True:
-            accounts = list(shop.accounts(stage.conn))
-            booked, expected = sum(a.booked for a in accounts), sum(a.expected for a in accounts)
-            _, dead = shop.causes(stage.conn)
-            show(
-                f"{booked} of {expected} payments booked, {mailed(stage)} receipts mailed,"
-                f" {shop.waiting(stage.conn)} waiting, {dead} dead letters open"
-            )
-            is_well = (
-                dead == 0
-                and all(account.agrees for account in accounts)
-                and not shop.is_busy(stage.conn)
-            )
-            if is_well and not was_well:
+            status = shop.status(stage.conn)
+            show(_progress(stage, status))
+            if status.is_well and not was_well:
                 click.secho(ALL_IS_WELL, fg="green")
-            was_well = is_well
+            was_well = status.is_well
             _show_pages(stage)
             stage.pause(1.0)
 
 
-def _what_died(stage: Stage) -> str:
-    causes, dead = shop.causes(stage.conn)
+def _progress(stage: Stage, status: shop.Status) -> str:
+    booked = sum(account.booked for account in status.accounts)
+    expected = sum(account.expected for account in status.accounts)
     return (
-        f"{dead} jobs are dead letters now, for {causes} causes."
-        if dead
-        else "No dead letter is open."
+        f"{booked} of {expected} payments booked, {mailed(stage)} receipts mailed,"
+        f" {status.waiting} waiting, {status.dead} dead letters open"
     )
+
+
+def _what_died(stage: Stage) -> str:
+    status = shop.status(stage.conn)
+    if not status.dead:
+        return "No dead letter is open."
+    return f"{status.dead} jobs are dead letters now, for {status.causes} causes."
 
 
 def mailed(stage: Stage) -> int:
@@ -256,23 +246,28 @@ def mailed(stage: Stage) -> int:
 def play(stage: Stage) -> None:
     """Type it all ourselves. Raises RedriveError when not everything is right in the end."""
     click.secho(f"\n{_what_died(stage)}", bold=True)
-    for chapter in (chapter for chapter in chapters(stage) if chapter.commands):
-        click.secho(f"\n# {chapter.title}", bold=True)
-        for command in chapter.commands:
-            click.secho(f"$ {command}", fg="cyan")
-            _type(stage, command)
-        if chapter.drains:
-            stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
-        _show_pages(stage)
-    wrong = [account.currency for account in shop.accounts(stage.conn) if not account.agrees]
-    _, dead = shop.causes(stage.conn)
-    if wrong or dead:
-        msg = f"the demo did not end well: {dead} dead letters are open, wrong accounts: {', '.join(wrong) or 'none'}"
+    for chapter in chapters(stage):
+        _play(stage, chapter)
+    status = shop.status(stage.conn)
+    if status.wrong or status.dead:
+        wrong = ", ".join(status.wrong) or "none"
+        result = f"{status.dead} dead letters are open, wrong accounts: {wrong}"
+        msg = f"the demo did not end well: {result}"
         raise RedriveError(msg)
     if watch := stage.monitoring:
         stage.wait("the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS)
         _show_pages(stage)
     click.secho(f"\n{ALL_IS_WELL}", fg="green")
+
+
+def _play(stage: Stage, chapter: Chapter) -> None:
+    click.secho(f"\n# {chapter.title}", bold=True)
+    for command in chapter.commands:
+        click.secho(f"$ {command}", fg="cyan")
+        _type(stage, command)
+    if chapter.drains:
+        stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
+    _show_pages(stage)
 
 
 def _type(stage: Stage, command: str) -> None:
@@ -302,12 +297,22 @@ def _show_pages(stage: Stage) -> None:
         rings = event["event_action"] == "trigger"
         title, colour = ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
         click.secho(f"\n{title}", fg=colour, bold=True)
-        for name, text in told(event):
+        for name, text in as_shown(event):
             click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
 
 
-def _say(began: float, text: str) -> None:
-    click.echo(click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}")
+def _clock() -> Say:
+    """Start the clock of the demo."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        click.echo(click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}")
+
+    return say
+
+
+def _metrics(stage: Stage) -> str:
+    return f"http://127.0.0.1:{stage.metrics_port}/metrics"
 
 
 def _show(command: str) -> None:

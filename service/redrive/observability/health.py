@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -15,6 +15,9 @@ logger = logging.getLogger("redrive.http")
 
 Checks = Callable[[], dict[str, str | None]]
 """Name of each check -> what is wrong, or None."""
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+"""A WSGI application: what it answers to an environment, by way of `start_response`."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -30,27 +33,12 @@ class _Quiet(WSGIRequestHandler):
 
 
 def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
-    """Answer on `port` in a thread of its own, on all addresses. Returns the port.
+    """Serve on `port` of all addresses, in a thread of its own. Returns the port.
 
     Raises:
-        SettingsError: the port is taken.
+        SettingsError: the port cannot be served, e.g. because it is taken.
     """
-    metrics = cast("Callable[[dict[str, Any], Any], Iterable[bytes]]", make_wsgi_app(registry))
-
-    def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO")
-        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
-            return _answer(start_response, "405 Method Not Allowed", "only GET\n")
-        if path == "/metrics":
-            return metrics(environ, start_response)
-        checks = {"/livez": live, "/readyz": ready}.get(path or "")
-        if checks is None:
-            return _answer(start_response, "404 Not Found", "/metrics /livez /readyz\n")
-        found = checks()
-        body = "".join(f"{name}: {wrong or 'ok'}\n" for name, wrong in found.items())
-        status = "503 Service Unavailable" if any(found.values()) else "200 OK"
-        return _answer(start_response, status, body)
-
+    application = _application(registry, {"/livez": live, "/readyz": ready})
     try:
         server = make_server("", port, application, _Server, _Quiet)
     except OSError as error:
@@ -60,8 +48,30 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
     return int(server.server_port)
 
 
+def _application(registry: CollectorRegistry, probes: Mapping[str, Checks]) -> Application:
+    metrics = cast("Application", make_wsgi_app(registry))
+
+    def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _answer(start_response, "405 Method Not Allowed", "only GET\n")
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        if path not in probes:
+            return _answer(start_response, "404 Not Found", "/metrics /livez /readyz\n")
+        return _answer(start_response, *_probe(probes[path]))
+
+    return application
+
+
+def _probe(checks: Checks) -> tuple[str, str]:
+    """The status and the body of a probe's answer."""
+    faults = checks()
+    body = "".join(f"{name}: {fault or 'ok'}\n" for name, fault in faults.items())
+    return ("503 Service Unavailable" if any(faults.values()) else "200 OK"), body
+
+
 def _answer(start_response: Any, status: str, body: str) -> list[bytes]:
-    start_response(
-        status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
-    )
+    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+    start_response(status, headers)
     return [body.encode()]

@@ -1,4 +1,4 @@
-"""The log: JSON lines for machines, short lines for people. No payload, no message of a failure."""
+"""The log: JSON lines for machines, short lines for people; no payloads, no failure messages."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, event, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As one line."""
+        """Return the line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -36,14 +36,11 @@ class ConsoleFormatter(logging.Formatter):
     """Time, level, event, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As one line; an exception follows it."""
+        """Return the line; an exception's follow it."""
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]  # noqa: DTZ006 # the reader's own clock
-        fields = " ".join(f"{k}={v}" for k, v in _fields(record).items())
-        line = (
-            f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip().translate(
-                _CONTROL
-            )
-        )
+        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        event = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}"
+        line = event.rstrip().translate(_CONTROL)
         return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
 
 

@@ -1,9 +1,8 @@
-"""Every metric this process exports: name, help, labels, buckets; plain numbers in, families out at
-scrape time.
+"""Every metric a worker exports: numbers are counted as they come, families made when scraped.
 
-Jobs end by the hundred thousand a second, so they are counted a batch at a time into dictionaries;
-only a scrape builds the library's objects. One process exports, so there is no multiprocess mode
-and nothing to merge.
+Jobs end by the thousand a second, so they are counted a batch at a time into dictionaries; only a
+scrape builds the library's objects. One process exports, so there is no multiprocess mode and
+nothing to merge.
 """
 
 import threading
@@ -11,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,25 +21,7 @@ from prometheus_client.samples import Exemplar
 Labels = tuple[str, ...]
 
 DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
-WAIT_BUCKETS = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
-    60,
-    180,
-    600,
-    1800,
-    3600,
-)
+WAIT_BUCKETS = (*DURATION_BUCKETS, 3600)
 CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 MAX_LABEL_SETS = 5_000
 MAX_HISTOGRAMS = 500
@@ -49,8 +31,9 @@ OTHER = "other"
 
 
 def _bounded(labels: Labels, names: Labels, known: Collection[Labels], limit: int) -> Labels:
-    """The label set itself; once there are too many, a new one with its kind as `other`, in the end
-    with everything.
+    """The label set to count under: a new one past the limit is folded into `other`.
+
+    At first only its kind is, so that queue and outcome stay known; further on all of its labels.
     """
     if labels in known or len(known) < limit:
         return labels
@@ -73,15 +56,13 @@ class Counter:
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
-        """Show a label set at 0 from the start: an increase from nothing is invisible to
-        increase().
-        """
-        # what is only known leaves room for what happens
+        """Show a label set at 0 from the start: increase() does not see a step from nothing."""
+        # label sets that may never count leave room for those that do
         if len(self._values) < MAX_LABEL_SETS / 2:
             self.add(labels, 0)
 
     def collect(self) -> Iterator[Metric]:
-        """As a family."""
+        """Yield the family as it is now."""
         family = CounterMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, value in list(self._values.items()):
             family.add_metric(labels, value)
@@ -96,18 +77,16 @@ class Gauge:
         self._values: dict[Labels, float] = {}
 
     def set(self, labels: Labels, value: float) -> None:
-        """Set one."""
+        """Set the value of one label set."""
         self._values[labels] = value
 
     def replace(self, values: dict[Labels, float]) -> None:
-        """Set all: one that is missing goes to 0, so that the series does not end; beyond a limit
-        it does end.
-        """
+        """Set all values. A label set that is missing goes to 0; past a limit its series ends."""
         gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
         self._values = dict.fromkeys(gone, 0.0) | values
 
     def collect(self) -> Iterator[Metric]:
-        """As a family."""
+        """Yield the family as it is now."""
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, value in list(self._values.items()):
             family.add_metric(labels, value)
@@ -120,20 +99,15 @@ class Histogram:
     def __init__(
         self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]
     ) -> None:
-        self.name, self.documentation, self.labels, self.buckets = (
-            name,
-            documentation,
-            labels,
-            buckets,
-        )
+        self.name, self.documentation, self.labels = name, documentation, labels
+        self.buckets = buckets
+        self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
 
     def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
-        """Point to the trace of one observation; the last of each bucket is kept. Only OpenMetrics
-        shows it.
-        """
+        """Point to an observation's trace, one per bucket; only OpenMetrics shows it."""
         if labels in self._counts:
             place = bisect_left(self.buckets, value)
             self._exemplars[labels, place] = Exemplar({"trace_id": trace_id}, value, time.time())
@@ -156,90 +130,96 @@ class Histogram:
         self._sums[labels] += sum(ordered)
 
     def collect(self) -> Iterator[Metric]:
-        """As a family."""
-        bounds = (*map(str, map(float, self.buckets)), "+Inf")
+        """Yield the family as it is now."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, counts in list(self._counts.items()):
-            cumulative = 0
-            buckets: list[Any] = []
-            for place, (bound, count) in enumerate(zip(bounds, list(counts), strict=True)):
-                cumulative += count
-                exemplar = self._exemplars.get((labels, place))
-                buckets.append(
-                    (bound, cumulative) if exemplar is None else (bound, cumulative, exemplar)
-                )
+            buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
+
+    def _buckets(self, labels: Labels, counts: list[int]) -> Iterator[Any]:
+        """Bound, observations up to it and exemplar, if there is one, of each bucket."""
+        for place, (bound, count) in enumerate(zip(self._bounds, accumulate(counts), strict=True)):
+            exemplar = self._exemplars.get((labels, place))
+            yield (bound, count) if exemplar is None else (bound, count, exemplar)
 
 
 class Metrics:
     """The families of one worker process."""
 
     def __init__(self) -> None:
-        self.inflight = Gauge(
-            "redrive_jobs_inflight", "Jobs in the hands of this worker.", ("queue", "kind")
-        )
+        self.inflight = Gauge("redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind"))
         self.retries = Counter(
             "redrive_job_retries_total",
-            "Attempts that will be tried again, by category of failure.",
+            "Failed attempts that will be retried, by category of failure.",
             ("queue", "kind", "reason"),
         )
         self.attempts = Counter(
             "redrive_job_attempts_total",
-            "Attempts that ended, each once.",
+            "Attempts that ended, by outcome.",
             ("queue", "kind", "outcome"),
         )
         self.duration = Histogram(
             "redrive_job_duration_seconds",
-            "Time in the handler.",
+            "Time spent in the handler.",
             ("queue", "kind", "outcome"),
             DURATION_BUCKETS,
         )
         self.wait = Histogram(
-            "redrive_job_wait_seconds", "From due to claimed.", ("queue",), WAIT_BUCKETS
+            "redrive_job_wait_seconds", "Time from due to claimed.", ("queue",), WAIT_BUCKETS
         )
-        self.claims = Counter(
-            "redrive_claims_total", "Claims by result: hit, empty, error.", ("result",)
-        )
+        self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
         self.exchange = Histogram(
             "redrive_exchange_duration_seconds",
-            "One round trip of settling and claiming.",
+            "Duration of one round trip that settles and claims.",
             (),
             CALL_BUCKETS,
         )
         self.stale = Counter(
             "redrive_stale_settlements_total",
-            "Settlements refused because the job was no longer ours.",
+            "Settlements refused because the worker no longer held the job.",
             ("queue", "kind"),
         )
         self.released = Counter(
             "redrive_jobs_released_total",
-            "Jobs given back with their attempt.",
+            "Jobs given back without using up an attempt, by reason.",
             ("queue", "reason"),
         )
         self.lost = Counter(
             "redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ()
         )
         self.rescued = Counter(
-            "redrive_jobs_rescued_total", "Jobs this worker took back from lost ones.", ()
+            "redrive_jobs_rescued_total", "Jobs this worker took back from lost workers.", ()
         )
         self.runner_deaths = Counter(
-            "redrive_runner_deaths_total", "Runner processes that died.", ("cause",)
+            "redrive_runner_deaths_total", "Runner processes that died, by cause.", ("cause",)
         )
         self.database_errors = Counter(
-            "redrive_db_errors_total", "Errors of the database.", ("operation", "sqlstate")
+            "redrive_db_errors_total",
+            "Database errors, by operation and SQLSTATE.",
+            ("operation", "sqlstate"),
         )
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
-        self.busy = Gauge("redrive_worker_slots_busy", "Jobs it holds, at most its slots.")
-        self.up = Gauge(
-            "redrive_worker_up", "1 for each queue this worker serves ('*' = all).", ("queue",)
+        self.busy = Gauge(
+            "redrive_worker_slots_busy",
+            "Slots in use: jobs this worker holds, capped at its slots.",
         )
-        self.draining = Gauge("redrive_worker_draining", "1 while it finishes what it has.")
-        self.build = Gauge("redrive_build_info", "1.", ("version", "python_version"))
+        self.up = Gauge(
+            "redrive_worker_up", "1 for each queue this worker serves ('*' means all).", ("queue",)
+        )
+        self.draining = Gauge(
+            "redrive_worker_draining",
+            "1 while this worker finishes its jobs before it stops, else 0.",
+        )
+        self.build = Gauge(
+            "redrive_build_info",
+            "Always 1; the labels carry the versions.",
+            ("version", "python_version"),
+        )
 
 
 class Exposition:
-    """What /metrics shows: the families of this process, and whatever other sources are added."""
+    """What /metrics shows: the families of this process and those of other sources."""
 
     def __init__(self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -249,7 +229,7 @@ class Exposition:
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, one scrape at a time."""
+        """Yield every family, one scrape at a time."""
         with self._lock:
             if self._metrics is not None:
                 for family in vars(self._metrics).values():

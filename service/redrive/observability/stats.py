@@ -1,22 +1,25 @@
-"""What the database knows of all queues, as metric families: the same from whichever process serves
-them.
+"""The database's figures about all queues, as metric families: the same from every process.
 
-The figures come as one object from `redrive.stats_v1`, which is made new at most every few seconds
-by whoever asks first, in one snapshot. The exporter asks ahead of its scrapes, while there are any,
-so that they only show what is there. When the database does not answer, or what it answers is old,
-the block is left out and `redrive_stats_up` says 0: an old figure would look like a calm one.
+The figures come as one object from `redrive.stats_v1`: a snapshot that whoever asks first renews,
+at most every few seconds. The exporter reads ahead of its scrapes, as long as there are any, so
+that a scrape only shows what is there. When the database does not answer, or its answer is old, the
+figures are left out and `redrive_stats_up` is 0: an old figure would look like a calm one.
 """
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from psycopg.rows import namedtuple_row
 
 from redrive.database.connect import Link, Watchdog
 from redrive.rules.model import Reason
@@ -31,11 +34,282 @@ WANTED_SECONDS = 70.0
 STALE_SECONDS = 30.0
 STATES = ("ready", "scheduled", "retrying", "running")
 OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
+"""Events that take a dead letter out of the open ones."""
+
 REMOVALS = OPEN_ENDS | {"resolved"}
 BREAKER_STATES = ("closed", "open", "half_open")
 OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
+REASONS = tuple(reason.value for reason in Reason)
 
 Labels = tuple[str, ...]
+Values = Mapping[Labels, float]
+"""The values of one family, by the values of its labels."""
+
+
+# ---------------------------------------------------------------------- the snapshot
+
+
+class Tally(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How often an event has happened. `reason` is that of a death, or a redriven job's outcome."""
+
+    queue: str
+    kind: str
+    event: str
+    reason: str
+    n: float
+
+
+class Depth(msgspec.Struct, frozen=True, gc=False):
+    """The jobs of a queue by state, and for how many seconds the oldest ready one has been due."""
+
+    queue: str
+    ready: int
+    scheduled: int
+    retrying: int
+    running: int
+    oldest_ready_seconds: float
+    paused: bool
+
+
+class Objective(NamedTuple):
+    """A threshold of the alerts; the queue `*` stands for all that have none of their own."""
+
+    queue: str
+    name: str
+    value: float
+
+
+class Chore(NamedTuple):
+    """When a maintenance task last succeeded (Unix time), and how often it should (seconds)."""
+
+    task: str
+    ran_at: float | None
+    every: float | None
+
+
+class Table(NamedTuple):
+    """The size of a table. `size` is in bytes, with indexes."""
+
+    name: str
+    dead_rows: int
+    size: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What `redrive.stats_v1` returns. Instants are Unix time, ages seconds."""
+
+    taken_at: float
+    totals: list[Tally]
+    depths: list[Depth]
+    added_per_minute: dict[str, float]
+    oldest_dead: dict[str, float]
+    objectives: list[Objective]
+    breakers: dict[str, str]
+    chores: list[Chore]
+    workers: int
+    workers_lost: int
+    oldest_transaction: float
+    tables: list[Table]
+
+
+# ---------------------------------------------------------------------- from snapshot to families
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A family of gauges whose values are read off the snapshot."""
+
+    name: str
+    help: str
+    labels: Labels
+    values: Callable[[Snapshot], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A family that adds up tallies.
+
+    Args:
+        labels: label -> the field of a tally that it shows.
+        events: the events that count -> what each counts for, 1 or -1.
+        known: values of the last label that are shown at 0 before they happen.
+    """
+
+    name: str
+    help: str
+    labels: Mapping[str, str]
+    events: Mapping[str, int]
+    known: tuple[str, ...] = ()
+
+    def add_up(self, tallies: Mapping[str, Sequence[Tally]], kinds: Iterable[Labels]) -> Values:
+        """The values, from tallies by their event; at least 0 for each (queue, kind)."""
+        values = defaultdict(float, self._zeros(kinds))
+        labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
+        for event, sign in self.events.items():
+            for tally in tallies[event]:
+                values[labels_of(tally)] += sign * tally.n
+        return values
+
+    def _zeros(self, kinds: Iterable[Labels]) -> dict[Labels, float]:
+        """Label sets that start at 0: increase() does not see a step from nothing."""
+        born = kinds if "kind" in self.labels else {(queue,) for queue, _ in kinds}
+        if not self.known:
+            return dict.fromkeys(born, 0.0)
+        return {(*labels, value): 0.0 for labels in born for value in self.known}
+
+
+COUNTERS = (
+    Total(
+        "redrive_dlq_added",
+        "Dead letters added.",
+        {"queue": "queue", "kind": "kind", "reason": "reason"},
+        {"dead": 1},
+        known=REASONS,
+    ),
+    Total(
+        "redrive_dlq_removed",
+        "Dead letters redriven, dismissed or purged while open, or resolved.",
+        {"queue": "queue", "action": "event"},
+        dict.fromkeys(REMOVALS, 1),
+        known=tuple(sorted(REMOVALS)),
+    ),
+    Total(
+        "redrive_redrive_outcomes",
+        "What became of redriven jobs.",
+        {"queue": "queue", "outcome": "reason"},
+        {"outcome": 1},
+        known=OUTCOMES,
+    ),
+    Total(
+        "redrive_jobs_enqueued",
+        "Jobs enqueued.",
+        {"queue": "queue", "kind": "kind"},
+        {"enqueued": 1},
+    ),
+    Total(
+        "redrive_jobs_completed",
+        "Jobs completed.",
+        {"queue": "queue", "kind": "kind"},
+        {"completed": 1},
+    ),
+)
+DLQ_DEPTH = Total(
+    "redrive_dlq_depth",
+    "Open dead letters.",
+    {"queue": "queue", "reason": "reason"},
+    {"dead": 1} | dict.fromkeys(OPEN_ENDS, -1),
+    known=REASONS,
+)
+BIRTHS = ("enqueued", "completed", "dead")
+"""Events that make a kind known on a queue."""
+
+
+def _objectives(snapshot: Snapshot) -> Values:
+    """The thresholds of each queue: its own, else those for all others."""
+    defaults = [o for o in snapshot.objectives if o.queue == "*"]
+    values = {(depth.queue, o.name): o.value for depth in snapshot.depths for o in defaults}
+    return values | {(o.queue, o.name): o.value for o in snapshot.objectives if o.queue != "*"}
+
+
+FIGURES = (
+    Figure(
+        "redrive_stats_timestamp_seconds",
+        "When the figures were taken, as Unix time of the database's clock.",
+        (),
+        lambda s: {(): s.taken_at},
+    ),
+    Figure(
+        "redrive_queue_depth",
+        "Jobs in the queue, by state.",
+        ("queue", "state"),
+        lambda s: {(d.queue, state): getattr(d, state) for d in s.depths for state in STATES},
+    ),
+    Figure(
+        "redrive_queue_oldest_ready_age_seconds",
+        "How long the oldest ready job has been due.",
+        ("queue",),
+        lambda s: {(d.queue,): d.oldest_ready_seconds for d in s.depths},
+    ),
+    Figure(
+        "redrive_queue_paused",
+        "1 while the queue is paused, else 0.",
+        ("queue",),
+        lambda s: {(d.queue,): d.paused for d in s.depths},
+    ),
+    Figure(
+        "redrive_dlq_added_per_minute",
+        "Dead letters added in the last full minute.",
+        ("queue",),
+        lambda s: {(queue,): n for queue, n in s.added_per_minute.items()},
+    ),
+    Figure(
+        "redrive_dlq_oldest_age_seconds",
+        "Age of the oldest open dead letter.",
+        ("queue",),
+        lambda s: {(queue,): age for queue, age in s.oldest_dead.items()},
+    ),
+    Figure(
+        "redrive_queue_objective",
+        "Alert thresholds of the queue.",
+        ("queue", "objective"),
+        _objectives,
+    ),
+    Figure(
+        "redrive_circuit_breaker_state",
+        "1 for the state the breaker is in, 0 for the others.",
+        ("breaker", "state"),
+        lambda s: {
+            (name, state): state == current
+            for name, current in s.breakers.items()
+            for state in BREAKER_STATES
+        },
+    ),
+    Figure(
+        "redrive_maintenance_last_success_timestamp_seconds",
+        "When the task last succeeded, as Unix time; 0 if it never has.",
+        ("task",),
+        lambda s: {(chore.task,): chore.ran_at or 0.0 for chore in s.chores},
+    ),
+    Figure(
+        "redrive_maintenance_interval_seconds",
+        "How often the task should run.",
+        ("task",),
+        lambda s: {(chore.task,): chore.every for chore in s.chores if chore.every},
+    ),
+    Figure(
+        "redrive_workers",
+        "Workers with a recent heartbeat.",
+        (),
+        lambda s: {(): s.workers},
+    ),
+    Figure(
+        "redrive_workers_lost",
+        "Workers without a recent heartbeat whose jobs have not been rescued yet.",
+        (),
+        lambda s: {(): s.workers_lost},
+    ),
+    Figure(
+        "redrive_pg_oldest_transaction_age_seconds",
+        "Age of the oldest transaction that holds back vacuum.",
+        (),
+        lambda s: {(): s.oldest_transaction},
+    ),
+    Figure(
+        "redrive_pg_table_dead_tuples",
+        "Dead rows in the table.",
+        ("table",),
+        lambda s: {(table.name,): table.dead_rows for table in s.tables},
+    ),
+    Figure(
+        "redrive_pg_table_size_bytes",
+        "Size of the table with its indexes.",
+        ("table",),
+        lambda s: {(table.name,): table.size for table in s.tables},
+    ),
+)
+
+
+# ---------------------------------------------------------------------- reading it
 
 
 class DatabaseStats:
@@ -45,9 +319,10 @@ class DatabaseStats:
         self.link = Link(url, "redrive stats", statement_timeout="5s")
         Watchdog(self.link).start()  # a server that is frozen ends no statement by itself
         self._lock = threading.Lock()
+        self._decode = msgspec.json.Decoder(Snapshot).decode
         self._families: list[Metric] = []
         self._fresh_until = self._wanted_until = float("-inf")
-        self._highest: dict[Labels, float] = {}
+        self._highest: dict[str, dict[Labels, float]] = defaultdict(dict)
 
     def collect(self) -> Iterator[Metric]:
         """The families; only `redrive_stats_up` when the database cannot be read."""
@@ -75,207 +350,67 @@ class DatabaseStats:
             yield conn
 
     def _read(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily(
-            "redrive_stats_up", "1 when the figures of the database could be read."
-        )
         began = time.monotonic()
+        body = self._fetch()
+        about_up = "1 if the database's figures could be read, else 0."
+        yield _gauge("redrive_stats_up", about_up, (), {(): body is not None})
+        if body is not None:
+            snapshot = self._decode(body)
+            about_duration = "How long reading the database's figures took."
+            duration = time.monotonic() - began
+            yield _gauge("redrive_stats_duration_seconds", about_duration, (), {(): duration})
+            yield from self._translate(snapshot)
+
+    def _fetch(self) -> str | None:
+        """The snapshot as JSON; None when it cannot be read or is too old to be shown."""
         try:
-            with self.link.use(bound=6.0) as conn:
-                row = conn.execute(
-                    "select body, extract(epoch from clock_timestamp())::float8 - (body ->> 'taken_at')::float8"
+            with (
+                self.link.use(bound=6.0) as conn,
+                conn.cursor(row_factory=namedtuple_row) as cursor,
+            ):
+                row: Any = cursor.execute(
+                    "select body::text as body, extract(epoch from clock_timestamp())::float8"
+                    " - (body ->> 'taken_at')::float8 as age"
                     " from redrive.stats_v1(%s * interval '1 second') as s(body)",
                     (MAX_AGE_SECONDS,),
                 ).fetchone()
         except psycopg.Error:
-            row = None
-        usable = row is not None and row[1] is not None and row[1] < STALE_SECONDS
-        up.add_metric((), float(usable))
-        yield up
-        if row is not None and usable:
-            yield _one(
-                "redrive_stats_duration_seconds",
-                "How long reading them took.",
-                time.monotonic() - began,
-            )
-            yield from self._translate(row[0])
+            return None
+        # age is null until the first snapshot is there
+        return row.body if row.age is not None and row.age < STALE_SECONDS else None
 
-    def _translate(self, body: Mapping[str, Any]) -> Iterator[Metric]:
-        yield _one(
-            "redrive_stats_timestamp_seconds",
-            "When they were read, by the database's clock.",
-            body["taken_at"],
-        )
-        yield from self._counters(body["totals"])
-        yield from _depths(body["depths"])
-        yield _gauge(
-            "redrive_dlq_added_per_minute",
-            "Dead letters added in the last full minute.",
-            ("queue",),
-            {(queue,): n for queue, n in body["added_per_minute"].items()},
-        )
-        yield _gauge(
-            "redrive_dlq_oldest_age_seconds",
-            "Age of the oldest open dead letter.",
-            ("queue",),
-            {(queue,): age for queue, age in body["oldest_dead"].items()},
-        )
-        yield _objectives(body["objectives"], [depth["queue"] for depth in body["depths"]])
-        breakers: Mapping[str, str] = body["breakers"]
-        yield _gauge(
-            "redrive_circuit_breaker_state",
-            "1 for the state each breaker is in.",
-            ("breaker", "state"),
-            {(n, s): float(s == now) for n, now in breakers.items() for s in BREAKER_STATES},
-        )
-        about_chores = "When the task last succeeded; 0 = never yet."
-        yield _gauge(
-            "redrive_maintenance_last_success_timestamp_seconds",
-            about_chores,
-            ("task",),
-            {(name,): ran_at or 0.0 for name, ran_at, _ in body["chores"]},
-        )
-        yield _gauge(
-            "redrive_maintenance_interval_seconds",
-            "How often it should.",
-            ("task",),
-            {(name,): every for name, _, every in body["chores"] if every},
-        )
-        yield _one("redrive_workers", "Workers whose heartbeat is heard.", body["workers"])
-        yield _one(
-            "redrive_workers_lost",
-            "Silent workers whose jobs are not taken back yet.",
-            body["workers_lost"],
-        )
-        yield _one(
-            "redrive_pg_oldest_transaction_age_seconds",
-            "Age of the oldest transaction that holds vacuum back.",
-            body["oldest_transaction"],
-        )
-        yield _gauge(
-            "redrive_pg_table_dead_tuples",
-            "Dead rows by table.",
-            ("table",),
-            {(t,): n for t, n, _ in body["tables"]},
-        )
-        yield _gauge(
-            "redrive_pg_table_size_bytes",
-            "Size with indexes.",
-            ("table",),
-            {(t,): n for t, _, n in body["tables"]},
-        )
+    def _translate(self, snapshot: Snapshot) -> Iterator[Metric]:
+        """The families of a snapshot."""
+        for figure in FIGURES:
+            yield _gauge(figure.name, figure.help, figure.labels, figure.values(snapshot))
+        yield from self._totals(snapshot.totals)
 
-    def _counters(self, totals: Sequence[tuple[str, str, str, str, int]]) -> Iterator[Metric]:
-        added: dict[Labels, float] = defaultdict(float)
-        ended: dict[str, dict[Labels, float]] = {
-            "enqueued": defaultdict(float),
-            "completed": defaultdict(float),
-        }
-        removed: dict[Labels, float] = defaultdict(float)
-        outcomes: dict[Labels, float] = defaultdict(float)
-        depth: dict[Labels, float] = defaultdict(float)
-        for queue, kind, event, reason, n in totals:
-            if event == "dead":
-                added[queue, kind, reason] += n
-                depth[queue, reason] += n
-            elif event in ended:
-                ended[event][queue, kind] += n
-            elif event == "outcome":
-                outcomes[queue, reason] += n
-            if event in OPEN_ENDS:
-                depth[queue, reason] -= n
-            if event in REMOVALS:
-                removed[queue, event] += n
-        # At 0 from the start: a first appearance at n is invisible to increase().
-        for queue, kind in {
-            (queue, kind) for queue, kind, event, _, _ in totals if event in {"dead", *ended}
-        }:
-            for known in Reason:
-                added[queue, kind, known] += 0
-            for counts in ended.values():
-                counts[queue, kind] += 0
-        for queue in {labels[0] for labels in added}:
-            for outcome in OUTCOMES:
-                outcomes[queue, outcome] += 0
-            for action in REMOVALS:
-                removed[queue, action] += 0
-            for known in Reason:
-                depth[queue, known] += 0
-        yield self._counter(
-            "redrive_dlq_added", "Dead letters ever added.", ("queue", "kind", "reason"), added
-        )
-        about_removed = "Dead letters redriven, dismissed or purged while open, or resolved."
-        yield self._counter("redrive_dlq_removed", about_removed, ("queue", "action"), removed)
-        yield self._counter(
-            "redrive_redrive_outcomes",
-            "What became of redriven jobs.",
-            ("queue", "outcome"),
-            outcomes,
-        )
-        yield self._counter(
-            "redrive_jobs_enqueued", "Jobs enqueued.", ("queue", "kind"), ended["enqueued"]
-        )
-        yield self._counter(
-            "redrive_jobs_completed", "Jobs completed.", ("queue", "kind"), ended["completed"]
-        )
-        yield _gauge(
-            "redrive_dlq_depth",
-            "Open dead letters.",
-            ("queue", "reason"),
-            {labels: max(0.0, n) for labels, n in depth.items()},
-        )
+    def _totals(self, totals: Sequence[Tally]) -> Iterator[Metric]:
+        tallies: dict[str, list[Tally]] = defaultdict(list)
+        for tally in totals:
+            tallies[tally.event].append(tally)
+        kinds = {(tally.queue, tally.kind) for event in BIRTHS for tally in tallies[event]}
+        for total in COUNTERS:
+            yield self._counter(total, total.add_up(tallies, kinds))
+        depths = {labels: max(0.0, n) for labels, n in DLQ_DEPTH.add_up(tallies, kinds).items()}
+        yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), depths)
 
-    def _counter(
-        self, name: str, text: str, labels: Labels, values: Mapping[Labels, float]
-    ) -> Metric:
-        """A counter that never steps back: a database that was restored or failed over may have
-        forgotten some, and the step would be read as a reset, and the whole total as an increase.
+    def _counter(self, total: Total, values: Values) -> Metric:
+        """A counter that never steps back.
+
+        A database that was restored or failed over may have forgotten some: the step would be read
+        as a reset, and the whole total as an increase.
         """
-        family = CounterMetricFamily(name, text, labels=labels)
-        for key, value in values.items():
-            highest = self._highest[name, *key] = max(self._highest.get((name, *key), 0.0), value)
-            family.add_metric(key, highest)
+        family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
+        highest = self._highest[total.name]
+        for labels, value in values.items():
+            highest[labels] = max(highest.get(labels, 0.0), value)
+            family.add_metric(labels, highest[labels])
         return family
 
 
-def _depths(depths: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    yield _gauge(
-        "redrive_queue_depth",
-        "Jobs by state.",
-        ("queue", "state"),
-        {(d["queue"], state): d[state] for d in depths for state in STATES},
-    )
-    yield _gauge(
-        "redrive_queue_oldest_ready_age_seconds",
-        "How long the oldest ready job has been due.",
-        ("queue",),
-        {(d["queue"],): d["oldest_ready_seconds"] for d in depths},
-    )
-    yield _gauge(
-        "redrive_queue_paused",
-        "1 while the queue is paused.",
-        ("queue",),
-        {(d["queue"],): float(d["paused"]) for d in depths},
-    )
-
-
-def _objectives(rows: Sequence[tuple[str, str, float]], queues: Sequence[str]) -> Metric:
-    """Each queue's thresholds: its own, else those for all others."""
-    defaults = {objective: value for queue, objective, value in rows if queue == "*"}
-    values: dict[Labels, float] = {
-        (queue, name): value for queue in queues for name, value in defaults.items()
-    }
-    values |= {(queue, objective): value for queue, objective, value in rows if queue != "*"}
-    return _gauge(
-        "redrive_queue_objective", "Thresholds of the alerts.", ("queue", "objective"), values
-    )
-
-
-def _gauge(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
+def _gauge(name: str, about: str, labels: Labels, values: Values) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=labels)
     for key, value in values.items():
         family.add_metric(key, float(value))
     return family
-
-
-def _one(name: str, text: str, value: float) -> Metric:
-    return _gauge(name, text, (), {(): value})

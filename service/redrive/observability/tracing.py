@@ -43,7 +43,7 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def set_up() -> "Tracing":
-    """Export spans from this process from now on; those of handlers and of what they call too.
+    """Export this process's spans from now on, those of handlers and of what they call too.
 
     Raises:
         SettingsError: the otlp extra is not installed.
@@ -57,19 +57,19 @@ def set_up() -> "Tracing":
 
         from redrive.observability.span_queue import SpanQueue  # noqa: PLC0415
     except ImportError as error:
-        msg = "OTEL_EXPORTER_OTLP_ENDPOINT is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
+        msg = f"{ENDPOINTS[0]} is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    # It says the same again and again, in lines of its own format; the queue of spans says it once
-    # a minute.
-    logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
-    logging.getLogger("opentelemetry.exporter").propagate = False
+    # It logs each failed export in a format of its own; the span queue logs them once a minute.
+    exporter_log = logging.getLogger("opentelemetry.exporter")
+    exporter_log.addHandler(logging.NullHandler())
+    exporter_log.propagate = False
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
     provider = TracerProvider(
         resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
     spans = SpanQueue(OTLPSpanExporter())
     provider.add_span_processor(spans)
-    # the application has set none of its own
+    # unless the application has set one of its own
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
     return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
@@ -113,8 +113,10 @@ class Tracing:
     def call(
         self, operation: str, queue: str, seconds: float, count: int, created: Iterable[object] = ()
     ) -> None:
-        """A round trip that just ended: receive or settle, of `count` jobs, linked to what created
-        some of them.
+        """Record a round trip (receive or settle) that just ended, of `count` jobs.
+
+        Args:
+            created: traceparent headers of what created some of the jobs; the span links to them.
         """
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
@@ -157,7 +159,7 @@ def is_sampled(span: "Span") -> bool:
 
 
 def current_traceparent() -> str | None:
-    """The context of the attempt that runs here, where it is traced."""
+    """The context of the attempt that runs here, or None where it is not traced."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace  # noqa: PLC0415
@@ -168,8 +170,7 @@ def current_traceparent() -> str | None:
 
 @contextmanager
 def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The headers of a job that is being enqueued: with the context of a send span, where the
-    producer traces at all.
+    """The headers of a job to be enqueued; with the context of a send span in a traced producer.
 
     Costs nothing in a process that has not loaded OpenTelemetry.
     """
@@ -181,10 +182,11 @@ def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mappi
     if not trace.get_current_span().get_span_context().is_valid:
         yield headers
         return
-    kind_of_span: SpanKind = trace.SpanKind.PRODUCER
+    producer: SpanKind = trace.SpanKind.PRODUCER
     attributes = _attributes("send", queue) | {"redrive.kind": kind}
-    with trace.get_tracer("redrive").start_as_current_span(
-        f"send {queue}", kind=kind_of_span, attributes=attributes
+    tracer = trace.get_tracer("redrive")
+    with tracer.start_as_current_span(
+        f"send {queue}", kind=producer, attributes=attributes
     ) as span:
         yield {**headers, "traceparent": traceparent(span)}
 
@@ -199,6 +201,7 @@ def _attributes(operation: str, queue: str) -> dict[str, Any]:
 
 
 def _link(header: object, role: str) -> "Link | None":
+    """A link to the context in a traceparent header; None when it holds none."""
     from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415
 
     parts = header.split("-") if isinstance(header, str) else []

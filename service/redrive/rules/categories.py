@@ -1,11 +1,8 @@
-"""Which category a failure belongs to: the handler's own rules first, then a table; first match
-wins.
-
-No library has to be installed for it.
+"""Which category a failure belongs to: the handler's own rules, then a table; first match wins.
 
 An exception is matched by the names of its class and its base classes, so the table can speak of
-httpx without importing it. Status codes and SQLSTATEs are read off the attributes that the common
-libraries use.
+libraries that are not installed. Status codes and SQLSTATEs are read off the attributes that the
+common libraries use.
 """
 
 import re
@@ -43,7 +40,7 @@ BY_CLASS: dict[str, Category] = {
     "redis.exceptions.ConnectionError": Category.TRANSIENT,
     "redis.exceptions.TimeoutError": Category.TRANSIENT,
     "botocore.exceptions.EndpointConnectionError": Category.TRANSIENT,
-    # somebody must be let in first
+    # access must be granted first
     "builtins.PermissionError": Category.AUTH,
     "smtplib.SMTPAuthenticationError": Category.AUTH,
     "builtins.FileNotFoundError": Category.MISSING,
@@ -60,9 +57,7 @@ BY_CLASS: dict[str, Category] = {
     "builtins.IndexError": Category.BUG,
     "builtins.UnboundLocalError": Category.BUG,
 }
-"""Full class name -> category; looked up for each class of the exception's line of inheritance,
-nearest first.
-"""
+"""Full class name -> category; asked for the exception's class, then for its bases in order."""
 
 BY_STATUS: dict[int, Category] = {
     400: Category.INVALID,
@@ -92,6 +87,7 @@ BY_SQLSTATE: dict[str, Category] = {
 }
 """SQLSTATE, or its first two characters, -> category; the longer one first."""
 
+FIRST_STATUS, LAST_STATUS = 100, 599
 FIRST_SERVER_ERROR = 500
 MAX_CLASSES = 12
 MAX_CLASS_NAME = 200
@@ -99,8 +95,7 @@ MAX_CLASS_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a failure is judged by; all of it is kept with the record, so that it can be judged
-    again.
+    """What a failure is judged by. It is kept with the record, so it can be judged again.
 
     `classes` are the full names of the exception's class and its bases, nearest first.
     """
@@ -142,16 +137,10 @@ class Rule:
             raise ValueError(msg)
 
     def matches(self, evidence: Evidence) -> bool:
-        """Whether the rule speaks of this failure."""
-        name = (
-            self.error
-            if isinstance(self.error, str) or self.error is None
-            else full_name(self.error)
-        )
-        statuses = (self.status,) if isinstance(self.status, int) else self.status
+        """Whether the rule applies to this failure."""
         return (
-            (name is None or name in evidence.classes)
-            and (statuses is None or (evidence.status is not None and evidence.status in statuses))
+            (self.error is None or _name_of(self.error) in evidence.classes)
+            and (self.status is None or _is_among(evidence.status, self.status))
             and (self.sqlstate is None or (evidence.sqlstate or "").startswith(self.sqlstate))
             and (self.message is None or re.search(self.message, evidence.message) is not None)
         )
@@ -163,38 +152,54 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     driver = original if isinstance(original, BaseException) else error
     sqlstate = read_attribute(driver, "sqlstate") or read_attribute(driver, "pgcode")
     classes = (*type(error).__mro__, *(() if driver is error else type(driver).__mro__))
-    names = tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[
-        :MAX_CLASSES
-    ]
+    names = dict.fromkeys(full_name(cls) for cls in classes if cls is not object)
     return Evidence(
-        names, message, status_of(error), sqlstate if isinstance(sqlstate, str) else None
+        classes=tuple(names)[:MAX_CLASSES],
+        message=message,
+        status=status_of(error),
+        sqlstate=sqlstate if isinstance(sqlstate, str) else None,
     )
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
-    """The category, and the verdict of a rule that does not leave the rest to it."""
-    for rule in rules:
-        if rule.matches(evidence):
-            return (
-                (rule.then, None)
-                if isinstance(rule.then, Category)
-                else (category_of(evidence), rule.then)
-            )
-    return category_of(evidence), None
+    """The category, and the verdict of the rule that decides by itself, if one does."""
+    rule = next((rule for rule in rules if rule.matches(evidence)), None)
+    if rule is None:
+        return category_of(evidence), None
+    if isinstance(rule.then, Category):
+        return rule.then, None
+    return category_of(evidence), rule.then
 
 
 def category_of(evidence: Evidence) -> Category:
     """Classify by status, then SQLSTATE, then class."""
-    if evidence.status is not None:
-        if evidence.status >= FIRST_SERVER_ERROR:
-            return Category.TRANSIENT
-        if evidence.status in BY_STATUS:
-            return BY_STATUS[evidence.status]
-    if evidence.sqlstate is not None:
-        found = BY_SQLSTATE.get(evidence.sqlstate) or BY_SQLSTATE.get(evidence.sqlstate[:2])
-        if found is not None:
-            return found
-    return next((BY_CLASS[name] for name in evidence.classes if name in BY_CLASS), Category.OTHER)
+    return (
+        _category_of_status(evidence.status)
+        or _category_of_sqlstate(evidence.sqlstate)
+        or next((BY_CLASS[name] for name in evidence.classes if name in BY_CLASS), Category.OTHER)
+    )
+
+
+def _category_of_status(status: int | None) -> Category | None:
+    if status is None:
+        return None
+    return Category.TRANSIENT if status >= FIRST_SERVER_ERROR else BY_STATUS.get(status)
+
+
+def _category_of_sqlstate(sqlstate: str | None) -> Category | None:
+    if sqlstate is None:
+        return None
+    return BY_SQLSTATE.get(sqlstate) or BY_SQLSTATE.get(sqlstate[:2])
+
+
+def _name_of(error: type[BaseException] | str) -> str:
+    return error if isinstance(error, str) else full_name(error)
+
+
+def _is_among(status: int | None, wanted: int | Container[int]) -> bool:
+    if isinstance(wanted, int):
+        return status == wanted
+    return status is not None and status in wanted
 
 
 def full_name(cls: type) -> str:
@@ -206,24 +211,23 @@ def status_of(error: BaseException) -> int | None:
     """The HTTP status an exception carries (httpx, requests, aiohttp, urllib), or None."""
     response = read_attribute(error, "response")
     candidates = (
-        None if response is None else read_attribute(response, "status_code"),
+        read_attribute(response, "status_code"),
         read_attribute(error, "status_code"),
         read_attribute(error, "status"),
         read_attribute(error, "code"),
     )
-    return next(
-        (
-            c
-            for c in candidates
-            if isinstance(c, int) and not isinstance(c, bool) and 100 <= c < 600  # noqa: PLR2004 # HTTP
-        ),
-        None,
-    )
+    return next((found for found in map(_status, candidates) if found is not None), None)
+
+
+def _status(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if FIRST_STATUS <= value <= LAST_STATUS else None
+    return None
 
 
 def read_attribute(thing: object, name: str) -> object:
-    """getattr that survives whatever a property of somebody's exception does."""
+    """getattr, or None when there is no such attribute or reading it fails."""
     try:
         return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 # the exception of a property of an exception tells nobody anything
+    except Exception:  # noqa: BLE001 # a property may raise anything
         return None

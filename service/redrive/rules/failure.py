@@ -8,14 +8,16 @@ constant.
 
 import functools
 import hashlib
+import math
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import CodeType, TracebackType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from redrive.rules.categories import Rule, evidence_of, judge, read_attribute
 from redrive.rules.model import Category, Failure
@@ -30,23 +32,39 @@ MAX_CLASS_NAME = 200
 MAX_RETRY_AFTER = 7 * 86_400.0
 OWN_FRAMES_IN_FINGERPRINT = 3
 
+_OUR_CALLERS = "redrive.worker."
+_EVENT_LOOPS = ("asyncio.", "concurrent.")
 _LIBRARY_PATHS = tuple(
     path
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_path(name))
 )
-_VARIABLE_PARTS = [
-    ("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
-    ("'\"`", re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"), "<text>"),
-    ("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
-    (":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
-    ("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    # one in 2,500 of eight hexadecimal digits has no decimal one
-    ("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),
-    ("", re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
-    ("[", re.compile(re.escape(HIDDEN)), "<n>"),  # one number of ten looks like that of a card
-]
-"""One of the characters that the pattern needs, where there are such; the pattern; its stand-in."""
+
+
+class _Variable(NamedTuple):
+    """A part of a message that differs between jobs. It holds one of `hints`, if there are any."""
+
+    hints: str
+    pattern: re.Pattern[str]
+    placeholder: str
+
+
+_VARIABLES = (
+    _Variable("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
+    _Variable(
+        "'\"`",
+        re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"),
+        "<text>",
+    ),
+    _Variable("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
+    _Variable(":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
+    _Variable("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
+    # hexadecimal ids: one in 2,500 of eight digits has no decimal digit
+    _Variable("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),
+    _Variable("", re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
+    # what scrub() has hidden as a card number: one number in ten looks like one
+    _Variable("[", re.compile(re.escape(HIDDEN)), "<n>"),
+)
 _QUOTED = re.compile(r'".*"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -62,9 +80,9 @@ def describe(
     """Record an exception that ended an attempt of a job of `kind`. Never raises.
 
     Args:
-        rules: of the handler's policy, asked before the table of categories.
+        rules: of the handler's policy; they come before the table of categories.
         secrets: texts of the payload that must not turn up in the record.
-        detail: more to keep, as JSON.
+        detail: more to keep, as JSON values; None is left out.
     """
     try:
         return _describe(error, kind, rules, secrets, detail)
@@ -77,9 +95,7 @@ def describe(
 def made_up(
     error_class: str, message: str, category: Category, kind: str, **detail: Any
 ) -> Failure:
-    """Record a failure that no exception stands for: a killed process, a deadline, a job out of
-    attempts.
-    """
+    """Record a failure without an exception: a killed process, a deadline, no attempts left."""
     fingerprint = _hash(kind, error_class, normalise(message))
     return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
 
@@ -94,36 +110,26 @@ def safe_text(error: BaseException) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """Text that Postgres, a terminal and a log line can hold: no control characters, no surrogates,
-    bounded.
-    """
-    cut = text[: limit + 1]
-    cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", cut)
+    """Text for Postgres, terminals and logs: bounded, no control characters, no surrogates."""
+    cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
     return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
 
 
 def normalise(message: str) -> str:
-    """A message without what differs from one job to the next: numbers, ids, quoted text, paths,
-    addresses.
-    """
+    """A message without what differs between jobs: numbers, ids, quoted text, paths, addresses."""
     text = message[:500]
-    for needed, pattern, stand_in in _VARIABLE_PARTS:
-        if not needed or any(character in text for character in needed):
-            text = pattern.sub(stand_in, text)
+    for variable in _VARIABLES:
+        if not variable.hints or any(hint in text for hint in variable.hints):
+            text = variable.pattern.sub(variable.placeholder, text)
     return text
 
 
 def class_name(error: BaseException) -> str:
-    """Module and name of an exception's class, bounded; without what is private or builtin of the
-    module.
-    """
+    """Module and name of an exception's class, bounded, without private modules and builtins."""
     cls = type(error)
-    path = [
-        part
-        for part in str(cls.__module__).split(".")
-        if not part.startswith("_") and part != "builtins"
-    ]
-    return clean(".".join((*path, cls.__qualname__)), MAX_CLASS_NAME)
+    modules = str(cls.__module__).split(".")
+    public = [name for name in modules if not name.startswith("_") and name != "builtins"]
+    return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
 
 
 def _describe(
@@ -133,69 +139,73 @@ def _describe(
     secrets: Collection[str],
     detail: dict[str, Any],
 ) -> Failure:
-    def text_of(one: BaseException) -> str:
-        return clean(_scrubbed(_message(one), secrets), MAX_MESSAGE)
-
-    message = text_of(error)
+    name, message = class_name(error), _text(error, secrets)
     frames = _frames(error.__traceback__)
-    own = [f"{f['module']}:{f['function']}" for f in frames if f["own"]][
-        -OWN_FRAMES_IN_FINGERPRINT:
-    ]
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
-    name = class_name(error)
-    extra = {
+    fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
+    found = {
         "stack": frames,
-        "causes": [
-            {"error_class": class_name(cause), "message": text_of(cause)}
-            for cause in _causes(error)
-        ],
+        "causes": [_cause(cause, secrets) for cause in _causes(error)],
         "classes": evidence.classes,
         "status": evidence.status,
         "sqlstate": evidence.sqlstate,
     }
-    known = {key: value for key, value in (extra | detail).items() if value is not None}
-    fingerprint = _hash(kind, name, normalise(message), *own)
+    known = {key: value for key, value in (found | detail).items() if value is not None}
     return Failure(name, message, category, fingerprint, known, _retry_after(error), verdict)
 
 
+def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
+    return {"error_class": class_name(error), "message": _text(error, secrets)}
+
+
+def _text(error: BaseException, secrets: Collection[str]) -> str:
+    """The exception's text as it is stored."""
+    return clean(_scrubbed(_message(error), secrets), MAX_MESSAGE)
+
+
 def _scrubbed(text: str, secrets: Collection[str]) -> str:
-    """The beginning of a text without secrets: of one that the cut goes through, no piece may stay."""
+    """The beginning of a text, without secrets and without pieces of one that was cut."""
     if len(text) <= READ_MESSAGE:
         return scrub(text, secrets)
-    # a character can be written as three
-    longest = 3 * max((len(secret) for secret in secrets), default=0)
+    longest = 3 * max(map(len, secrets), default=0)  # a URL writes a character as three
     return scrub(text[:READ_MESSAGE], secrets)[: -max(longest, MAX_CUT_SECRET)]
 
 
 def _message(error: BaseException) -> str:
     """The exception's text, without the values that drivers and validators put into it."""
     original = read_attribute(error, "orig")
-    # SQLAlchemy: it would add the statement and its parameters
-    if isinstance(original, BaseException):
+    if isinstance(original, BaseException):  # SQLAlchemy adds the statement and its parameters
         return f"({class_name(original)}) {_message(original)}"
+    text = _message_of_psycopg(error)
+    if text is None:
+        text = _message_of_pydantic(error)
+    return safe_text(error) if text is None else text
+
+
+def _message_of_psycopg(error: BaseException) -> str | None:
+    """The primary message alone, since DETAIL has the values of the row; None for other errors."""
     diagnosis = read_attribute(error, "diag")
-    primary = read_attribute(diagnosis, "message_primary")
-    if isinstance(primary, str):  # psycopg: DETAIL would print the row's values
-        constraint = read_attribute(diagnosis, "constraint_name")
-        text = (
-            f"{primary} ({constraint})"
-            if isinstance(constraint, str) and constraint not in primary
-            else primary
-        )
-        state = read_attribute(error, "sqlstate")
-        # data exceptions quote the value that does not fit: 'invalid input syntax for type integer:
-        # "..."'
-        return (
-            _QUOTED.sub(f'"{HIDDEN}"', text)
-            if isinstance(state, str) and state.startswith("22")
-            else text
-        )
+    text = read_attribute(diagnosis, "message_primary")
+    if not isinstance(text, str):
+        return None
+    constraint = read_attribute(diagnosis, "constraint_name")
+    if isinstance(constraint, str) and constraint not in text:
+        text = f"{text} ({constraint})"
+    state = read_attribute(error, "sqlstate")
+    # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
+    if isinstance(state, str) and state.startswith("22"):
+        text = _QUOTED.sub(f'"{HIDDEN}"', text)
+    return text
+
+
+def _message_of_pydantic(error: BaseException) -> str | None:
+    """Fields and what is wrong with them, without their values; None for other errors."""
     errors = read_attribute(error, "errors")
-    if callable(errors) and type(error).__name__ == "ValidationError":
-        found: Any = errors(include_input=False, include_url=False, include_context=False)
-        return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
-    return safe_text(error)
+    if not (callable(errors) and type(error).__name__ == "ValidationError"):
+        return None
+    found: Any = errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
 
 
 def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
@@ -203,14 +213,18 @@ def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
-        if module.startswith("redrive.worker.") or (
-            not found and module.startswith(("asyncio.", "concurrent."))
-        ):
+        if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
             continue  # what led to the handler is the same for all of them
         found.append({**_place(frame.f_code, module), "line": line})
         if len(found) > 4 * MAX_FRAMES:
             del found[MAX_FRAMES : 2 * MAX_FRAMES]
     return found[-MAX_FRAMES:]
+
+
+def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The innermost places of the application's own code, as the fingerprint has them."""
+    own = [f"{frame['module']}:{frame['function']}" for frame in frames if frame["own"]]
+    return own[-OWN_FRAMES_IN_FINGERPRINT:]
 
 
 @functools.lru_cache(4_096)
@@ -233,33 +247,31 @@ def _causes(error: BaseException) -> list[BaseException]:
     """What led to it: causes, contexts and the members of groups, each once, at most MAX_CAUSES."""
     found: list[BaseException] = []
     seen = {id(error)}
-    waiting = [error]
+    waiting = deque([error])
     while waiting and len(found) < MAX_CAUSES:
-        current = waiting.pop(0)
-        context = None if current.__suppress_context__ else current.__context__
-        members: Sequence[object] = ()
-        if isinstance(current, BaseExceptionGroup):
-            members = cast("BaseExceptionGroup[BaseException]", current).exceptions[:MAX_CAUSES]
-        for cause in (current.__cause__ or context, *members):
-            if (
-                isinstance(cause, BaseException)
-                and id(cause) not in seen
-                and len(found) < MAX_CAUSES
-            ):
+        for cause in _direct_causes(waiting.popleft()):
+            if id(cause) not in seen:
                 seen.add(id(cause))
                 found.append(cause)
                 waiting.append(cause)
-    return found
+    return found[:MAX_CAUSES]
+
+
+def _direct_causes(error: BaseException) -> Iterator[BaseException]:
+    context = None if error.__suppress_context__ else error.__context__
+    cause = error.__cause__ or context
+    if isinstance(cause, BaseException):
+        yield cause
+    if isinstance(error, BaseExceptionGroup):
+        yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[:MAX_CAUSES]
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Seconds from a Retry-After header (seconds or a date, RFC 9110 10.2.3) of the response an
-    exception carries.
-    """
+    """Seconds from the Retry-After header of the response that an exception carries, or None."""
     for carrier in (read_attribute(error, "response"), error):
         headers: Any = read_attribute(carrier, "headers")
         try:
-            # a plain dict knows only one of them
+            # a plain dict knows only one of the two
             value = headers.get("Retry-After") or headers.get("retry-after")
             if value is not None:
                 return read_retry_after(value)
@@ -269,7 +281,10 @@ def _retry_after(error: BaseException) -> float | None:
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """Seconds to wait, at most MAX_RETRY_AFTER; None when the text says nothing."""
+    """Seconds to wait, at most MAX_RETRY_AFTER; None when the text says nothing.
+
+    It holds seconds or a date (RFC 9110, 10.2.3).
+    """
     if value is None:
         return None
     try:
@@ -279,10 +294,9 @@ def read_retry_after(value: str | None) -> float | None:
             at = parsedate_to_datetime(value)
         except (ValueError, TypeError):
             return None
-        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - datetime.now(
-            UTC
-        ).timestamp()
-    return min(max(wait, 0.0), MAX_RETRY_AFTER) if wait == wait else None  # noqa: PLR0124 # nan
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        wait = at.timestamp() - datetime.now(UTC).timestamp()
+    return None if math.isnan(wait) else min(max(wait, 0.0), MAX_RETRY_AFTER)
 
 
 def _hash(*parts: str) -> str:

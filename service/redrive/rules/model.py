@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Category(StrEnum):
-    """What sort of failure it was; it decides what happens next."""
+    """The sort of a failure; it decides what happens next."""
 
     TRANSIENT = "transient"
     THROTTLED = "throttled"
@@ -51,11 +51,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is recorded of an attempt that went wrong: bounded, free of control characters, JSON
-    throughout.
+    """What is recorded of an attempt that went wrong: JSON, bounded, free of control characters.
 
     `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the
-    handler's policy says is to be done whatever the category (retry, give_up, cancel), or None.
+    handler's policy asks for whatever the category (retry, give_up, cancel), or None.
     """
 
     error_class: str
@@ -67,7 +66,7 @@ class Failure:
     verdict: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """The form that settle_v1 takes."""
+        """The failure as settle_v1 takes it."""
         return {
             "error_class": self.error_class,
             "message": self.message,

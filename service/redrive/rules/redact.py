@@ -7,15 +7,25 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
-SECRET_KEY = re.compile(
-    r"pass(?:word|wd|phrase|code)|(?:^|[_-])pass$|(?-i:[a-z]Pass$)|secret|token|authori[sz]ation|api[_-]?key"
-    r"|private[_-]?key|credential|card[_-]?(?:no|num|number)|(?:^|[_-])cards?$|(?-i:[a-z]Cards?$)|cookie"
-    r"|^(?:pan|cvv|cvc|ssn|iban|pin)$|^session(?:[_-]?id)?$",
-    re.IGNORECASE,
+_SECRET_KEYS = (
+    r"pass(?:word|wd|phrase|code)",
+    r"(?:^|[_-])pass$",
+    r"(?-i:[a-z]Pass$)",
+    r"secret|token|credential|cookie",
+    r"authori[sz]ation",
+    r"(?:api|private)[_-]?key",
+    r"card[_-]?(?:no|num|number)",
+    r"(?:^|[_-])cards?$",
+    r"(?-i:[a-z]Cards?$)",
+    r"^(?:pan|cvv|cvc|ssn|iban|pin)$",
+    r"^session(?:[_-]?id)?$",
 )
+SECRET_KEY = re.compile("|".join(_SECRET_KEYS), re.IGNORECASE)
+"""What the key of a secret value looks like."""
+
 HIDDEN = "[redacted]"
 SHORTEST_SECRET = 4
 """A secret value shorter than this is not looked for in text: it would be found everywhere."""
@@ -24,71 +34,104 @@ _WORD = (
     r"pass(?:word|wd|phrase|code)|(?<![^\W_])pass(?![^\W_])"
     r"|secret|token|api[_-]?key|private[_-]?key|credentials?|cvv|cvc"
 )
-# A quoted text, also one that was cut off; a quoted text within a quoted one; a list; a word.
-_VALUE = r"""\"(?:\\.|[^\"\\])*(?:\"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|\\+["'][^\\]*|\[[^\]]*(?:\]|\Z)|[^\s,;&)}\]]+"""
-_IN_TEXT: list[tuple[tuple[str, ...], re.Pattern[str], str]] = [
-    (
-        ("private key",),
-        re.compile(
+_VALUES = (
+    # a quoted text, even one that was cut off
+    r"""\"(?:\\.|[^\"\\])*(?:\"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)""",
+    # a quoted text within a quoted one
+    r"""\\+["'][^\\]*""",
+    # a list
+    r"""\[[^\]]*(?:\]|\Z)""",
+    # a word
+    r"""[^\s,;&)}\]]+""",
+)
+_VALUE = "|".join(_VALUES)
+
+
+class _Leak(NamedTuple):
+    """What a credential in a text looks like.
+
+    `hints`: the text must hold one of them, in lower case, for the pattern to be worth a try.
+    """
+
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    replacement: str
+
+
+_LEAKS = (
+    _Leak(
+        hints=("private key",),
+        pattern=re.compile(
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
             re.DOTALL,
         ),
-        HIDDEN,
+        replacement=HIDDEN,
     ),
     # what drivers add to their messages: the values of the row, the statement, its parameters
-    (
-        ("detail: ",),
-        re.compile(r"^DETAIL: .*?(?=^[A-Z]{1,20}: |^\[|\Z)", re.DOTALL | re.MULTILINE),
-        f"DETAIL: {HIDDEN}\n",
+    _Leak(
+        hints=("detail: ",),
+        pattern=re.compile(r"^DETAIL: .*?(?=^[A-Z]{1,20}: |^\[|\Z)", re.DOTALL | re.MULTILINE),
+        replacement=f"DETAIL: {HIDDEN}\n",
     ),
-    (
-        ("[sql: ", "[parameters: "),
-        re.compile(r"^\[(SQL|parameters): .*\Z", re.DOTALL | re.MULTILINE),
-        rf"[\1: {HIDDEN}]",
+    _Leak(
+        hints=("[sql: ", "[parameters: "),
+        pattern=re.compile(r"^\[(SQL|parameters): .*\Z", re.DOTALL | re.MULTILINE),
+        replacement=rf"[\1: {HIDDEN}]",
     ),
-    (
-        ("@",),
-        re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:)[^\s\"']{1,500}@", re.IGNORECASE),
-        rf"\1{HIDDEN}@",
+    # the password of a URL
+    _Leak(
+        hints=("@",),
+        pattern=re.compile(
+            r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:)[^\s\"']{1,500}@", re.IGNORECASE
+        ),
+        replacement=rf"\1{HIDDEN}@",
     ),
-    (
-        ("authori", "cookie"),
-        re.compile(
+    # headers
+    _Leak(
+        hints=("authori", "cookie"),
+        pattern=re.compile(
             r"(\b(?:authori[sz]ation|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"']+",
             re.IGNORECASE,
         ),
-        rf"\1{HIDDEN}",
+        replacement=rf"\1{HIDDEN}",
     ),
-    (
-        ("bearer", "basic", "digest"),
-        re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=-]{8,}", re.IGNORECASE),
-        rf"\1 {HIDDEN}",
+    _Leak(
+        hints=("bearer", "basic", "digest"),
+        pattern=re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=-]{8,}", re.IGNORECASE),
+        replacement=rf"\1 {HIDDEN}",
     ),
-    (("eyj",), re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
-    (
-        ("_live_", "_test_", "akia"),
-        re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"),
-        HIDDEN,
+    # tokens that are known by their form: JWT, Stripe, AWS, GitHub, Slack
+    _Leak(
+        hints=("eyj",),
+        pattern=re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+        replacement=HIDDEN,
     ),
-    (("gh", "xox"), re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"), HIDDEN),
-    (
-        ("pass", "secret", "token", "key", "credential", "cvv", "cvc"),
-        re.compile(
-            rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}\\{{0,3}}["']?\s{{0,3}}[:=]\s{{0,3}})({_VALUE})""",
+    _Leak(
+        hints=("_live_", "_test_", "akia"),
+        pattern=re.compile(r"\b(?:sk|pk|rk)_(?:live|test)_\w{8,}|\bAKIA[A-Z0-9]{12,}"),
+        replacement=HIDDEN,
+    ),
+    _Leak(
+        hints=("gh", "xox"),
+        pattern=re.compile(r"\bgh[pousr]_\w{20,}|\bxox[baprs]-[\w-]{10,}"),
+        replacement=HIDDEN,
+    ),
+    # name=value and name: value
+    _Leak(
+        hints=("pass", "secret", "token", "key", "credential", "cvv", "cvc"),
+        pattern=re.compile(
+            rf"""(["']?\b[\w-]{{0,40}}(?:{_WORD})[\w-]{{0,40}}\\{{0,3}}["']?\s{{0,3}}[:=]\s{{0,3}})"""
+            rf"({_VALUE})",
             re.IGNORECASE | re.DOTALL,
         ),
-        rf"\1{HIDDEN}",
+        replacement=rf"\1{HIDDEN}",
     ),
-]
-"""What a text must hold one of, in lower case, for the pattern to be worth a try; the pattern; its
-stand-in.
-"""
+)
 _CARD = re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])")  # not within a UUID
 
 
 def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] = ()) -> Any:
-    """A copy of a JSON value with the values of secret keys replaced, and credentials within its
-    texts.
+    """A copy of a JSON value without the values of secret keys and credentials in its texts.
 
     `declared` keys are secret as well, and so are `secrets`, wherever they stand in a text.
     """
@@ -117,15 +160,14 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Text without credentials: known secret values, and whatever looks like one."""
-    for form in sorted(
-        {form for secret in secrets for form in _forms(secret)}, key=len, reverse=True
-    ):
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     folded = text.lower()
     is_ascii = text.isascii()  # elsewhere a letter can match one that it is not the lower case of
-    for needles, pattern, stand_in in _IN_TEXT:
-        if not is_ascii or any(needle in folded for needle in needles):
-            text = pattern.sub(stand_in, text)
+    for leak in _LEAKS:
+        if not is_ascii or any(hint in folded for hint in leak.hints):
+            text = leak.pattern.sub(leak.replacement, text)
     return _CARD.sub(_hide_card, text)
 
 
@@ -141,7 +183,7 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
 
 
 def _forms(secret: str) -> set[str]:
-    """The ways in which a text can stand in another one: as it is, within repr, JSON or a URL."""
+    """The ways in which a text can stand in another one: as it is, in a repr, in JSON, in a URL."""
     forms = {
         secret,
         secret.encode("unicode_escape").decode(),
@@ -155,7 +197,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _hide_card(found: re.Match[str]) -> str:
-    """A run of 13 to 19 digits is a card number if its check digit says so (Luhn, ISO/IEC 7812-1)."""
+    """Hide 13 to 19 digits if the check digit makes them a card number (Luhn, ISO/IEC 7812-1)."""
     digits = [int(c) for c in found[0] if c.isdigit()]
     doubled = (d if n % 2 == 0 else sum(divmod(2 * d, 10)) for n, d in enumerate(reversed(digits)))
     return HIDDEN if sum(doubled) % 10 == 0 else found[0]

@@ -11,7 +11,6 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from redrive.rules.model import Failure
 from redrive.rules.settlement import (
     Cancel,
     DeadLetter,
@@ -53,6 +52,9 @@ class Extras(msgspec.Struct, frozen=True):
     expires_in: float | None = None
 
 
+NO_EXTRAS = Extras()
+
+
 class _Facts(msgspec.Struct, frozen=True):
     """`Extras` without what comes from a producer as it was."""
 
@@ -71,7 +73,7 @@ decode_extras = msgspec.json.Decoder(Extras).decode
 def read_extras(text: str | None) -> Extras:
     """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
     if text is None:
-        return _NO_EXTRAS
+        return NO_EXTRAS
     try:
         return decode_extras(text)
     except (msgspec.DecodeError, RecursionError):
@@ -79,7 +81,7 @@ def read_extras(text: str | None) -> Extras:
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):
-        return _NO_EXTRAS
+        return NO_EXTRAS
     return Extras(
         facts.max_attempts,
         facts.losses,
@@ -88,9 +90,6 @@ def read_extras(text: str | None) -> Extras:
         facts.redrives,
         expires_in=facts.expires_in,
     )
-
-
-_NO_EXTRAS = Extras()
 
 
 def has_expired(text: str | None) -> bool:
@@ -134,8 +133,9 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
-    """How a breaker is set: failures within `window` seconds that open it, and for how many seconds
-    at first.
+    """How a breaker is set.
+
+    `threshold` failures within `window` seconds open it, at first for `cooldown` seconds.
     """
 
     name: str
@@ -145,8 +145,9 @@ class Dependency(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
-    """Down: run these. `worker` is the identity that claimed them, `queues` the queue of each lane
-    it claimed from.
+    """Down: run these jobs.
+
+    `worker` is the identity that claimed them, `queues` the queue of each lane it claimed from.
     """
 
     worker: int
@@ -166,8 +167,9 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """Up: completed attempts as (id, deliveries, seconds); the trace of one of them, where they are
-    traced.
+    """Up: completed attempts as (id, deliveries, seconds).
+
+    `example` is the id of one of them and its trace, where they are traced.
     """
 
     rows: list[tuple[int, int, float]]
@@ -190,8 +192,9 @@ class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
 
 
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
-    """Down: start nothing that depends on these, but one job for each lease in `probes`, however
-    often it is told.
+    """Down: start nothing that depends on these, but for one job for each lease in `probes`.
+
+    A lease allows one job, however often it is sent.
 
     names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
     probes -> the lease: the monotonic instant at which it runs out
@@ -232,31 +235,29 @@ decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Deco
 _encode_json = msgspec.json.Encoder().encode
 
 
-def report_of(
-    job: int, deliveries: int, settlement: NotComplete, *, seconds: float = 0.0
+def report_of(  # noqa: PLR0913 # a record
+    job: int,
+    deliveries: int,
+    settlement: NotComplete,
+    *,
+    seconds: float = 0.0,
+    may_be_gone: bool = False,
+    trace: str | None = None,
 ) -> Report:
-    """Write a settlement as a report. `seconds`: how long the handler ran."""
-    report = Report(job, deliveries, settlement.outcome, seconds=seconds)
+    """Write a settlement as a report; the keywords are fields of it, `seconds` those it ran."""
+    report = Report(
+        job,
+        deliveries,
+        settlement.outcome,
+        seconds=seconds,
+        may_be_gone=may_be_gone,
+        trace=trace,
+    )
     match settlement:
-        case Retry(delay=delay, failure=failure, losses=losses, refund=refund):
-            return replace(
-                report,
-                delay=delay,
-                refund=refund,
-                losses=losses,
-                failure=_json(failure),
-                reason=str(failure.category),
-                category=str(failure.category),
-            )
-        case DeadLetter(reason=reason, failure=failure, losses=losses, refund=refund):
-            return replace(
-                report,
-                refund=refund,
-                losses=losses,
-                failure=_json(failure),
-                reason=str(reason),
-                category=str(failure.category),
-            )
+        case Retry(failure=failure, delay=delay):
+            return _failed(report, settlement, str(failure.category), delay)
+        case DeadLetter(reason=reason):
+            return _failed(report, settlement, str(reason))
         case Release(why=why, delay=delay, at=at):
             return replace(report, delay=delay, run_at=at, refund=True, reason=why)
         case Cancel():
@@ -265,5 +266,16 @@ def report_of(
             assert_never(settlement)
 
 
-def _json(failure: Failure) -> str:
-    return _encode_json(failure.record()).decode()
+def _failed(
+    report: Report, settlement: Retry | DeadLetter, reason: str, delay: float = 0.0
+) -> Report:
+    failure = settlement.failure
+    return replace(
+        report,
+        delay=delay,
+        refund=settlement.refund,
+        losses=settlement.losses,
+        failure=_encode_json(failure.record()).decode(),
+        reason=reason,
+        category=str(failure.category),
+    )

@@ -1,13 +1,13 @@
-"""Shared memory in which a runner shows what it is doing, for the supervisor to read without
-asking.
+"""Shared memory in which a runner shows what it is doing, for the supervisor to read at any time.
 
-A runner that hangs or is dead cannot answer; the shared still says which jobs it had started and
-since when, and which it had completed but not yet reported, so that a job that killed its process
-takes no success of its neighbours with it.
+A runner that hangs or is dead cannot answer. Its shared state still says which jobs it had started
+and since when, and which it had completed but not yet reported: a job that killed its process takes
+no success of its neighbours with it.
 
     taken     how many of the jobs sent to this runner it has taken off its list, in the order sent
     done      how many it has completed
-    slots     per slot: job id (0 = idle), deliveries, start in nanoseconds of the monotonic clock, which processes share
+    slots     per slot: job id (0: idle), deliveries, start in monotonic nanoseconds, a clock that
+              processes share
     ring      the last completed jobs: id, deliveries
 """
 
@@ -18,9 +18,7 @@ from typing import NamedTuple
 
 WORD = 8
 TAKEN, DONE, SLOTS = 0, 1, 2
-"""Where things are, in words. A word is written whole: whoever looks sees the old value or the new
-one.
-"""
+"""Where things are, in words; a word is written whole, so a reader sees the old or the new one."""
 
 RING = 4_096
 """Completed jobs remembered: more than can wait for one report."""
@@ -35,9 +33,7 @@ class Running(NamedTuple):
 
 
 class SharedState:
-    """One runner's shared; made by the supervisor, opened by the runner through the inherited
-    descriptor.
-    """
+    """What one runner shows; the supervisor makes it, the runner opens the inherited descriptor."""
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
         self.slots = slots
@@ -51,38 +47,41 @@ class SharedState:
             self.fd = fd
         self._memory = mmap.mmap(self.fd, size)
         self._words = memoryview(self._memory).cast("q")
+        self._starts = 0
         self._completions = 0
 
-    def take(self, count: int) -> None:
-        """Runner: `count` jobs have been taken off the list so far."""
-        self._words[TAKEN] = count
-
     def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> None:
-        """Runner: the job starts.
+        """Runner: the next job of the list starts in a slot.
 
         Its id comes last: a runner stopped by the scheduler between an id and its start would show,
         for as long as it stands still, a job that began when the one before it did.
         """
         words, at = self._words, SLOTS + 3 * slot
+        self._starts += 1
+        words[TAKEN] = self._starts
         words[at + 1] = deliveries
         words[at + 2] = now_ns
         words[at] = job
 
-    def complete(self, job: int, deliveries: int) -> None:
-        """Runner: the job's handler has returned."""
+    def complete(self, slot: int, job: int, deliveries: int) -> None:
+        """Runner: the work of the slot's job is done, and the slot is idle.
+
+        In this order: between the two it shows a completed job that runs, and never neither.
+        """
         words, at = self._words, self._ring_at + 2 * (self._completions % RING)
         words[at] = job
         words[at + 1] = deliveries
         self._completions += 1
         words[DONE] = self._completions
+        words[SLOTS + 3 * slot] = 0
 
     def clear(self, slot: int) -> None:
-        """Runner: the slot is idle."""
+        """Runner: the slot is idle, its job was not completed."""
         self._words[SLOTS + 3 * slot] = 0
 
     @property
     def taken(self) -> int:
-        """Supervisor: jobs up to this one in the order sent may have started; later ones have not."""
+        """Supervisor: how many jobs may have started, in the order sent; later ones have not."""
         return self._words[TAKEN]
 
     def running(self) -> list[Running]:

@@ -19,7 +19,7 @@ from redrive.worker.shared_state import SharedState
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runner_process import RunnerProcess
 
-RUNNER = "import sys; from redrive.worker.runner.loop import main; sys.exit(main(sys.argv[1:]))"
+RUNNER = "import sys; from redrive.worker.runner.process import main; sys.exit(main(sys.argv[1:]))"
 
 END_SECONDS = 0.5
 """How long a runner that has closed its channel may take to end by itself."""

@@ -1,1 +1,0 @@
-"""The Grafana dashboards, and the programs that make them: `python -m dashboards.generate`."""

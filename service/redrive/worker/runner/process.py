@@ -1,0 +1,77 @@
+"""The process of a runner: set-up, and an end that does not wait for anybody."""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from redrive.encryption import configured
+from redrive.errors import SettingsError
+from redrive.handlers import Handlers, load
+from redrive.observability.tracing import is_asked_for, set_up
+from redrive.worker.channel import Channel
+from redrive.worker.runner.loop import Runner
+from redrive.worker.shared_state import SharedState
+
+
+def main(arguments: list[str]) -> int:
+    """Run with the arguments FD SHARED_FD SLOTS PARENT HANDLERS TARGETS WHERE.
+
+    Returns:
+        The exit status where it cannot start; once started, it ends the process itself.
+    """
+    fd, shared_fd, slots, parent = map(int, arguments[:4])
+    registry, targets_file, where = arguments[4:7]
+    _end_with_parent(parent)
+    # the supervisor drains; a terminal's Ctrl-C is for it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        handlers = _handlers(registry, targets_file, slots)
+        tracing = set_up() if is_asked_for() else None
+        keyring = configured()
+    except SettingsError as error:
+        print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
+        return 64
+    gc.freeze()  # what was imported stays: no collection need look at it again
+    channel = Channel(socket.socket(fileno=fd))
+    shared = SharedState(slots, shared_fd)
+    runner = Runner(channel, shared, handlers, msgspec.json.decode(where), tracing, keyring)
+    asyncio.run(runner.run())
+    if tracing is not None:
+        tracing.shut_down()
+    # Threads of handlers that never end must not keep the process.
+    os._exit(0)
+
+
+def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
+    """The application's registry and the HTTP targets, where there are any."""
+    handlers = load(registry) if registry else Handlers()
+    if targets_file:
+        from redrive import targets  # noqa: PLC0415 # only where there are any: it brings pydantic
+
+        targets.register(handlers, targets.load(Path(targets_file)), slots)
+    return handlers
+
+
+def _end_with_parent(parent: int) -> None:
+    """Never outlive the supervisor, even while a handler blocks this interpreter."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,53 @@
+"""How attempts ended, on its way to the supervisor: in batches, one for each turn of the loop."""
+
+import asyncio
+import time
+
+from redrive.worker.channel import Channel
+from redrive.worker.protocol import Done, Ended, Report
+from redrive.worker.runner.attempt import Attempt
+
+
+class Reports:
+    """What has ended since the last batch was sent; `flushed_ns`, monotonic, says when that was."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._done: list[tuple[int, int, float]] = []
+        self._example: tuple[int, str] | None = None
+        self._ended: list[Report] = []
+        self._flush_is_due = False
+        self.flushed_ns = 0
+
+    def completed(self, attempt: Attempt) -> None:
+        """Report that the work is done; nothing of it is encoded."""
+        work = attempt.work
+        self._done.append((work.id, work.deliveries, attempt.seconds))
+        if attempt.trace_id is not None:
+            self._example = (work.id, attempt.trace_id)
+        if not self._flush_is_due:
+            self._schedule()
+
+    def ended(self, report: Report) -> None:
+        """Report any other end."""
+        self._ended.append(report)
+        if not self._flush_is_due:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._flush_is_due = True
+        asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what there is."""
+        self._flush_is_due = False
+        self.flushed_ns = time.monotonic_ns()
+        if self._done:
+            done, self._done = self._done, []
+            example, self._example = self._example, None
+            self._channel.send(Done(done, example))
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._channel.send(Ended(ended))
+        if self._channel.is_blocked:
+            asyncio.get_running_loop().call_later(0.002, self._channel.flush)

@@ -1,0 +1,43 @@
+"""What the attempts of one runner share."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from redrive.encryption import Keyring
+from redrive.handlers import Handlers
+from redrive.worker.protocol import Observed, SideEffect
+from redrive.worker.runner.dependencies import Dependencies
+from redrive.worker.runner.hooks import Hooks
+
+
+class Services:
+    """Handlers, and whatever an attempt needs besides its job.
+
+    Args:
+        handlers: the registry.
+        slots: attempts at once, and threads for handlers that are plain functions.
+        send: takes a message to the supervisor, from any thread.
+        where: what a failure's record says of this process.
+        keyring: opens payloads and seals failures; None: encryption is off.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        slots: int,
+        send: Callable[[SideEffect | Observed], None],
+        where: dict[str, str],
+        keyring: Keyring | None = None,
+    ) -> None:
+        self.handlers = handlers
+        self.send = send
+        self.where = where
+        self.keyring = keyring
+        self.dependencies = Dependencies(send)
+        self.hooks = Hooks(handlers.on_dead)
+        self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
+
+    def close(self) -> None:
+        """Let the threads end when they are done."""
+        self.threads.shutdown(wait=False)
+        self.hooks.close()

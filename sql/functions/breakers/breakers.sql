@@ -1,0 +1,76 @@
+-- breakers: report what was seen of dependencies, and learn how they stand.
+-- in:    parallel arrays: names, failures and successes since the last report, and how each breaker
+--        is set: thresholds (failures in a window that open it, when they are at least half of what
+--        was seen), windows and cooldowns in seconds (the cooldown doubles while it does not close,
+--        up to 16 times)
+-- out:   state; open_for: seconds until it lets a probe through; failing: half of this window's
+--        calls or more failed
+-- locks: one breaker row at a time, only when there is something to write
+-- An open breaker becomes half open by itself when its time is over, so it cannot stay stuck.
+create or replace function redrive.breakers_v1(
+    names text[], failures int[], successes int[], thresholds int[], windows float8[],
+    cooldowns float8[])
+returns table (name text, state text, open_for float8, failing boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    seen record;
+    b redrive.breakers;
+    before text;
+    now_at constant timestamptz := clock_timestamp();
+begin
+    for seen in
+        select * from unnest(names, failures, successes, thresholds, windows, cooldowns)
+            as v(name, failed, succeeded, threshold, span, cooldown)
+        order by 1
+    loop
+        select * into b from redrive.breakers k where k.name = seen.name;
+        if not found then
+            insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
+            select * into b from redrive.breakers k where k.name = seen.name;
+        end if;
+        if seen.failed > 0 or (seen.succeeded > 0 and (b.failures > 0 or b.state <> 'closed'))
+           or (b.state = 'open' and b.open_until <= now_at and b.forced_by is null) then
+            select * into b from redrive.breakers k where k.name = seen.name for update;
+            before := b.state;
+            if b.window_at < now_at - seen.span * interval '1 second' then
+                b.window_at := now_at; b.failures := 0; b.successes := 0;
+            end if;
+            b.failures := b.failures + seen.failed;
+            b.successes := b.successes + seen.succeeded;
+            if b.forced_by is not null then
+                null;
+            elsif b.state = 'open' and b.open_until <= now_at then
+                b.state := 'half_open'; b.probe_by := null; b.probe_until := null;
+            elsif b.state = 'half_open' and seen.failed > 0 or b.state = 'closed'
+                  and b.failures >= seen.threshold and b.failures >= b.successes then
+                b.state := 'open'; b.opened := b.opened + 1; b.opened_at := now_at;
+                b.probe_by := null;
+                b.open_until := now_at
+                    + seen.cooldown * least(2.0 ^ (b.opened - 1), 16) * interval '1 second';
+            elsif b.state = 'half_open' and seen.succeeded > 0 then
+                b.state := 'closed'; b.opened := 0; b.failures := 0; b.successes := 0;
+                b.window_at := now_at; b.probe_by := null; b.open_until := null;
+            end if;
+            update redrive.breakers k
+            set state = b.state, failures = b.failures, successes = b.successes,
+                window_at = b.window_at, opened = b.opened, opened_at = b.opened_at,
+                open_until = b.open_until, probe_by = b.probe_by,
+                probe_until = case when b.probe_by is not null then b.probe_until end,
+                changed_at = case when b.state <> before then now_at else k.changed_at end
+            where k.name = b.name;
+            if b.state <> before then
+                notify redrive;
+            end if;
+        end if;
+        name := b.name;
+        state := b.state;
+        open_for := greatest(coalesce(extract(epoch from b.open_until - now_at), 0), 0)::float8;
+        failing := b.failures > 0 and b.failures >= b.successes
+                   and b.window_at >= now_at - seen.span * interval '1 second';
+        return next;
+    end loop;
+end
+$$;

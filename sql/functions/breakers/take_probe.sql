@@ -1,0 +1,14 @@
+-- take_probe: one job of the whole fleet tries a half-open dependency; the lease runs out by
+-- itself.
+create or replace function redrive.take_probe_v1(name text, worker int, lease interval)
+returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with taken as (
+        update redrive.breakers b set probe_by = worker, probe_until = clock_timestamp() + lease
+        where b.name = take_probe_v1.name and b.state = 'half_open' and b.forced_by is null
+          and (b.probe_until is null or b.probe_until < clock_timestamp())
+        returning 1)
+    select exists (select from taken)
+$$;

@@ -1,0 +1,32 @@
+-- assign: somebody looks after these from now on; an empty owner: nobody does. Audited.
+-- out:   the ids that were open
+-- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+-- errors: RD001 'owner: rule'
+create or replace function redrive.assign_v1(ids bigint[], owner text, actor text, why text)
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    if length(assign_v1.owner) > 255 then
+        raise exception using errcode = 'RD001',
+            message = 'owner: must have at most 255 characters';
+    end if;
+    return query
+    with pick as materialized (
+        select d.id, d.redrives from redrive.dead_letters d
+        where d.id = any (ids) and d.state = 'open'
+        order by d.id for update),
+    assigned as (
+        update redrive.dead_letters d set owner = nullif(assign_v1.owner, '')
+        from pick p where d.id = p.id and d.redrives = p.redrives
+        returning d.id),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'assign', why, count(*),
+               jsonb_build_object('ids', jsonb_agg(a.id), 'owner', nullif(assign_v1.owner, ''))
+        from assigned a having count(*) > 0)
+    select a.id from assigned a;
+end
+$$;

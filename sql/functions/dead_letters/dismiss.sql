@@ -1,0 +1,28 @@
+-- dismiss: these will not be fixed; audited.
+-- out:   the ids that were open
+-- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+create or replace function redrive.dismiss_v1(ids bigint[], actor text, why text)
+returns setof bigint
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with pick as materialized (
+        select d.id, d.redrives from redrive.dead_letters d
+        where d.id = any (ids) and d.state = 'open'
+        order by d.id for update),
+    gone as (
+        update redrive.dead_letters d
+        set state = 'dismissed', settled_at = clock_timestamp(),
+            notes = d.notes
+                || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', why)
+        from pick p where d.id = p.id and d.redrives = p.redrives
+        returning d.id, d.queue, d.kind, d.reason),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, 'dismissed', reason, count(*) from gone group by queue, kind, reason),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'dismiss', why, count(*), jsonb_build_object('ids', jsonb_agg(id))
+        from gone having count(*) > 0)
+    select id from gone
+$$;

@@ -1,0 +1,18 @@
+-- note: what somebody found out, on the newest dead letter of a job; audited.
+-- out:   whether there is one
+create or replace function redrive.note_v1(job bigint, actor text, text text) returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with noted as (
+        update redrive.dead_letters d
+        set notes = d.notes
+            || jsonb_build_object('at', clock_timestamp(), 'actor', actor, 'text', text)
+        where d.id = job
+          and d.redrives = (select max(o.redrives) from redrive.dead_letters o where o.id = job)
+        returning d.id),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'note', text, 1, jsonb_build_object('ids', jsonb_build_array(id)) from noted)
+    select exists (select from noted)
+$$;

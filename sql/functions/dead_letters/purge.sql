@@ -1,0 +1,47 @@
+-- purge: delete dead letters for good, one chunk, with their failures once no generation of the job
+-- is left.
+-- in:    ids and generations as selected, the states that may go
+-- out:   how many went
+-- locks: skip locked: what a redrive holds right now stays
+create or replace function redrive.purge_v1(ids bigint[], generations int[], states text[])
+returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    purged int;
+begin
+    with pick as materialized (
+        select d.id, d.redrives
+        from unnest(ids, generations) as v(id, redrives)
+        join redrive.dead_letters d on d.id = v.id and d.redrives = v.redrives
+        where d.state = any (states)
+        for update of d skip locked),
+    gone as (
+        delete from redrive.dead_letters d using pick p
+        where d.id = p.id and d.redrives = p.redrives
+        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state),
+    finished as (                                -- jobs of which nothing is left
+        select distinct g.id from gone g
+        where not exists (select from redrive.jobs j where j.id = g.id)
+          and not exists (select from redrive.dead_letters d
+                          where d.id = g.id
+                            and not exists (select from pick p
+                                            where p.id = d.id and p.redrives = d.redrives))),
+    forgotten as (
+        delete from redrive.failures f using finished n where f.job = n.id),
+    unnoted as (
+        delete from redrive.side_effects e using finished n where e.job = n.id),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,
+               count(*)
+        from gone group by queue, kind, state, reason)
+    select count(*) into purged from gone;
+    return purged;
+end
+$$;

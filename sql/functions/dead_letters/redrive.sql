@@ -1,0 +1,116 @@
+-- redrive: put open dead letters back to work, one chunk of a campaign.
+-- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole
+--        schedule: the nth job runs at now + n / rate, so that the limit is a schedule and nothing
+--        has to throttle
+-- out:   id, blocked: null where it went back to work, else the cause
+--        not_open | succeeded | conflict | max_redrives | muted
+-- locks: dead letters, ascending; a second operator waits and then finds them not open
+-- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks
+--        at the whole chunk, or at all dead letters when planned while they were few, for each of
+--        its rows
+-- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
+create or replace function redrive.redrive_v1(
+    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
+returns table (id bigint, blocked text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    found_ids bigint[];
+    causes text[];
+    late bigint[];
+begin
+    with asked as materialized (
+        select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
+    pick as materialized (
+        select d.*, a.nth, o.cause as obstacle
+        from redrive.dead_letters d
+        join asked a on d.id = a.id
+        cross join lateral redrive.redrive_obstacle_v1(
+            d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives) o
+        -- keeps indexes on state out of it
+        where d.id = any (ids) and d.state is not distinct from 'open'
+        order by d.id
+        for update of d),
+    back as (
+        insert into redrive.jobs (
+            id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
+            expires_at, tenant, ordering_key, idempotency_key, headers, payload)
+        select p.id, p.queue, p.kind,
+               clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
+               p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
+               -- the window it had from the start, counted anew
+               clock_timestamp() + (p.expires_at - p.created_at),
+               p.tenant, p.ordering_key, p.idempotency_key,
+               p.headers - 'attempt_traceparent' || coalesce((
+                   -- the span of its new attempts is linked to the one that died
+                   select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
+                   from redrive.failures f where f.job = p.id and f.detail ? 'traceparent'
+                   order by f.deliveries desc limit 1), '{}'),
+               p.payload
+        from pick p
+        -- A live job of its key may end while this waits for it; then it was not in the way.
+        where p.obstacle is null or p.obstacle = 'conflict'
+        order by p.id
+        on conflict do nothing
+        returning id),
+    verdict as materialized (
+        select p.id, p.nth, p.redrives, p.queue, p.kind, p.reason,
+               case when p.id not in (select id from back)
+                    then coalesce(p.obstacle, 'conflict') end as cause
+        from pick p),
+    marked as (
+        update redrive.dead_letters d
+        set state = case when v.cause is null then 'redriven' else d.state end,
+            settled_at = case when v.cause is null then clock_timestamp() end,
+            campaign = case when v.cause is null then redrive_v1.campaign else d.campaign end,
+            blocked = v.cause
+        from verdict v where d.id = any (ids) and d.id = v.id and d.redrives = v.redrives),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select v.queue, v.kind, 'redriven', v.reason, count(*) from verdict v where v.cause is null
+        group by v.queue, v.kind, v.reason
+        union all
+        select v.queue, v.kind, 'outcome', 'blocked', count(*) from verdict v
+        where v.cause is not null group by v.queue, v.kind)
+    select array_agg(a.id order by a.nth), array_agg(a.cause order by a.nth)
+    into found_ids, causes
+    from (select id, nth, cause from verdict
+          union all
+          select id, nth, 'not_open' from asked where id not in (select id from verdict)) a;
+    -- The key may have succeeded between two snapshots: an insert above may have waited for the job
+    -- that held it, and what that job's completion wrote is visible to this statement. Such a dead
+    -- letter is opened again.
+    with repeated as materialized (
+        select j.id, j.redrives - 1 as redrives, j.queue, j.kind
+        from unnest(found_ids, causes) as v(id, cause)
+        join redrive.jobs j on j.id = v.id
+        where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
+          and exists (select from redrive.completions c
+                      where c.kind = j.kind and c.key = j.idempotency_key)),
+    withdrawn as (
+        delete from redrive.jobs j using repeated r where j.id = any (ids) and j.id = r.id),
+    reopened as (
+        update redrive.dead_letters d
+        set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'
+        from repeated r where d.id = any (ids) and d.id = r.id and d.redrives = r.redrives
+        returning d.id, d.queue, d.kind, d.reason),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select o.queue, o.kind, 'redriven', o.reason, -count(*) from reopened o
+        group by o.queue, o.kind, o.reason
+        union all
+        select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o
+        group by o.queue, o.kind)
+    select array_agg(o.id) into late from reopened o;
+    return query
+    select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
+    from unnest(found_ids, causes) as v(id, cause);
+end
+$$;

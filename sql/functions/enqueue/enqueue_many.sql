@@ -1,0 +1,30 @@
+-- enqueue_many: jobs as a JSON array of objects with the parameters of enqueue as fields
+-- (expires_in in seconds).
+-- out:   n (position from 0), id, created
+create or replace function redrive.enqueue_many_v1(jobs jsonb)
+returns table (n int, id bigint, created boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    job record;
+begin
+    for job in
+        select (a.n - 1)::int as n, r.*
+        from jsonb_array_elements(jobs) with ordinality a(value, n),
+        lateral jsonb_to_record(a.value) as r(
+            kind text, payload jsonb, queue text, run_at timestamptz, priority int,
+            max_attempts int, idempotency_key text, ordering_key text, tenant text,
+            expires_in float8, headers jsonb)
+        order by a.n
+    loop
+        n := job.n;
+        select e.id, e.created into id, created
+        from redrive.enqueue_v1(
+            job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,
+            coalesce(job.priority, 0), job.max_attempts, job.idempotency_key, job.ordering_key,
+            job.tenant, make_interval(secs => job.expires_in), coalesce(job.headers, '{}')) e;
+        return next;
+    end loop;
+end
+$$;

@@ -1,0 +1,22 @@
+-- mute: leave a group out of bulk redrives until an instant; null takes that back.
+create or replace function redrive.mute_v1(
+    fingerprint text, until timestamptz, actor text, why text)
+returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select redrive.fold_groups_v1();
+    with muted as (
+        update redrive.groups g
+        set muted_until = until,
+            muted_by = case when until is not null then actor end,
+            muted_why = case when until is not null then why end
+        where g.fingerprint = mute_v1.fingerprint
+        returning g.fingerprint),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, case when until is null then 'unmute' else 'mute' end, why, 1,
+               jsonb_build_object('group', m.fingerprint, 'until', until)
+        from muted m)
+    select exists (select from muted)
+$$;

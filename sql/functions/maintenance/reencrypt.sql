@@ -1,0 +1,64 @@
+-- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
+-- table.
+-- in:    place   jobs | dead_letters | failures | side_effects
+--        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
+--          of a job
+--        olds    what was read: the payload or detail; of a side effect {what, detail}
+--        news    what takes its place; salts  the header that goes with a payload, null where it
+--          has one
+-- out:   how many were as they had been read; the others are not touched
+-- locks: skip locked, so it waits for nobody: what a claim or a settlement holds stays for the next
+--        run
+create or replace function redrive.reencrypt_v1(
+    place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    changed int := 0;
+begin
+    if place = 'jobs' then
+        with pick as materialized (
+            select j.id, v.new, v.salt from unnest(ids, olds, news, salts) as v(id, old, new, salt)
+            join redrive.jobs j on j.id = v.id and j.payload = v.old
+            for update of j skip locked)
+        update redrive.jobs j
+        set payload = p.new,
+            headers = case when p.salt is null then j.headers
+                           else j.headers || jsonb_build_object('$redrive', p.salt) end
+        from pick p where j.id = p.id;
+    elsif place = 'dead_letters' then
+        with pick as materialized (
+            select d.id, d.redrives, v.new, v.salt
+            from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
+            join redrive.dead_letters d on d.id = v.id and d.redrives = v.n and d.payload = v.old
+            for update of d skip locked)
+        update redrive.dead_letters d
+        set payload = p.new, message = '[encrypted]',
+            headers = case when p.salt is null then d.headers
+                           else d.headers || jsonb_build_object('$redrive', p.salt) end
+        from pick p where d.id = p.id and d.redrives = p.redrives;
+    elsif place = 'failures' then
+        with pick as materialized (
+            select f.job, f.deliveries, v.new from unnest(ids, ns, olds, news) as v(id, n, old, new)
+            join redrive.failures f on f.job = v.id and f.deliveries = v.n and f.detail = v.old
+            for update of f skip locked)
+        update redrive.failures f set detail = p.new, message = '[encrypted]'
+        from pick p where f.job = p.job and f.deliveries = p.deliveries;
+    elsif place = 'side_effects' then
+        with pick as materialized (
+            select e.ctid as tid, v.new from unnest(ids, ns, olds, news) as v(id, n, old, new)
+            join redrive.side_effects e on e.job = v.id and e.deliveries = v.n
+                and jsonb_build_object('what', e.what, 'detail', e.detail) = v.old
+            for update of e skip locked)
+        update redrive.side_effects e set detail = p.new, what = '[encrypted]'
+        from pick p where e.ctid = p.tid;
+    end if;
+    get diagnostics changed = row_count;
+    return changed;
+end
+$$;

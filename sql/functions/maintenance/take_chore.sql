@@ -1,0 +1,13 @@
+-- take_chore: whoever moves the clock of a chore does it; no leader is elected.
+create or replace function redrive.take_chore_v1(chore text, every interval) returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with taken as (
+        update redrive.chores c set ran_at = clock_timestamp()
+        where c.name = (select o.name from redrive.chores o
+                        where o.name = chore and o.ran_at < clock_timestamp() - take_chore_v1.every
+                        for update skip locked)
+        returning 1)
+    select exists (select from taken)
+$$;

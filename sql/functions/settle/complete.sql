@@ -1,0 +1,76 @@
+-- complete: the ending of almost every attempt; a batch of them, already sorted by id.
+-- in:    parallel arrays: workers, ids, tokens (the deliveries number as claimed)
+-- out:   null when all were settled, else the ids that were; the others had been fenced off
+-- locks: job rows, ascending
+-- plan:  jobs_pkey
+create or replace function redrive.complete_v1(workers int[], ids bigint[], tokens int[])
+returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    settled bigint[];
+begin
+    with verdict as materialized (
+        select * from unnest(workers, ids, tokens) as v(worker, id, token)),
+    gone as (
+        delete from redrive.jobs j using verdict v
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+        returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
+                  j.noted),
+    -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
+    -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
+    -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
+    -- index on state out of it for the same reason.
+    special as materialized (
+        select * from gone
+        where idempotency_key is not null or ordering_key is not null or failed_at is not null
+          or redrives > 0 or noted),
+    remembered as (
+        insert into redrive.completions (kind, key, job)
+        select kind, idempotency_key, id from special where idempotency_key is not null
+        on conflict do nothing),
+    forgotten as (
+        delete from redrive.failures f
+        where f.job = any (array(select id from special
+                                 where failed_at is not null and redrives = 0))),
+    unnoted as (
+        delete from redrive.side_effects e
+        where e.job = any (array(select id from special where noted and redrives = 0))),
+    resolved as (
+        update redrive.dead_letters d
+        set state = 'resolved',
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from special)
+                           then 'succeeded' else d.outcome end
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from special where redrives > 0))
+        returning d.queue, d.kind),
+    -- the next job of each finished ordering key moves in front of every floor
+    promoted as (
+        update redrive.jobs n set run_at = clock_timestamp()
+        from special g
+        where g.ordering_key is not null
+          and n.id = (select o.id from redrive.jobs o
+                      where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
+                      order by o.id limit 1)
+          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, n)
+        select queue, kind, 'completed', count(*) from gone group by queue, kind
+        union all
+        select queue, kind, 'resolved', count(*) from resolved group by queue, kind),
+    judged as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
+        group by queue, kind)
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
+    into settled from gone g;
+    return settled;
+end
+$$;

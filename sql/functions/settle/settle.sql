@@ -1,0 +1,142 @@
+-- settle: every ending but complete, a mixed batch, already sorted by id.
+-- in:    parallel arrays: workers, ids, tokens (deliveries as claimed),
+--        outcomes  retry | release | rescue | dead | cancel,
+--        run_ats   instant to run again, or null for now + delays seconds,
+--        refunds   the attempt does not count, losses  the process died under it (0 or 1),
+--        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
+--          died or was released
+-- out:   the ids that were settled; the others had been fenced off
+-- locks: job rows, ascending
+-- plan:  jobs_pkey
+create or replace function redrive.settle_v1(
+    workers int[], ids bigint[], tokens int[], outcomes text[], run_ats timestamptz[],
+    delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with verdict as materialized (
+        select *
+        from unnest(workers, ids, tokens, outcomes, run_ats, delays, refunds, losses, failures,
+                    reasons)
+            as v(worker, id, token, outcome, run_again, delay, refund, lost, failure, reason)),
+    gone as (
+        delete from redrive.jobs j using verdict v
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+          and v.outcome in ('dead', 'cancel')
+        returning j.*, v.outcome, v.failure, v.reason, v.refund, v.lost),
+    back as (
+        update redrive.jobs j
+        set worker = null,
+            run_at = greatest(clock_timestamp(), coalesce(
+                v.run_again, clock_timestamp() + v.delay * interval '1 second')),
+            attempt = j.attempt - v.refund::int,
+            losses = j.losses + v.lost,
+            failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
+            streak = case when v.failure is null then j.streak
+                          when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
+                          else 1 end,
+            fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint),
+            -- the next attempt's span is linked to this one
+            headers = case when v.failure -> 'detail' ? 'traceparent'
+                           then j.headers || jsonb_build_object(
+                               'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
+                           else j.headers end
+        from verdict v
+        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+          and v.outcome in ('retry', 'release', 'rescue')
+        returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind,
+                  j.ordering_key, j.worker, v.worker as held_by, v.outcome, v.failure, v.reason),
+    recorded as (
+        insert into redrive.failures (job, deliveries, attempt, worker, error_class, message,
+                                      category, fingerprint, detail)
+        select s.id, s.deliveries, s.attempt,
+               (select w.name from redrive.workers w where w.id = s.held_by),
+               s.failure ->> 'error_class', s.failure ->> 'message', s.failure ->> 'category',
+               s.failure ->> 'fingerprint', coalesce(s.failure -> 'detail', '{}')
+        from (select id, deliveries, attempt, worker as held_by, failure from gone
+              where outcome = 'dead'
+              union all
+              select id, deliveries, attempt, held_by, failure from back) s
+        where s.failure is not null),
+    buried as (
+        insert into redrive.dead_letters (
+            id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
+            attempts, deliveries, losses, max_attempts, priority, lane, created_at,
+            first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
+            environment, version)
+        select g.id, g.redrives, g.queue, g.kind, g.reason,
+               coalesce(g.failure ->> 'category', 'other'),
+               coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
+               coalesce(g.failure ->> 'fingerprint', ''), g.attempt - g.refund::int, g.deliveries,
+               g.losses + g.lost, g.max_attempts, g.priority, g.lane, g.created_at,
+               coalesce((select min(f.at) from redrive.failures f
+                         where g.failed_at is not null and f.job = g.id), clock_timestamp()),
+               g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
+               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
+        from gone g where g.outcome = 'dead'),
+    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
+    -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
+    dead_again as (
+        update redrive.dead_letters d
+        set outcome = 'dead_again'
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from gone where redrives > 0 and outcome = 'dead'))
+          and ((d.id, d.redrives) in (select id, redrives - 1 from gone)) is true),
+    resolved as (
+        update redrive.dead_letters d
+        set state = 'resolved',
+            outcome = case when (d.id, d.redrives) in (select id, redrives - 1 from gone)
+                           then 'cancelled' else d.outcome end
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select id from gone where redrives > 0 and outcome = 'cancel'))
+        returning d.queue, d.kind),
+    forgotten as (
+        delete from redrive.failures f
+        where f.job = any (array(select id from gone
+                                 where outcome = 'cancel' and failed_at is not null
+                                   and redrives = 0))),
+    unnoted as (
+        delete from redrive.side_effects e
+        where e.job = any (array(select id from gone
+                                 where outcome = 'cancel' and noted and redrives = 0))),
+    promoted as (
+        update redrive.jobs n set run_at = clock_timestamp()
+        from (select id, queue, ordering_key, false as is_back from gone
+              union all
+              select id, queue, ordering_key, true from back) s
+        where s.ordering_key is not null
+          and n.id = (select o.id from redrive.jobs o
+                      where o.queue = s.queue and o.ordering_key = s.ordering_key
+                        and (o.id <> s.id or s.is_back)
+                      order by o.id limit 1)
+          and n.id <> s.id and n.worker is null
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+    settled as (
+        select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
+               coalesce(reason, '') as reason from gone
+        union all
+        select id, queue, kind,
+               case outcome when 'retry' then 'retried' when 'rescue' then 'rescued'
+                            else 'released' end,
+               coalesce(reason, '') from back
+        union all
+        select id, queue, kind, 'outcome',
+               case outcome when 'dead' then 'dead_again' else 'cancelled' end
+        from gone where redrives > 0),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason
+        union all
+        select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
+    select s.id from settled s where s.event <> 'outcome';
+end
+$$;

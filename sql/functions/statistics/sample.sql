@@ -1,0 +1,19 @@
+-- sample: remember the counters at the start of this minute, once, and forget what is older than an
+-- hour.
+create or replace function redrive.sample_v1() returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    this_minute constant timestamptz := date_trunc('minute', clock_timestamp());
+begin
+    if exists (select from redrive.samples s where s.minute = this_minute) then
+        return;
+    end if;
+    insert into redrive.samples (minute, queue, dead)
+    select this_minute, t.queue, sum(t.n) filter (where t.event = 'dead') from redrive.totals t
+    group by t.queue having sum(t.n) filter (where t.event = 'dead') is not null
+    on conflict do nothing;
+    delete from redrive.samples s where s.minute < this_minute - interval '1 hour';
+end
+$$;

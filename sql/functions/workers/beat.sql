@@ -1,0 +1,12 @@
+-- beat: a worker's heartbeat.
+-- out:   the ids that are alive; an id that does not come back was declared lost
+create or replace function redrive.beat_v1(ids int[], inflights int[]) returns setof int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    update redrive.workers w set seen_at = clock_timestamp(), inflight = b.inflight
+    from unnest(ids, inflights) as b(id, inflight)
+    where w.id = b.id and w.lost_at is null
+    returning w.id
+$$;

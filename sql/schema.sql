@@ -1,0 +1,737 @@
+-- The schema as it stands, to be read: `make generate` makes this from migrations/, functions/ and
+-- roles.sql, and `redrive migrate` applies those. What a view or function does is in the file of
+-- its name. Everything belongs to redrive_owner, which cannot log in.
+
+create schema redrive;
+grant usage on schema redrive to redrive_operator, redrive_producer, redrive_viewer, redrive_worker;
+
+create table redrive.audit (
+    id bigint generated always as identity not null,
+    at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    db_user text not null default session_user,
+    action text not null,
+    why text not null,
+    n int not null,
+    detail jsonb not null default '{}',
+    constraint audit_pkey primary key (id),
+    constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
+);
+grant select on redrive.audit to redrive_operator;
+
+create table redrive.breakers (
+    name text not null,
+    state text not null default 'closed',
+    failures int not null default 0,
+    successes int not null default 0,
+    window_at timestamptz not null default clock_timestamp(),
+    opened int not null default 0,
+    opened_at timestamptz,
+    open_until timestamptz,
+    probe_by int,
+    probe_until timestamptz,
+    forced_by text,
+    forced_why text,
+    changed_at timestamptz not null default clock_timestamp(),
+    constraint breakers_pkey primary key (name),
+    constraint breakers_name_check check ((name collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint breakers_state_check check (state = any (array['closed', 'open', 'half_open']))
+) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+grant select on redrive.breakers to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.campaigns (
+    id bigint generated always as identity not null,
+    created_at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    why text not null,
+    filter jsonb not null,
+    rate float8,
+    matched int not null,
+    redriven int not null default 0,
+    blocked jsonb not null default '{}',
+    state text not null default 'running',
+    constraint campaigns_pkey primary key (id),
+    constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint campaigns_rate_check check (rate > 0::float8),
+    constraint campaigns_state_check check (state = any (array['running', 'done'])),
+    constraint campaigns_why_check check (length(why) >= 1 and length(why) <= 2000)
+);
+grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.chores (
+    name text not null,
+    ran_at timestamptz not null default '-infinity'::timestamptz,
+    every interval,
+    constraint chores_pkey primary key (name)
+) with (fillfactor=50);
+grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.completions (
+    kind text not null,
+    key text not null,
+    job bigint not null,
+    at timestamptz not null default clock_timestamp(),
+    constraint completions_pkey primary key (kind, key)
+);
+create index completions_at_idx on redrive.completions (at);
+grant select on redrive.completions to redrive_operator;
+
+create table redrive.dead_letters (
+    id bigint not null,
+    redrives int not null,
+    state text not null default 'open',
+    queue text not null,
+    kind text not null,
+    reason text not null,
+    category text not null,
+    error_class text not null,
+    message text not null,
+    fingerprint text not null,
+    attempts int not null,
+    deliveries int not null,
+    losses int not null,
+    max_attempts int,
+    priority smallint not null,
+    lane smallint not null,
+    created_at timestamptz not null,
+    died_at timestamptz not null default clock_timestamp(),
+    first_failed_at timestamptz,
+    expires_at timestamptz,
+    settled_at timestamptz,
+    outcome text,
+    blocked text,
+    campaign bigint,
+    owner text,
+    tenant text,
+    ordering_key text,
+    idempotency_key text,
+    notes jsonb not null default '[]',
+    headers jsonb not null,
+    payload jsonb not null,
+    environment text,
+    version text,
+    constraint dead_letters_pkey primary key (id, redrives),
+    constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
+        'cancelled'])),
+    constraint dead_letters_state_check check (state = any (array['open', 'redriven', 'resolved',
+        'dismissed'])),
+    constraint dead_letters_campaign_fkey foreign key (campaign) references redrive.campaigns(id)
+);
+create index dead_letters_campaign_idx on redrive.dead_letters (campaign) where campaign is not
+    null;
+create index dead_letters_died_idx on redrive.dead_letters (state, died_at, id);
+create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_at);
+create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
+create index dead_letters_queue_idx on redrive.dead_letters (queue, died_at) where state = 'open';
+create unique index dead_letters_open_idx on redrive.dead_letters (id) where state = 'open';
+create trigger dead_letters_buried after insert on redrive.dead_letters referencing new table as
+    fresh for each statement execute function redrive.count_buried();
+create trigger dead_letters_moved after update on redrive.dead_letters referencing old table as gone
+    new table as fresh for each statement execute function redrive.count_moved();
+create trigger dead_letters_purged after delete on redrive.dead_letters referencing old table as
+    gone for each statement execute function redrive.count_purged();
+grant select on redrive.dead_letters to redrive_operator;
+
+create table redrive.deltas (
+    queue text not null,
+    kind text not null,
+    event text not null,
+    reason text not null default '',
+    n bigint not null
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+
+create table redrive.effects (
+    key text not null,
+    at timestamptz not null default clock_timestamp(),
+    constraint effects_pkey primary key (key),
+    constraint effects_key_check check (length(key) >= 1 and length(key) <= 255)
+);
+create index effects_at_idx on redrive.effects (at);
+
+create table redrive.failures (
+    job bigint not null,
+    deliveries int not null,
+    attempt int not null,
+    at timestamptz not null default clock_timestamp(),
+    worker text,
+    error_class text not null,
+    message text not null,
+    category text not null,
+    fingerprint text not null,
+    detail jsonb not null default '{}',
+    constraint failures_pkey primary key (job, deliveries)
+) with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000,
+    autovacuum_vacuum_cost_delay=0);
+grant select on redrive.failures to redrive_operator;
+
+create table redrive.group_deltas (
+    fingerprint text not null,
+    kind text not null,
+    category text not null,
+    error_class text not null,
+    message text not null,
+    sample bigint not null,
+    version text not null default '',
+    added bigint not null,
+    opened bigint not null,
+    at timestamptz not null default clock_timestamp()
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+
+create table redrive.groups (
+    fingerprint text not null,
+    kind text not null,
+    category text not null,
+    error_class text not null,
+    message text not null,
+    sample bigint not null,
+    total bigint not null,
+    open bigint not null,
+    first_seen timestamptz not null,
+    last_seen timestamptz not null,
+    versions jsonb not null default '{}',
+    muted_until timestamptz,
+    muted_by text,
+    muted_why text,
+    constraint groups_pkey primary key (fingerprint)
+) with (fillfactor=50);
+create index groups_last_seen_idx on redrive.groups (last_seen);
+grant select on redrive.groups to redrive_operator;
+
+create table redrive.jobs (
+    id bigint generated by default as identity not null,
+    run_at timestamptz not null default clock_timestamp(),
+    worker int,
+    deliveries int not null default 0,
+    attempt int not null default 0,
+    losses int not null default 0,
+    streak int not null default 0,
+    max_attempts int,
+    priority smallint not null default 0,
+    lane smallint not null default 0,
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz,
+    failed_at timestamptz,
+    redrives int not null default 0,
+    queue text not null default 'default',
+    kind text not null,
+    fingerprint text,
+    tenant text,
+    ordering_key text,
+    idempotency_key text,
+    headers jsonb not null default '{}',
+    payload jsonb not null default '{}',
+    noted boolean not null default false,
+    constraint jobs_pkey primary key (id)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
+    autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
+    autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on);
+create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
+    is not null and run_at < 'infinity'::timestamptz;
+create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
+    null;
+create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at);
+create index jobs_retrying_idx on redrive.jobs (queue, run_at) where failed_at is not null;
+create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where
+    idempotency_key is not null;
+create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
+    statement execute function redrive.admit();
+create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
+    null) execute function redrive.park_behind_key();
+grant select on redrive.jobs to redrive_operator;
+grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
+    redrive_operator, redrive_producer, redrive_worker;
+
+create table redrive.migrations (
+    version int not null,
+    name text not null,
+    applied_at timestamptz not null default clock_timestamp(),
+    functions text not null default '',
+    constraint migrations_pkey primary key (version)
+);
+grant select on redrive.migrations to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.objectives (
+    queue text not null,
+    objective text not null,
+    value float8 not null,
+    constraint objectives_pkey primary key (queue, objective),
+    constraint objectives_objective_check check (objective = any (array['dlq_added_5m',
+        'dlq_added_1h', 'dlq_oldest_age_seconds', 'dead_ratio', 'ready_age_seconds',
+        'page_on_first_dead_letter'])),
+    constraint objectives_queue_check check (queue = '*' or (queue collate "C") ~
+        '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
+);
+grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.queues (
+    queue text not null,
+    lanes smallint not null default 1,
+    paused_at timestamptz,
+    paused_by text,
+    paused_why text,
+    constraint queues_pkey primary key (queue),
+    constraint queues_lanes_check check (lanes >= 1 and lanes <= 256),
+    constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+) with (fillfactor=50);
+grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.samples (
+    minute timestamptz not null,
+    queue text not null,
+    dead bigint not null,
+    constraint samples_pkey primary key (minute, queue)
+);
+
+create table redrive.side_effects (
+    job bigint not null,
+    deliveries int not null,
+    at timestamptz not null default clock_timestamp(),
+    what text not null,
+    detail jsonb not null default '{}'
+);
+create index side_effects_job_idx on redrive.side_effects (job);
+grant select on redrive.side_effects to redrive_operator;
+
+create table redrive.snapshots (
+    one boolean not null default true,
+    taken_at timestamptz not null default '-infinity'::timestamptz,
+    body jsonb not null default '{}',
+    constraint snapshots_pkey primary key (one),
+    constraint snapshots_one_check check (one)
+) with (fillfactor=10);
+
+create table redrive.tallies (
+    queue text not null,
+    kind text not null,
+    event text not null,
+    reason text not null,
+    n bigint not null,
+    constraint tallies_pkey primary key (queue, kind, event, reason)
+) with (fillfactor=50);
+
+create table redrive.workers (
+    id int generated always as identity not null,
+    name text not null,
+    version text not null default '',
+    started_at timestamptz not null default now(),
+    seen_at timestamptz not null default now(),
+    lost_at timestamptz,
+    inflight int not null default 0,
+    constraint workers_pkey primary key (id)
+) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
+grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
+
+create view redrive.grouped (
+    fingerprint text,
+    kind text,
+    category text,
+    error_class text,
+    message text,
+    sample bigint,
+    total bigint,
+    open bigint,
+    first_seen timestamptz,
+    last_seen timestamptz,
+    versions jsonb,
+    muted_until timestamptz,
+    muted_by text,
+    muted_why text
+);
+grant select on redrive.grouped to redrive_operator, redrive_viewer, redrive_worker;
+
+create view redrive.totals (
+    queue text,
+    kind text,
+    event text,
+    reason text,
+    n bigint
+);
+grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.added_per_minute_v1()
+    returns table(queue text, added float8)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.added_per_minute_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create function redrive.admit()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.all_lanes_v1()
+    returns table(queue text, priority smallint, lane smallint)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.assign_v1(ids bigint[], owner text, actor text, why text)
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.assign_v1 to redrive_operator;
+
+create function redrive.beat_v1(ids int[], inflights int[])
+    returns setof int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.beat_v1 to redrive_worker;
+
+create function redrive.breakers_v1(names text[], failures int[], successes int[], thresholds int[],
+    windows float8[], cooldowns float8[])
+    returns table(name text, state text, open_for float8, failing boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.breakers_v1 to redrive_worker;
+
+create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
+    floors timestamptz[], want int, relaxed boolean)
+    returns table(id bigint, deliveries int, attempt int, kind text, payload text, rest text,
+        lane_no int, run_at timestamptz)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.claim_v1 to redrive_worker;
+
+create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.close_campaign_v1 to redrive_operator;
+
+create function redrive.complete_in_transaction_v1(worker int, id bigint, token int)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
+
+create function redrive.complete_v1(workers int[], ids bigint[], tokens int[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.complete_v1 to redrive_worker;
+
+create function redrive.count_buried()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.count_moved()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.count_purged()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.depths_v1()
+    returns table(queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead
+        bigint, paused boolean, oldest_ready_seconds float8)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.depths_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.dismiss_v1(ids bigint[], actor text, why text)
+    returns setof bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.dismiss_v1 to redrive_operator;
+
+create function redrive.done_chore_v1(chore text, every interval)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.done_chore_v1 to redrive_operator;
+
+create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
+    run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
+    null::int, idempotency_key text default null::text, ordering_key text default null::text, tenant
+    text default null::text, expires_in interval default null::interval, headers jsonb default '{}')
+    returns bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.enqueue to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.enqueue_many_v1(jobs jsonb)
+    returns table(n int, id bigint, created boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.enqueue_many_v1 to redrive_operator, redrive_producer,
+    redrive_worker;
+
+create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
+    priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
+    interval, headers jsonb, out id bigint, out created boolean, out outcome text)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.first_time_v1(key text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.first_time_v1 to redrive_operator, redrive_producer,
+    redrive_worker;
+
+create function redrive.fold_groups_v1()
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.fold_groups_v1 to redrive_operator, redrive_worker;
+
+create function redrive.fold_v1()
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.fold_v1 to redrive_worker;
+
+create function redrive.force_breaker_v1(name text, state text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.force_breaker_v1 to redrive_operator;
+
+create function redrive.forget_completions_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.forget_completions_v1 to redrive_operator;
+
+create function redrive.forget_effects_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.forget_effects_v1 to redrive_operator;
+
+create function redrive.hide_messages_v1()
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.hide_messages_v1 to redrive_operator;
+
+create function redrive.lanes_v1(only_queues text[])
+    returns table(queue text, priority smallint, lane smallint, due_in float8)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.lanes_v1 to redrive_worker;
+
+create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.mute_v1 to redrive_operator;
+
+create function redrive.note_v1(job bigint, actor text, text text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.note_v1 to redrive_operator;
+
+create function redrive.oldest_dead_v1()
+    returns table(queue text, age_seconds float8)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.oldest_dead_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rate float8, matched
+    int)
+    returns bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.open_campaign_v1 to redrive_operator;
+
+create function redrive.park_behind_key()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.pause_v1(queue text, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pause_v1 to redrive_operator;
+
+create function redrive.payload_fault(payload jsonb)
+    returns text
+    language plpgsql immutable;
+grant execute on function redrive.payload_fault to redrive_operator, redrive_producer,
+    redrive_worker;
+
+create function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pending_v1 to redrive_worker;
+
+create function redrive.purge_v1(ids bigint[], generations int[], states text[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+grant execute on function redrive.purge_v1 to redrive_operator;
+
+create function redrive.record_audit_v1(actor text, action text, why text, n int, detail jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.record_audit_v1 to redrive_operator;
+
+create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
+    fingerprint text, max_redrives int)
+    returns table(cause text)
+    language sql stable;
+grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
+
+create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_position int,
+    max_redrives int)
+    returns table(id bigint, blocked text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.redrive_v1 to redrive_operator;
+
+create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
+    salts text[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+grant execute on function redrive.reencrypt_v1 to redrive_operator;
+
+create function redrive.register_v1(worker_name text, worker_version text)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.register_v1 to redrive_worker;
+
+create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
+    buried int)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.rescue_v1 to redrive_worker;
+
+create function redrive.resume_v1(queue text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.resume_v1 to redrive_operator;
+
+create function redrive.retire_v1(me int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.retire_v1 to redrive_worker;
+
+create function redrive.sample_v1()
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.sample_v1 to redrive_viewer, redrive_worker;
+
+create function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_lanes_v1 to redrive_operator;
+
+create function redrive.set_objective_v1(queue text, objective text, value float8, actor text, why
+    text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_objective_v1 to redrive_operator;
+
+create function redrive.settle_v1(workers int[], ids bigint[], tokens int[], outcomes text[],
+    run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
+    reasons text[])
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.settle_v1 to redrive_worker;
+
+create function redrive.side_effects_v2(workers int[], ids bigint[], tokens int[], whats text[],
+    details jsonb[])
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.side_effects_v2 to redrive_worker;
+
+create function redrive.stats_v1(max_age interval)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = on;
+grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.take_chore_v1(chore text, every interval)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.take_chore_v1 to redrive_worker;
+
+create function redrive.take_probe_v1(name text, worker int, lease interval)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.take_probe_v1 to redrive_worker;
+
+create function redrive.unpark_v1()
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+grant execute on function redrive.unpark_v1 to redrive_worker;

@@ -1,0 +1,134 @@
+"""The ends of an attempt that no handler brings about: redrive.worker.runner.attempt."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from redrive import Handlers, Policy
+from redrive.rules.model import Reason
+from redrive.rules.settlement import DeadLetter, NotComplete, Release
+from redrive.worker.protocol import Jobs, OpenBreakers, Work
+from redrive.worker.runner.attempt import Attempt
+from redrive.worker.runner.services import Services
+
+EXPIRED = '{"expires_in": -1}'
+NEWER = '{"headers": {"version": 2}}'
+
+
+def walk(
+    handlers: Handlers,
+    kind: str,
+    *,
+    payload: str = "{}",
+    extras: str | None = None,
+    attempt: int = 1,
+    breakers: OpenBreakers | None = None,
+) -> NotComplete | None:
+    """Take one job through an attempt, as a slot would."""
+
+    async def run() -> NotComplete | None:
+        services = Services(handlers, 1, sent.append, {"pod": "p1"})
+        if breakers is not None:
+            services.dependencies.learn(breakers)
+        work = Work(17, attempt, attempt, kind, payload, extras, 1)
+        task = asyncio.current_task()
+        assert task is not None
+        settlement = await Attempt(
+            services, task, Jobs(7, ["default"], [work]), work, time.monotonic_ns()
+        ).run()
+        services.close()
+        return settlement
+
+    sent: list[Any] = []
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def started() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def handlers(started: list[str]) -> Handlers:
+    jobs = Handlers()
+
+    async def told(payload: dict[str, Any]) -> None:
+        started.append("on_expired")
+
+    @jobs.handle("mail", policy=Policy(max_attempts=2), depends_on=["smtp"], on_expired=told)
+    async def mail(payload: dict[str, Any]) -> None:
+        started.append("mail")
+
+    @jobs.handle("plain")
+    async def plain(payload: dict[str, Any]) -> None:
+        started.append("plain")
+
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"kind": "mail", "extras": EXPIRED}, Reason.EXPIRED),
+        ({"kind": "nobody.knows.it", "extras": EXPIRED}, Reason.EXPIRED),
+        ({"kind": "mail", "attempt": 3}, Reason.ATTEMPTS_EXHAUSTED),
+        ({"kind": "mail", "extras": '{"losses": 3}'}, Reason.KILLED_WORKER),
+        ({"kind": "mail", "payload": '{"$redrive": {"k": "k1"}}'}, Reason.UNDECRYPTABLE),
+        ({"kind": "mail", "payload": "["}, Reason.INVALID_PAYLOAD),
+        ({"kind": "mail", "extras": '{"headers": {"a": 1e999}}'}, Reason.INVALID_PAYLOAD),
+    ],
+)
+def test_a_job_that_must_not_start_dies_before_its_handler_runs(
+    handlers: Handlers, started: list[str], job: dict[str, Any], reason: Reason
+):
+    settlement = walk(handlers, **job)
+
+    assert isinstance(settlement, DeadLetter)
+    assert settlement.reason is reason
+    assert "mail" not in started
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"kind": "nobody.knows.it"}, "unknown_kind"),
+        ({"kind": "mail", "extras": NEWER}, "newer_payload"),
+    ],
+)
+def test_a_job_for_a_newer_runner_is_given_back(
+    handlers: Handlers, started: list[str], job: dict[str, Any], why: str
+):
+    settlement = walk(handlers, **job)
+
+    assert isinstance(settlement, Release)
+    assert settlement.why == why
+    assert 7 < settlement.delay < 23
+    assert started == []
+
+
+def test_the_hook_hears_of_an_expired_job_but_not_of_one_that_nobody_can_read(
+    handlers: Handlers, started: list[str]
+):
+    walk(handlers, "mail", extras=EXPIRED)
+    unread = walk(handlers, "mail", extras=EXPIRED, payload="[")
+
+    assert started == ["on_expired"]
+    assert isinstance(unread, DeadLetter)
+    assert unread.reason is Reason.EXPIRED
+
+
+def test_an_open_breaker_holds_up_its_own_jobs_alone_and_lets_one_probe_through(
+    handlers: Handlers, started: list[str]
+):
+    smtp_is_open = OpenBreakers({"smtp": (time.monotonic() + 60, 5.0)}, {})
+    probe = OpenBreakers(smtp_is_open.names, {"smtp": time.monotonic() + 30})
+
+    put_off = walk(handlers, "mail", breakers=smtp_is_open)
+
+    assert isinstance(put_off, Release)
+    assert put_off.why == "breaker smtp"
+    assert walk(handlers, "plain", breakers=smtp_is_open) is None
+    assert walk(handlers, "mail", breakers=probe) is None
+    assert started == ["plain", "mail"]

@@ -1,0 +1,84 @@
+"""Run every check that needs no database of yours: `make check`.
+
+All of them run, and what failed is named at the end with what mends it. A report on how the code
+reads closes the list; nothing in it can fail.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.generated import ROOT
+from tools.measure import measure, report
+
+BIN = Path(sys.executable).parent
+
+
+class Check(NamedTuple):
+    """A program that ends with 0 when there is nothing to object."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...] = ()
+    mend: str = "see above"
+
+
+class Result(NamedTuple):
+    """What a check said, and how long it took."""
+
+    check: Check
+    status: int
+    text: str
+    seconds: float
+
+
+CHECKS = (  # the slowest first: they run side by side
+    Check("types", "basedpyright"),
+    Check("stale files", "python", ("-m", "tools.generate", "--check"), "run: make generate"),
+    Check("import contracts", "lint-imports", ("--no-cache",)),
+    Check("spelling", "codespell"),
+    Check(
+        "lint",
+        "ruff",
+        ("check", "--quiet", "--output-format", "concise"),
+        "run: make fmt, and mend what is left",
+    ),
+    Check("format", "ruff", ("format", "--check", "--quiet"), "run: make fmt"),
+)
+
+
+def run(check: Check) -> Result:
+    """Run one in the root of the repository."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [BIN / check.program, *check.arguments],
+        check=False,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return Result(check, done.returncode, done.stdout, time.monotonic() - began)
+
+
+def main() -> int:
+    """Return the exit status: 1 when a check failed."""
+    failed: list[Check] = []
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for check, status, text, seconds in threads.map(run, CHECKS):
+            print(f"{'FAILED' if status else 'ok':8}{check.name}, {seconds:.0f} s", flush=True)
+            if status:
+                print(text.rstrip())
+                failed.append(check)
+    print(f"\nservice/, a report and no gate:\n{report(measure(ROOT / 'service'))}")
+    for check in failed:
+        print(f"\nFAILED: {check.name}; {check.mend}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The Grafana dashboards: what makes them, and what draws and rehearses them."""

@@ -1,0 +1,235 @@
+"""What died, why, whether it goes on, and what became of what was redriven."""
+
+from tools.dashboards.overview import DIED, ENDED, added_within
+from tools.dashboards.parts import (
+    BAD,
+    CALM,
+    GOOD,
+    GREY,
+    QUEUE,
+    VIOLET,
+    WARN,
+    Board,
+    board,
+    chart,
+    figure,
+    fill,
+    note,
+    now,
+    objective,
+    query,
+    rows,
+    same,
+    same_increase,
+    same_rate,
+    total,
+)
+
+ADDED = same_rate("redrive_dlq_added_total", "queue", "kind", "reason")
+DEPTH = same("redrive_dlq_depth", "queue", "reason")
+GROWTH = ("RedriveDeadLettersGrowingFast", "RedriveDeadLettersGrowingSteadily")
+OUTCOMES = {"succeeded": GOOD, "dead_again": BAD, "cancelled": GREY, "blocked": WARN}
+ACTIONS = {"redriven": CALM, "resolved": GOOD, "dismissed": VIOLET, "purged": GREY}
+
+STEPS = """
+1. **Stop more from coming.** A deploy at the time it started? Undo it. A dependency down? \
+Wait for it.
+2. **Look at groups, not at jobs:** `redrive dlq groups --queue <queue>`, then \
+`redrive dlq show <group>`.
+3. **Try a few:** `redrive dlq redrive --queue <queue> --limit 5 --why "<ticket>: canaries"`;
+   watch *Redrive outcomes*.
+4. **Then the rest, slowly:** \
+`redrive dlq redrive --queue <queue> --rate 5 --why "<ticket>: cause fixed"`.
+
+Nothing changes without `--yes`. Dead letters are safe while you look. [Runbook](${runbook})
+"""
+
+
+def build(*, show_cluster: bool = False) -> Board:
+    """Dead letters."""
+    made = board(
+        "redrive-dead-letters",
+        "Redrive / Dead letters",
+        "Jobs that failed for good: growth against the objectives, reasons, age, and what"
+        " redriving them led to.",
+        show_cluster=show_cluster,
+    )
+    return fill(made, *figures(), Growth=growth(), What_lies_there=stock(), Back_to_work=redriven())
+
+
+def figures() -> list:
+    """The first line."""
+    outcomes = 'outcome=~"succeeded|dead_again"'
+    succeeded = total(
+        same_increase(
+            "redrive_redrive_outcomes_total", "queue", where=f'{QUEUE}, outcome="succeeded"'
+        )
+    )
+    ended = total(
+        same_increase(
+            "redrive_redrive_outcomes_total", "queue", "outcome", where=f"{QUEUE}, {outcomes}"
+        )
+    )
+    return [
+        figure(
+            "Open",
+            "Dead letters that wait for somebody to decide.",
+            "short",
+            total(DEPTH),
+            steps=((None, GOOD), (1, WARN)),
+            alerts=("RedriveDeadLettersUnattended",),
+            width=4,
+        ),
+        figure(
+            "Added per minute",
+            "In the last full minute, as the database counted them.",
+            "cpm",
+            total(same("redrive_dlq_added_per_minute", "queue")),
+            steps=((None, GOOD), (1, BAD)),
+            alerts=GROWTH,
+            width=4,
+        ),
+        figure(
+            "Added in this range",
+            "Over the whole time that is shown.",
+            "short",
+            total(same_increase("redrive_dlq_added_total", "queue", "kind", "reason")),
+            decimals=0,
+            over_range=True,
+            width=4,
+        ),
+        figure(
+            "Oldest",
+            "Age of the oldest open dead letter.",
+            "s",
+            f"max(redrive_dlq_oldest_age_seconds{{{QUEUE}}})",
+            alerts=("RedriveDeadLettersUnattended",),
+            width=4,
+        ),
+        figure(
+            "Redriven in this range",
+            "Put back to work, over the whole time that is shown.",
+            "short",
+            total(
+                same_increase(
+                    "redrive_dlq_removed_total",
+                    "queue",
+                    "action",
+                    where=f'{QUEUE}, action="redriven"',
+                )
+            ),
+            decimals=0,
+            over_range=True,
+            width=4,
+        ),
+        figure(
+            "Redrives that succeeded",
+            "Of the redriven jobs that ended in this range. Nothing: none ended.",
+            "percentunit",
+            f"{succeeded} / ({ended} > 0)",
+            steps=((None, BAD), (0.5, WARN), (0.9, GOOD)),
+            alerts=("RedriveRedriveRefillsDeadLetters",),
+            over_range=True,
+            width=4,
+        ),
+    ]
+
+
+def growth() -> list:
+    """What pages."""
+    return [
+        chart(
+            "Added per minute by reason",
+            "When it started, and what kind of trouble it is.",
+            "cpm",
+            query(f"60 * {total(ADDED, 'reason')}", "{{reason}}"),
+            stacked=True,
+            alerts=(*GROWTH, "RedriveDeadLetterOnCriticalQueue"),
+            width=12,
+        ),
+        chart(
+            "Added per minute by kind",
+            "Whose work it is.",
+            "cpm",
+            query(f"60 * {total(ADDED, 'kind')}", "{{kind}}"),
+            stacked=True,
+            alerts=GROWTH,
+            width=12,
+        ),
+        added_within("5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"),
+        added_within("1h", "an hour", "dlq_added_1h", "RedriveDeadLettersGrowingSteadily"),
+        chart(
+            "Share of jobs that die",
+            "Of the jobs that ended, the share that became dead letters. Dashed: 14.4 times the"
+            " objective dead_ratio; above it for an hour, a month's budget is gone in two days.",
+            "percentunit",
+            query(f"({DIED} or 0 * {ENDED}) / ({ENDED} > 0)", "{{queue}}"),
+            objective("dead_ratio", times=14.4),
+            alerts=("RedriveDeadLetterBudgetBurningFast", "RedriveDeadLetterBudgetBurningSlowly"),
+        ),
+    ]
+
+
+def stock() -> list:
+    """What has to be decided."""
+    labels = {"queue": "Queue", "kind": "Kind", "reason": "Reason"}
+    added = same_increase("redrive_dlq_added_total", *labels)
+    return [
+        chart(
+            "Open by reason",
+            "Dead letters that nobody has decided about.",
+            "short",
+            query(total(DEPTH, "reason"), "{{reason}}"),
+            stacked=True,
+        ),
+        chart(
+            "Oldest",
+            "Age of the oldest open dead letter by queue. Dashed: the objective"
+            " dlq_oldest_age_seconds.",
+            "s",
+            query(f"max by (queue) (redrive_dlq_oldest_age_seconds{{{QUEUE}}})", "{{queue}}"),
+            objective("dlq_oldest_age_seconds"),
+            alerts=("RedriveDeadLettersUnattended",),
+        ),
+        note(
+            STEPS,
+            title="What to do",
+            description="The way from a page to an empty dead letter queue.",
+        ),
+        rows(
+            "By queue, kind and reason",
+            "What died in this range. The kind tells whose it is, the reason where to look.",
+            {"Added": (now(f"{total(added, *labels)} > 0"), "short")},
+            labels=labels,
+            sort_by="Added",
+            width=24,
+        ),
+    ]
+
+
+def redriven() -> list:
+    """Whether the cure works."""
+    removed = same_rate("redrive_dlq_removed_total", "queue", "action")
+    outcomes = same_rate("redrive_redrive_outcomes_total", "queue", "outcome")
+    return [
+        chart(
+            "Removed by action",
+            "redriven: back to work; resolved: its work is done; dismissed: won't fix; purged:"
+            " past retention.",
+            "cpm",
+            query(f"60 * {total(removed, 'action')}", "{{action}}"),
+            colors=ACTIONS,
+            stacked=True,
+            width=12,
+        ),
+        chart(
+            "Redrive outcomes",
+            "What became of redriven jobs. dead_again: they were redriven without a cure.",
+            "cpm",
+            query(f"60 * {total(outcomes, 'outcome')}", "{{outcome}}"),
+            colors=OUTCOMES,
+            stacked=True,
+            alerts=("RedriveRedriveRefillsDeadLetters",),
+            width=12,
+        ),
+    ]

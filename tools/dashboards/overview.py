@@ -1,0 +1,464 @@
+"""Is all well, and if not, where? The first dashboard somebody looks at who was woken."""
+
+from tools.dashboards.parts import (
+    ALERTS,
+    BAD,
+    CALM,
+    DEAD_LETTERS_OF_ROW,
+    DEAD_LETTERS_OF_SERIES,
+    GOOD,
+    GREY,
+    OUTCOMES,
+    QUEUE,
+    QUEUE_OR_ALL,
+    STATES,
+    WARN,
+    WHERE,
+    Board,
+    board,
+    chart,
+    figure,
+    fill,
+    heat,
+    now,
+    objective,
+    quantile,
+    query,
+    rate,
+    rows,
+    same,
+    same_rate,
+    total,
+)
+
+ATTEMPTS = "redrive_job_attempts_total"
+DIED = rate(ATTEMPTS, "queue", where=f'{QUEUE}, outcome="dead"')
+ENDED = rate(ATTEMPTS, "queue", where=f'{QUEUE}, outcome=~"dead|succeeded"')
+
+
+def depth(state: str) -> str:
+    """Jobs in a state, by queue."""
+    return same("redrive_queue_depth", "queue", where=f'{QUEUE}, state="{state}"')
+
+
+def build(*, show_cluster: bool = False) -> Board:
+    """Overview."""
+    made = board(
+        "redrive-overview",
+        "Redrive / Overview",
+        "All queues: what is waiting, what fails, what has died, and whether workers and database"
+        " keep up.",
+        show_cluster=show_cluster,
+    )
+    return fill(
+        made,
+        *figures(),
+        queues(),
+        Jobs=jobs(),
+        Dead_letters=dead_letters(),
+        Backlog_and_wait=backlog(),
+        Workers=workers(),
+        Database_and_maintenance=database(),
+    )
+
+
+def figures() -> list:
+    """The first line."""
+    return [
+        figure(
+            "Alerts firing",
+            "Alerts of Redrive that fire now.",
+            "short",
+            f"count({ALERTS}) or vector(0)",
+            steps=((None, GOOD), (1, BAD)),
+        ),
+        figure(
+            "Ready",
+            "Jobs that are due and wait for a worker.",
+            "short",
+            total(depth("ready")),
+            alerts=("RedriveQueueWaitTooLong", "RedriveQueueUnserved", "RedriveQueueStalled"),
+        ),
+        figure(
+            "Running",
+            "Jobs in the hands of workers.",
+            "short",
+            total(depth("running")),
+            steps=((None, GOOD),),
+        ),
+        figure(
+            "Retrying",
+            "Jobs that failed and wait for their next attempt.",
+            "short",
+            total(depth("retrying")),
+            steps=((None, WARN),),
+            alerts=("RedriveRetryStorm",),
+        ),
+        figure(
+            "Dead letters",
+            "Open dead letters: failed for good, waiting for somebody to decide.",
+            "short",
+            total(same("redrive_dlq_depth", "queue", "reason")),
+            steps=((None, GOOD), (1, WARN)),
+            alerts=("RedriveDeadLettersUnattended",),
+        ),
+        figure(
+            "Added per minute",
+            "Dead letters added in the last full minute, as the database counted them.",
+            "cpm",
+            total(same("redrive_dlq_added_per_minute", "queue")),
+            steps=((None, GOOD), (1, BAD)),
+            alerts=("RedriveDeadLettersGrowingFast", "RedriveDeadLettersGrowingSteadily"),
+        ),
+        figure(
+            "Oldest wait",
+            "How long the oldest ready job has been due.",
+            "s",
+            f"max(redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})",
+            alerts=("RedriveQueueWaitTooLong",),
+        ),
+        figure(
+            "Workers",
+            "Workers whose heartbeat is heard.",
+            "short",
+            total(same("redrive_workers", where=WHERE)),
+            steps=((None, BAD), (1, GOOD)),
+            alerts=("RedriveWorkersNotRescued",),
+        ),
+    ]
+
+
+def queues() -> object:
+    """A line for each queue."""
+    attention = ((None, "text"), (1, BAD))
+    return rows(
+        "Queues",
+        "Each queue at this moment. Follow its name to its dead letters.",
+        {
+            "Ready": (now(f"sum by (queue) ({depth('ready')})"), "short"),
+            "Scheduled": (now(f"sum by (queue) ({depth('scheduled')})"), "short"),
+            "Retrying": (now(f"sum by (queue) ({depth('retrying')})"), "short"),
+            "Running": (now(f"sum by (queue) ({depth('running')})"), "short"),
+            "Completed": (
+                now(total(same_rate("redrive_jobs_completed_total", "queue", "kind"), "queue")),
+                "ops",
+            ),
+            "Oldest ready": (
+                now(f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"),
+                "s",
+            ),
+            "Dead letters": (
+                now(total(same("redrive_dlq_depth", "queue", "reason"), "queue")),
+                "short",
+            ),
+            "Added per minute": (
+                now(total(same("redrive_dlq_added_per_minute", "queue"), "queue")),
+                "cpm",
+            ),
+            "Paused": (now(f"max by (queue) (redrive_queue_paused{{{QUEUE}}})"), "bool_yes_no"),
+        },
+        labels={"queue": "Queue"},
+        sort_by="Dead letters",
+        links_to=DEAD_LETTERS_OF_ROW,
+        colors={
+            "Dead letters": ((None, "text"), (1, WARN)),
+            "Added per minute": attention,
+            "Paused": attention,
+        },
+    )
+
+
+def jobs() -> list:
+    """Rate, errors, duration."""
+    return [
+        chart(
+            "Attempts by outcome",
+            "Attempts that ended, each once, in every worker.",
+            "ops",
+            query(rate(ATTEMPTS, "outcome"), "{{outcome}}"),
+            colors=OUTCOMES,
+            stacked=True,
+        ),
+        chart(
+            "Share of jobs that die",
+            "Of the jobs that ended, the share that became dead letters, by queue. Dashed: the"
+            " objective dead_ratio; a page comes at 14.4 times of it over an hour.",
+            "percentunit",
+            query(f"({DIED} or 0 * {ENDED}) / ({ENDED} > 0)", "{{queue}}"),
+            objective("dead_ratio"),
+            alerts=("RedriveDeadLetterBudgetBurningFast", "RedriveDeadLetterBudgetBurningSlowly"),
+            links_to=DEAD_LETTERS_OF_SERIES,
+        ),
+        chart(
+            "Time in the handler",
+            "Quantiles over all attempts that ended.",
+            "s",
+            query(quantile(0.5, "redrive_job_duration_seconds"), "p50"),
+            query(quantile(0.95, "redrive_job_duration_seconds"), "p95"),
+            query(quantile(0.99, "redrive_job_duration_seconds"), "p99", exemplars=True),
+            colors={"p50": GOOD, "p95": WARN, "p99": BAD},
+        ),
+        chart(
+            "Enqueued and completed",
+            "Counted by the database in the transactions themselves. Enqueued above completed: the"
+            " backlog grows.",
+            "ops",
+            query(total(same_rate("redrive_jobs_enqueued_total", "queue", "kind")), "enqueued"),
+            query(total(same_rate("redrive_jobs_completed_total", "queue", "kind")), "completed"),
+            colors={"enqueued": CALM, "completed": GOOD},
+            width=6,
+        ),
+        chart(
+            "Retries by reason",
+            "Attempts that will be tried again. throttled: a limit; transient: an outage; auth: a"
+            " credential.",
+            "ops",
+            query(rate("redrive_job_retries_total", "reason"), "{{reason}}"),
+            stacked=True,
+            alerts=("RedriveRetryStorm",),
+            width=6,
+        ),
+        chart(
+            "Breakers",
+            "1 while the breaker of a dependency is open or half open. Jobs that depend on it are"
+            " put off, not failed.",
+            "short",
+            query(
+                same(
+                    "redrive_circuit_breaker_state",
+                    "breaker",
+                    "state",
+                    where=f'{WHERE}, state=~"open|half_open"',
+                ),
+                "{{breaker}} {{state}}",
+            ),
+            most=1,
+            alerts=("RedriveCircuitBreakerOpen",),
+            width=6,
+        ),
+        chart(
+            "Released by reason",
+            "Jobs given back with their attempt: a worker that stops, a kind it does not know.",
+            "ops",
+            query(rate("redrive_jobs_released_total", "reason"), "{{reason}}"),
+            stacked=True,
+            width=6,
+        ),
+    ]
+
+
+def dead_letters() -> list:
+    """The other half of a queue."""
+    per_minute = total(same_rate("redrive_dlq_added_total", "queue", "kind", "reason"), "reason")
+    return [
+        chart(
+            "Added per minute by reason",
+            "When it started, and what kind of trouble it is.",
+            "cpm",
+            query(f"60 * {per_minute}", "{{reason}}"),
+            stacked=True,
+            alerts=("RedriveDeadLettersGrowingFast", "RedriveDeadLetterOnCriticalQueue"),
+        ),
+        added_within("5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"),
+        chart(
+            "Open dead letters",
+            "By queue. Its size pages nobody: growth and age do.",
+            "short",
+            query(total(same("redrive_dlq_depth", "queue", "reason"), "queue"), "{{queue}}"),
+            stacked=True,
+            links_to=DEAD_LETTERS_OF_SERIES,
+        ),
+    ]
+
+
+def added_within(window: str, words: str, threshold: str, alert: str, *, width: int = 8) -> object:
+    """Growth against its objective: the number the alert compares, or an estimate where its rules
+    are missing.
+    """
+    counted = f"increase(redrive_dlq_added_total{{{QUEUE}}}[{window}])"
+    estimate = f"sum by (queue) (max by (cluster, namespace, job, queue, kind, reason) ({counted}))"
+    return chart(
+        f"Added within {words}",
+        f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above"
+        " it the alert fires. The number is the alert's own; where the recording rules are not"
+        " loaded, an estimate from the counter.",
+        "short",
+        query(
+            f"sum by (queue) (redrive:dlq_added:increase{window}{{{QUEUE}}}) or {estimate}",
+            "{{queue}}",
+        ),
+        objective(threshold),
+        alerts=(alert,),
+        links_to=DEAD_LETTERS_OF_SERIES,
+        width=width,
+    )
+
+
+def backlog() -> list:
+    """What waits, and how long."""
+    return [
+        chart(
+            "Backlog by state",
+            "Jobs that live. retrying: failed, waiting for the next attempt.",
+            "short",
+            query(total(same("redrive_queue_depth", "queue", "state"), "state"), "{{state}}"),
+            colors=STATES,
+            stacked=True,
+            alerts=("RedriveQueueUnserved", "RedriveQueueStalled"),
+        ),
+        chart(
+            "Oldest ready job",
+            "How long it has been due, by queue: what users feel. Dashed: the objective"
+            " ready_age_seconds.",
+            "s",
+            query(
+                f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})", "{{queue}}"
+            ),
+            objective("ready_age_seconds"),
+            alerts=("RedriveQueueWaitTooLong",),
+        ),
+        heat(
+            "Wait until claimed",
+            "From the moment a job was due to the moment a worker took it.",
+            rate("redrive_job_wait_seconds_bucket", "le"),
+            alerts=("RedriveQueueWaitTooLong",),
+        ),
+    ]
+
+
+def workers() -> list:
+    """Use, saturation, errors."""
+    slots, busy = (
+        f"sum by (cluster, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})"
+        for which in ("", "_busy")
+    )
+    return [
+        chart(
+            "Slots busy",
+            "Share of the places for jobs that are taken. 100 %: workers are the limit.",
+            "percentunit",
+            query(f"sum({busy}) / sum({slots} > 0)", "busy"),
+            most=1,
+            colors={"busy": GOOD},
+            alerts=("RedriveQueueWaitTooLong", "RedriveQueueStalled"),
+        ),
+        chart(
+            "Workers by queue",
+            "Workers that serve each queue; *: all queues.",
+            "short",
+            query(f"sum by (queue) (redrive_worker_up{{{QUEUE_OR_ALL}}})", "{{queue}}"),
+            alerts=("RedriveQueueUnserved",),
+        ),
+        chart(
+            "Workers alive and lost",
+            "alive: their heartbeat is heard. lost: silent, and their jobs not taken back yet;"
+            " that takes 5 seconds.",
+            "short",
+            query(total(same("redrive_workers", where=WHERE)), "alive"),
+            query(total(same("redrive_workers_lost", where=WHERE)), "lost"),
+            colors={"alive": GOOD, "lost": BAD},
+            alerts=("RedriveWorkersNotRescued",),
+        ),
+    ]
+
+
+def database() -> list:
+    """What makes queues in Postgres slow, and whether the figures themselves can be trusted."""
+    return [*answers(), *upkeep()]
+
+
+def answers() -> list:
+    """How fast the database answers, and what it refuses."""
+    return [
+        chart(
+            "Claim p99",
+            "One round trip of settling and claiming a batch.",
+            "s",
+            query(quantile(0.5, "redrive_exchange_duration_seconds", where=WHERE), "p50"),
+            query(quantile(0.99, "redrive_exchange_duration_seconds", where=WHERE), "p99"),
+            colors={"p50": GOOD, "p99": WARN},
+            alerts=("RedriveQueueWaitTooLong",),
+            width=6,
+        ),
+        chart(
+            "Database errors by sqlstate",
+            "57P01 and none: restart or failover; 53300: out of connections; 40P01:"
+            " deadlock; 57014: timeout; 42501: rights.",
+            "ops",
+            query(rate("redrive_db_errors_total", "sqlstate", where=WHERE), "{{sqlstate}}"),
+            stacked=True,
+            alerts=("RedriveDatabaseErrors",),
+            width=6,
+        ),
+        chart(
+            "Oldest transaction",
+            "The oldest that holds vacuum back. From half an hour on, claims get slower.",
+            "s",
+            query(f"max(redrive_pg_oldest_transaction_age_seconds{{{WHERE}}})", "oldest"),
+            colors={"oldest": WARN},
+            alerts=("RedriveLongTransactionHoldsVacuum",),
+            width=6,
+        ),
+        chart(
+            "Statistics: age and duration",
+            "How old the figures of the database are, and how long reading them took. Old: this"
+            " page is blind.",
+            "s",
+            query(f"time() - max(redrive_stats_timestamp_seconds{{{WHERE}}})", "age"),
+            query(f"max(redrive_stats_duration_seconds{{{WHERE}}})", "duration"),
+            colors={"age": CALM, "duration": GREY},
+            alerts=("RedriveMetricsStale", "RedriveMetricsAbsent"),
+            width=6,
+        ),
+    ]
+
+
+def upkeep() -> list:
+    """Whether what was deleted is cleaned up, and chores are done."""
+    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
+    interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
+    return [
+        chart(
+            "Dead tuples",
+            "Rows that vacuum has not taken away yet, by table.",
+            "short",
+            query(
+                total(same("redrive_pg_table_dead_tuples", "table", where=WHERE), "table"),
+                "{{table}}",
+            ),
+            alerts=("RedriveLongTransactionHoldsVacuum",),
+            width=6,
+        ),
+        chart(
+            "Table sizes",
+            "With indexes.",
+            "bytes",
+            query(
+                total(same("redrive_pg_table_size_bytes", "table", where=WHERE), "table"),
+                "{{table}}",
+            ),
+            stacked=True,
+            width=6,
+        ),
+        chart(
+            "Maintenance",
+            "Time since each task last succeeded, in its own intervals. From 3 on the alert fires.",
+            "short",
+            query(
+                f"(time() - ({successes} > 0)) / on ({'cluster, namespace, job, task'}) {interval}",
+                "{{task}}",
+            ),
+            alerts=("RedriveMaintenanceOverdue",),
+            width=6,
+        ),
+        chart(
+            "Processes that read the database",
+            "Exporters and workers whose last reading worked, of all.",
+            "short",
+            query(f"sum(redrive_stats_up{{{WHERE}}})", "read it"),
+            query(f"count(redrive_stats_up{{{WHERE}}})", "all"),
+            colors={"read it": GOOD, "all": GREY},
+            alerts=("RedriveMetricsAbsent",),
+            width=6,
+        ),
+    ]

@@ -1,0 +1,45 @@
+"""Write every file that is made from others, or is a copy: `make generate`.
+
+With --check nothing is written, and each file that is stale is named. Each generator does the same
+for its own files, as a program.
+"""
+
+import argparse
+import subprocess
+import sys
+
+from tools import chart_copies, docs_tables, generated, metrics_page, values_table
+from tools.dashboards import generate as dashboards
+
+GENERATORS = (
+    dashboards.files,
+    chart_copies.files,
+    values_table.files,
+    docs_tables.files,
+    metrics_page.files,
+)
+"""In this order: the copies and the page of metrics are made from the dashboards."""
+
+SCHEMA = generated.ROOT / "tools" / "schema.py"
+
+
+def schema(*, check: bool) -> int:
+    """Run the program that keeps sql/schema.sql, where it is; return its exit status."""
+    if not SCHEMA.exists():
+        return 0
+    arguments = ["--check"] if check else []
+    return subprocess.run([sys.executable, SCHEMA, *arguments], check=False).returncode
+
+
+def main() -> int:
+    """Return the exit status: 1 when something is stale."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    generated.add_check(options)
+    check = options.parse_args().check
+    return max(generated.run(*GENERATORS, check=check), schema(check=check))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

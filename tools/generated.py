@@ -1,0 +1,73 @@
+"""What every generator shares: it says what files hold; here they are written, or compared."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+Files = Mapping[Path, str | None]
+"""What each file should hold; None: it should not be there."""
+
+
+def stale(files: Files) -> list[Path]:
+    """The files that hold something else."""
+    return [path for path, text in files.items() if _held(path) != text]
+
+
+def _held(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def write(files: Files) -> list[Path]:
+    """Write the stale ones, and return them."""
+    changed = stale(files)
+    for path in changed:
+        text = files[path]
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return changed
+
+
+def between_marks(page: Path, name: str, text: str) -> str:
+    """The page with `text` between its marks `<!-- NAME: ... -->` and `<!-- /NAME -->`.
+
+    Raises:
+        ValueError: the page does not have both marks, once.
+    """
+    marks = re.compile(rf"(<!-- {name}:.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    made, found = marks.subn(lambda mark: mark[1] + text + mark[2], page.read_text())
+    if found != 1:
+        message = f"{page} has the marks of {name} {found} times"
+        raise ValueError(message)
+    return made
+
+
+def main(*generators: Callable[[], Files]) -> None:
+    """Run generators as a program, whose exit status is that of `run`."""
+    options = argparse.ArgumentParser()
+    add_check(options)
+    sys.exit(run(*generators, check=options.parse_args().check))
+
+
+def add_check(options: argparse.ArgumentParser) -> None:
+    """Add the option that every generator has."""
+    options.add_argument("--check", action="store_true", help="write nothing, name what is stale")
+
+
+def run(*generators: Callable[[], Files], check: bool) -> int:
+    """Write what they make, in their order, as some read what one before them wrote.
+
+    Returns the exit status: 1 when this is a check and something is stale.
+    """
+    act = stale if check else write
+    changed = [os.path.relpath(path) for generator in generators for path in act(generator())]
+    for path in changed:
+        print(f"{path} is stale; run: make generate" if check else f"wrote {path}")
+    return int(check and bool(changed))

@@ -1,0 +1,248 @@
+"""Measure how a tree of Python reads: `python -m tools.measure [--json] [DIRECTORY]`.
+
+This is a report and never a gate: a figure that must not be passed invites tricks, one that is
+shown invites a second look.
+
+A function is judged by what it holds: the nodes of its body's syntax tree, without the docstring,
+so that breaking its lines changes nothing. A nested function counts on its own and in its parent.
+"""
+
+import argparse
+import ast
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+MAX_COLUMNS = 100
+SHOWN = 5
+
+Graph = dict[str, set[str]]
+"""Module -> the modules of the same tree that it imports."""
+
+
+class Module(NamedTuple):
+    """A file of the tree. A package goes by the name of its folder."""
+
+    name: str
+    path: Path
+    lines: list[str]
+    tree: ast.Module
+
+
+class Figure(NamedTuple):
+    """A name and what was counted of it."""
+
+    count: int
+    name: str
+
+
+def modules(directory: Path) -> list[Module]:
+    """Every module below the directory.
+
+    Raises:
+        SyntaxError: a file is not Python.
+    """
+    is_package = (directory / "__init__.py").exists()
+    root = directory.parent if is_package else directory
+    return [_module(root, path) for path in sorted(directory.rglob("*.py"))]
+
+
+def _module(root: Path, path: Path) -> Module:
+    text = path.read_text()
+    parts = path.relative_to(root).with_suffix("").parts
+    is_package = parts[-1] == "__init__" and len(parts) > 1
+    name = ".".join(parts[:-1] if is_package else parts)
+    return Module(name, path, text.splitlines(), ast.parse(text, str(path)))
+
+
+def functions(found: Iterable[Module]) -> list[Figure]:
+    """The nodes of every function and method, the fullest first."""
+    counted = [figure for module in found for figure in _functions(module.tree, module.name)]
+    return sorted(counted, reverse=True)
+
+
+def _functions(within: ast.AST, name: str) -> Iterator[Figure]:
+    for node in ast.iter_child_nodes(within):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield Figure(_nodes(node), f"{name}.{node.name}")
+                yield from _functions(node, f"{name}.{node.name}")
+            case ast.ClassDef():
+                yield from _functions(node, f"{name}.{node.name}")
+            case _:
+                yield from _functions(node, name)
+
+
+def _nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    body = function.body[1:] if has_docstring else function.body
+    return sum(1 for statement in body for _ in ast.walk(statement))
+
+
+def imports(found: Iterable[Module]) -> Graph:
+    """Who imports whom, inside functions and for a type checker alone as well."""
+    by_name = {module.name: module for module in found}
+    graph: Graph = {}
+    for name, module in by_name.items():
+        asked = (each for node in ast.walk(module.tree) for each in _asked(node, module))
+        graph[name] = {owner for each in asked if (owner := _owner(each, by_name))} - {name}
+    return graph
+
+
+def _asked(node: ast.AST, module: Module) -> Iterator[str]:
+    """The dotted names that a statement imports."""
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=source, names=names, level=level):
+            base = _package(module, level) if level else []
+            prefix = ".".join([*base, source] if source else base)
+            yield from (f"{prefix}.{alias.name}" for alias in names)
+        case _:
+            pass
+
+
+def _package(module: Module, level: int) -> list[str]:
+    """What the dots of a relative import stand for."""
+    parts = module.name.split(".")
+    above = level - (module.path.name == "__init__.py")
+    return parts[: len(parts) - above]
+
+
+def _owner(name: str, known: Mapping[str, Module]) -> str | None:
+    """The module that a dotted name is, or stands in."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Groups of modules that import each other, however far around."""
+    reached = {name: _reached(graph, name) for name in graph}
+    around = ({b for b in reached[a] if a in reached[b]} for a in graph)
+    return sorted(map(list, {tuple(sorted(group)) for group in around if group}))
+
+
+def _reached(graph: Graph, start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = graph[start]
+    while ahead:
+        found |= ahead
+        ahead = set().union(*(graph[name] for name in ahead)) - found
+    return found
+
+
+def arrows(graph: Graph, place: Mapping[str, str]) -> int:
+    """The pairs of places of which one imports the other."""
+    pairs = {(place[a], place[b]) for a, targets in graph.items() for b in targets}
+    return sum(a != b for a, b in pairs)
+
+
+def names_per_folder(directory: Path) -> list[Figure]:
+    """What a reader meets in each folder that holds Python: files and folders, the most first."""
+    folders = {path.parent for path in directory.rglob("*.py")} - {directory}
+    counted = (Figure(_names(folder), str(folder.relative_to(directory))) for folder in folders)
+    return sorted(counted, reverse=True)
+
+
+def _names(folder: Path) -> int:
+    return sum(not path.name.startswith((".", "__pycache__")) for path in folder.iterdir())
+
+
+def measure(directory: Path) -> dict[str, Any]:
+    """Every figure, as `--json` shows it. The share of long lines is one of lines not blank."""
+    found = modules(directory)
+    return {
+        **_size(directory, found),
+        **_lines([line for module in found for line in module.lines]),
+        **_structure(directory, found),
+    }
+
+
+def _size(directory: Path, found: list[Module]) -> dict[str, Any]:
+    held = functions(found)
+    nodes = sorted(figure.count for figure in held) or [0]
+    files = (Figure(len(m.lines), str(m.path.relative_to(directory))) for m in found)
+    return {
+        "functions": len(held),
+        "nodes_median": statistics.median(nodes),
+        "nodes_p90": nodes[math.ceil(0.9 * len(nodes)) - 1],
+        "nodes_max": nodes[-1],
+        "nodes_of_fullest_functions": _by_name(held[:SHOWN]),
+        "lines_of_biggest_files": _by_name(sorted(files, reverse=True)[:SHOWN]),
+    }
+
+
+def _lines(lines: list[str]) -> dict[str, Any]:
+    filled = [line for line in lines if line.strip()]
+    over = sum(len(line) > MAX_COLUMNS for line in filled)
+    return {
+        "lines": len(lines),
+        "lines_over_100": over,
+        "lines_over_100_percent": round(100 * over / max(1, len(filled)), 1),
+        "fmt_skips": sum(line.endswith("# fmt: skip") for line in lines),
+    }
+
+
+def _structure(directory: Path, found: list[Module]) -> dict[str, Any]:
+    graph = imports(found)
+    folder = {m.name: str(m.path.parent.relative_to(directory)) for m in found}
+    top = {name: ".".join(name.split(".")[:2]) for name in graph}
+    return {
+        "names_per_folder": _by_name(names_per_folder(directory)),
+        "import_circles": circles(graph),
+        "arrows_between_modules": sum(map(len, graph.values())),
+        "arrows_between_names_at_the_top": arrows(graph, top),
+        "arrows_between_folders": arrows(graph, folder),
+    }
+
+
+def _by_name(figures: Iterable[Figure]) -> dict[str, int]:
+    return {figure.name: figure.count for figure in figures}
+
+
+REPORT = """\
+functions  {functions}; nodes: median {nodes_median:g}, p90 {nodes_p90}, max {nodes_max}
+fullest    {nodes_of_fullest_functions}
+lines      {lines}; over 100 columns: {lines_over_100} ({lines_over_100_percent} %); \
+fmt: skip: {fmt_skips}
+biggest    {lines_of_biggest_files}
+names      {names_per_folder}
+arrows     {arrows_between_folders} between folders, {arrows_between_modules} between modules, \
+{arrows_between_names_at_the_top} between names at the top
+circles    {import_circles}"""
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """The figures for people."""
+    return REPORT.format_map({name: _text(figure) for name, figure in figures.items()})
+
+
+def _text(figure: object) -> object:
+    match figure:
+        case dict():
+            return ", ".join(f"{name} {count}" for name, count in figure.items())
+        case list():
+            return "; ".join(" - ".join(circle) for circle in figure) or "none"
+        case _:
+            return figure
+
+
+def main() -> None:
+    """Measure, and print."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("directory", nargs="?", type=Path, default=ROOT / "service")
+    options.add_argument("--json", action="store_true", help="for machines")
+    chosen = options.parse_args()
+    figures = measure(chosen.directory)
+    print(json.dumps(figures, indent=2) if chosen.json else report(figures))
+
+
+if __name__ == "__main__":
+    main()

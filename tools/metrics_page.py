@@ -1,0 +1,156 @@
+"""Write docs/metrics.md. Names, types, labels and meanings come from the code."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+import yaml
+from prometheus_client.metrics_core import Metric
+
+from redrive.observability.metrics import Metrics
+from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.rules.model import Category, Reason
+from redrive.rules.settlement import Outcome
+from tools.generated import ROOT, Files, main
+from tools.scratch import scratch_postgres
+
+PAGE = ROOT / "docs" / "metrics.md"
+
+NOT_SHOWN: dict[str, str] = {}
+"""Metrics on no dashboard and in no alert, and why they are exported all the same."""
+
+METRIC = re.compile(r"\bredrive_[a-z0-9_]+\b(?=\{|\[| offset|\)|$| )")
+SERIES_OF = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+
+HEAD = """\
+# Metrics
+
+Made from the code by `make generate`.
+
+Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are the same in
+every process that exports them, the exporter and each worker: aggregate them with `max by (...)`
+first. They come from one snapshot that is made new at most every two seconds, however many ask.
+When it cannot be read, `redrive_stats_up` is 0 and the rest is left out: an old figure would look
+like a calm one. The *figures of a worker* are its own: `rate()` each series first, add up after.
+
+Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
+as `other`.
+
+"""
+
+LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
+    ("state", "redrive_queue_depth", STATES),
+    ("reason", "redrive_dlq_*", Reason),
+    ("reason", "redrive_job_retries_total", Category),
+    ("action", "redrive_dlq_removed_total", sorted(REMOVALS)),
+    ("outcome", "redrive_redrive_outcomes_total", OUTCOMES),
+    (
+        "outcome",
+        "redrive_job_attempts_total, redrive_job_duration_seconds",
+        [outcome.label for outcome in Outcome],
+    ),
+    ("result", "redrive_claims_total", ("hit", "empty", "error")),
+    ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),
+)
+"""Label, its metrics, its values."""
+
+
+def of_a_worker() -> list[Metric]:
+    """The families of a worker process."""
+    return [family for part in vars(Metrics()).values() for family in part.collect()]
+
+
+def of_the_database(url: str) -> list[Metric]:
+    """The families that every process exports."""
+    stats = DatabaseStats(url)
+    try:
+        return list(stats.collect())
+    finally:
+        stats.link.close()
+
+
+def series(family: Metric) -> set[str]:
+    """The names its series have."""
+    return {family.name + ending for ending in SERIES_OF[family.type]}
+
+
+def used() -> dict[str, set[str]]:
+    """Where each name of a metric is used: the dashboards and the alerts."""
+    found: dict[str, set[str]] = {}
+    rules = [
+        rule
+        for path in (ROOT / "alerts").glob("*.yaml")
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    behind = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+    for rule in rules:
+        for name in _metrics(rule["expr"], behind):
+            found.setdefault(name, set()).add("alerts")
+    for path in sorted((ROOT / "dashboards").glob("*.json")):
+        board = json.loads(path.read_text())
+        asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+        asked += [mark["expr"] for mark in board["annotations"]["list"]]
+        for expression in asked:
+            for name in _metrics(expression, {}):
+                found.setdefault(name, set()).add(path.stem.replace("-", " "))
+    return found
+
+
+def recorded(expression: str) -> set[str]:
+    """Names of recording rules that are used."""
+    return set(re.findall(r"\bredrive:[\w:]+", expression))
+
+
+def _metrics(expression: str, behind: dict[str, str]) -> set[str]:
+    """Names of metrics, also of those behind recording rules."""
+    found = set(METRIC.findall(re.sub(r"\{[^}]*\}", "{", expression)))
+    return found.union(*(_metrics(behind[name], {}) for name in recorded(expression) & set(behind)))
+
+
+def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
+    """The whole page."""
+    labels = [
+        f"| {label} | {of} | {', '.join(f'`{value}`' for value in values)} |\n"
+        for label, of, values in LABELS
+    ]
+    return "".join(
+        (
+            HEAD,
+            _section("Figures of the database", database),
+            _section("Figures of a worker", worker),
+            "## Values of labels\n\n| label | of | values |\n|---|---|---|\n",
+            *labels,
+        )
+    )
+
+
+def _section(title: str, families: Iterable[Metric]) -> str:
+    where = used()
+    head = f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n"
+    rows = (_row(family, where) for family in sorted(families, key=lambda family: family.name))
+    return f"{head}{''.join(rows)}\n"
+
+
+def _row(family: Metric, where: dict[str, set[str]]) -> str:
+    name = family.name + ("_total" if family.type == "counter" else "")
+    labels = family._labelnames  # noqa: SLF001 # told nowhere else when there are no series yet
+    shown = sorted(set().union(*(where.get(each, set()) for each in series(family))))
+    cells = (
+        f"`{name}`",
+        family.type,
+        ", ".join(labels),
+        family.documentation,
+        ", ".join(shown) or NOT_SHOWN.get(name, ""),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def files() -> Files:
+    """The page, made with a database of its own that says what it exports."""
+    with scratch_postgres() as postgres:
+        return {PAGE: page(of_a_worker(), of_the_database(postgres.url()))}
+
+
+if __name__ == "__main__":
+    main(files)
