@@ -11,7 +11,8 @@ from redrive.observability.logs import JsonFormatter
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
 from redrive.worker.protocol import Report
-from redrive.worker.supervisor.pool import Batch, Held
+from redrive.worker.store import EPOCH
+from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +33,8 @@ def test_some_are_shown():
 def test_a_line_in_the_documentation_is_one_that_is_written(
     page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
-    held = Held(
-        (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1), Batch(1, ["default"])
-    )
+    row = (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1, EPOCH)
+    (held,) = held_from(Batch(1, ["default"]), [row])
     report = Report(
         line["job"],
         line["delivery"],

@@ -80,9 +80,7 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker` and what is known of it. `under`: a command that runs the command after
-    it.
-    """
+    """One `redrive worker`, and what is known of it. `under`: a command to run it under."""
 
     def __init__(
         self,

@@ -32,11 +32,20 @@ from redrive.worker.protocol import (
 )
 from redrive.worker.shared_state import RING, Running, SharedState
 from redrive.worker.store import EPOCH, Lane
-from redrive.worker.supervisor.capacity import MOST_AHEAD, Capacity
+from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
+from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
+from redrive.worker.supervisor.held import Batch, Held, held_from
 from redrive.worker.supervisor.lanes import LaneBook
-from redrive.worker.supervisor.pool import Batch, RunnerProcess
+from redrive.worker.supervisor.polling import (
+    JUST_AFTER_SECONDS,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    Polling,
+)
+from redrive.worker.supervisor.runner_process import RunnerProcess
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
+NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 # ---------------------------------------------------------------------- protocol and channel
@@ -49,10 +58,13 @@ FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
             settlement.Retry(1.5, FAILURE, losses=1, refund=True),
             ("retry", 1.5, None, True, 1, "other"),
         ),
-        (settlement.DeadLetter(Reason.EXPIRED, FAILURE), ("dead", 0.0, None, False, 0, "expired")),
         (
-            settlement.Release("snoozed", at=datetime(2030, 1, 1, tzinfo=UTC)),
-            ("release", 0.0, datetime(2030, 1, 1, tzinfo=UTC), True, 0, "snoozed"),
+            settlement.DeadLetter(Reason.EXPIRED, FAILURE),
+            ("dead", 0.0, None, False, 0, "expired"),
+        ),
+        (
+            settlement.Release("snoozed", at=NEW_YEAR),
+            ("release", 0.0, NEW_YEAR, True, 0, "snoozed"),
         ),
         (settlement.Cancel("unwanted"), ("cancel", 0.0, None, False, 0, None)),
     ],
@@ -210,10 +222,10 @@ def test_large_payloads_are_handed_over_in_parts():
     """A runner could start nothing before the last byte of a claim of 20 MB had arrived."""
     ours, theirs = socket.socketpair()
     near, far = Channel(ours), Channel(theirs)
-    rows: list[Any] = [(n, 1, 1, "kind", "x" * 100_000, None, 1, None) for n in range(10)]
+    jobs = [job(n, payload="x" * 100_000) for n in range(10)]
     process = RunnerProcess(cast("Any", None), near, cast("Any", None), alone=False, started_at=0.0)
-    process.hand(Batch(1, ["default"]), rows)
-    process.hand(Batch(1, ["default"]), rows[:1])
+    process.hand(jobs)
+    process.hand(jobs[:1])
     frames = [cast("Jobs", decode_down(frame)) for frame in _all_of(near, far)]
     near.close()
     far.close()
@@ -238,12 +250,17 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 # ---------------------------------------------------------------------- capacity
 
 
+def job(number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}") -> Held:
+    row = (number, 1, 1, "kind", payload, None, 1, run_at)
+    return held_from(Batch(worker, ["default"]), [row])[0]
+
+
 def runner(
     held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1
-) -> Any:
-    # no process, no channel, no shared: capacity asks for none of them
+) -> RunnerProcess:
+    # no process, no channel, no shared state: capacity asks for none of them
     nothing: Any = SimpleNamespace(pid=pid)
-    jobs: Any = dict.fromkeys(range(held))
+    jobs = {number: job(number) for number in range(held)}
     return RunnerProcess(
         nothing, nothing, nothing, alone, 0.0, held=jobs, ready=ready, retiring=retiring
     )
@@ -251,32 +268,33 @@ def runner(
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
     capacity, slow, fast = Capacity(4), runner(pid=1), runner(pid=2)
-    slow.done, slow.busy = 1, 0.1
-    fast.done, fast.busy = 10_000, 0.1
+    slow.speed.ended, slow.speed.busy_seconds = 1, 0.1
+    fast.speed.ended, fast.speed.busy_seconds = 10_000, 0.1
     for one in (slow, fast):
-        capacity.measure(one, 100.1)
+        one.measure(100.1)
 
     assert capacity.of(slow) == 4
     assert capacity.of(fast) == 4 + MOST_AHEAD
     for n in range(60):
-        capacity.measure(fast, 100.2 + n / 10)
+        fast.measure(100.2 + n / 10)
     assert capacity.of(fast) == 4, "its speed is forgotten when it has none"
 
 
 def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
     """Or a burst after a quiet hour would be fetched by the slot's worth, however fast it is."""
     capacity, one = Capacity(4), runner()
-    one.done, one.busy = 15, 0.001
+    one.speed.ended, one.speed.busy_seconds = 15, 0.001
     capacity.heed(one, 100.0)
-    before = one.rate
-    one.done = 16
+    before = one.speed.per_second
+    one.speed.ended = 16
     capacity.heed(one, 100.0)
-    one.held, one.busy_since, one.done = {1: None}, 100.0, 16
+    one.held[1] = job(1)
+    one.speed.busy_since, one.speed.ended = 100.0, 16
     capacity.heed(one, 100.002)
 
     assert before == 0.0, "too few to say"
-    assert one.rate == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
-    assert one.busy_since == 100.002
+    assert one.speed.per_second == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
+    assert one.speed.busy_since == 100.002
 
 
 def test_only_runners_that_take_jobs_have_room():
@@ -284,39 +302,162 @@ def test_only_runners_that_take_jobs_have_room():
     others = [runner(ready=False), runner(retiring=True), runner(alone=True)]
 
     assert capacity.free(others) == 0
-    assert not capacity.is_worth_a_claim(others, backlog=True)
+    assert capacity.to_claim(others, backlog=True) == 0
     assert capacity.free([runner(1), *others]) == 3
-    assert capacity.is_worth_a_claim([runner(3)], backlog=False)
-    assert not capacity.is_worth_a_claim([runner(4)], backlog=True)
+    assert capacity.to_claim([runner(3)], backlog=False) == 1
+    assert capacity.to_claim([runner(4)], backlog=True) == 0
+
+
+def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog():
+    """A claim for each job that ends would cost more than the jobs do."""
+    capacity, busy = Capacity(4), runner(4)
+    busy.speed.per_second = 20 / AHEAD_SECONDS
+    nearly_full = runner(4 + 11)
+    nearly_full.speed.per_second = busy.speed.per_second
+
+    assert capacity.to_claim([busy], backlog=True) == 20
+    assert capacity.to_claim([busy], backlog=False) == 0
+    assert capacity.to_claim([nearly_full], backlog=True) == 0
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 30))
-def test_every_row_is_dealt_once_and_within_the_room_where_there_is_room(
+def test_every_job_is_dealt_once_and_within_the_room_where_there_is_room(
     held: list[int], count: int
 ):
     capacity = Capacity(6)
     runners = [runner(n, pid=pid) for pid, n in enumerate(held)]
     free = capacity.free(runners)
-    rows: list[Any] = [(n,) for n in range(count)]
-    dealt = list(capacity.shares(runners, rows))
+    jobs = [job(n) for n in range(count)]
+    dealt = list(capacity.shares(runners, jobs))
 
-    assert [row for _, share in dealt for row in share] == rows
+    assert [one for _, share in dealt for one in share] == jobs
+    assert all(share for _, share in dealt)
     if count <= free:
         assert all(len(r.held) + len(share) <= 6 for r, share in dealt if r is not None)
 
 
-def test_rows_nobody_can_take_are_nobodys():
-    assert list(Capacity(4).shares([runner(ready=False)], [(1,)])) == [(None, [(1,)])]
+def test_jobs_nobody_can_take_are_nobodys():
+    jobs = [job()]
+
+    assert list(Capacity(4).shares([runner(ready=False)], jobs)) == [(None, jobs)]
+
+
+def test_a_report_of_an_earlier_claim_takes_no_job_out_of_hand():
+    one = runner(3)
+    ended = [one.take_ended(0, 7), one.take_ended(9, 1), one.take_ended(0, 1)]
+    completed = one.take_completed([(1, 7, 0.5), (9, 1, 0.5), (1, 1, 0.5)])
+
+    assert [held and held.id for held in ended] == [None, None, 0]
+    assert [(held.id, seconds) for held, seconds in completed] == [(1, 0.5)]
+    assert one.load == 1
+    assert one.speed.ended == 2
+
+
+def test_an_identity_that_is_lost_takes_its_jobs_along():
+    one = runner(2)
+    one.held[5] = job(5, worker=2)
+
+    assert one.forget({2})
+    assert sorted(one.held) == [0, 1]
+    assert not one.forget({2})
+
+
+# ---------------------------------------------------------------------- polling
+
+
+def test_polls_are_rare_when_idle_and_soon_after_activity():
+    polling = Polling(100.0)
+    intervals: list[float] = []
+    for now in (100.0, 101.0, 200.0):
+        polling.found_nothing(now, chance=0.5)
+        intervals.append(polling.due_at() - now)
+    polling.claimed(1, 2, 300.0, chance=0.5)
+    intervals.append(polling.due_at() - 300.0)
+
+    assert intervals == [
+        pytest.approx(MIN_SECONDS),
+        pytest.approx(0.2),
+        pytest.approx(MAX_SECONDS),
+        pytest.approx(MIN_SECONDS),
+    ]
+
+
+@given(st.floats(0, 1), st.floats(0, 1000))
+def test_the_polls_of_a_fleet_are_spread(chance: float, idle: float):
+    polling, even = Polling(0.0), Polling(0.0)
+    polling.found_nothing(idle, chance)
+    even.found_nothing(idle, 0.5)
+
+    assert 0.79 <= (polling.due_at() - idle) / (even.due_at() - idle) <= 1.21
+
+
+def test_a_full_claim_means_that_more_is_likely_to_wait():
+    polling = Polling(100.0)
+    at_first = polling.is_due(100.0)
+    polling.claimed(5, 5, 100.0, chance=0.5)
+    after_a_full_one = polling.is_due(100.0)
+    polling.claimed(4, 5, 100.0, chance=0.5)
+
+    assert at_first
+    assert after_a_full_one
+    assert not polling.expects_more
+    assert not polling.is_due(100.0)
+    assert polling.is_due(100.0 + MIN_SECONDS)
+
+
+def test_a_notification_is_a_reason_until_somebody_looks():
+    polling = Polling(100.0)
+    polling.found_nothing(150.0, chance=0.5)
+    polling.notified(150.1)
+    notified = polling.is_due(150.1)
+    polling.looked()
+
+    assert notified
+    assert not polling.is_due(150.1)
+    polling.found_nothing(150.2, chance=0.5)
+    assert polling.due_at() == pytest.approx(150.22), "and it counts as activity"
+
+
+def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():
+    polling = Polling(0.0)
+    polling.lanes_due(100.5)
+    polling.found_nothing(100.0, chance=0.5)
+    by_lane = polling.due_at()
+    polling.job_due(100.2)
+    by_job = polling.due_at()
+    polling.lanes_due(None)
+    polling.found_nothing(100.0, chance=0.5)
+
+    assert by_lane == 100.5 + JUST_AFTER_SECONDS
+    assert by_job == 100.2 + JUST_AFTER_SECONDS
+    assert polling.due_at() == 101.0
+    polling.retry_soon()
+    assert polling.is_due(100.0)
+
+
+# ---------------------------------------------------------------------- drain
+
+
+def test_a_drain_begins_once_and_a_second_signal_ends_it():
+    drain = Drain(30.0)
+    before = drain.begins() or drain.is_on or drain.is_over(1e9)
+    began = time.monotonic()
+    drain.signal()
+
+    assert not before
+    assert (drain.begins(), drain.begins(), drain.is_on) == (True, False, True)
+    assert not drain.is_over(began + 29)
+    assert drain.is_over(time.monotonic() + 30)
+    drain.signal()
+    assert drain.is_over(time.monotonic())
+    assert not drain.is_overdue(time.monotonic() + LAST_SECONDS - 1)
+    assert drain.is_overdue(time.monotonic() + LAST_SECONDS)
 
 
 # ---------------------------------------------------------------------- lanes
 
 A, B, URGENT = Lane(0, "a", 0), Lane(0, "b", 0), Lane(-5, "c", 0)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def claimed(lane_no: int, run_at: datetime) -> Any:
-    return (1, 1, 1, "kind", "{}", None, lane_no, run_at)
 
 
 def test_urgent_lanes_come_first_and_equal_ones_in_turn():
@@ -332,9 +473,7 @@ def test_a_floor_rises_with_what_was_claimed_and_a_sweep_looks_below_it():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
     first = book.request(1, 5, 1.0)
-    book.learn(first, [claimed(1, NOON), claimed(1, NOON - timedelta(hours=1))], 0.001)
-    import time
-
+    book.learn(first, [job(1, run_at=NOON), job(2, run_at=NOON - timedelta(hours=1))], 0.001)
     second = book.request(1, 5, time.monotonic() - 1)
     third = book.request(1, 5, time.monotonic() + 60)
 

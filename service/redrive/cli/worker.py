@@ -20,12 +20,15 @@ from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
 from redrive.settings import Settings, unknown
-from redrive.worker.supervisor.loop import Supervisor, WorkerOptions
+from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
 LOOP_STALE_SECONDS = 30.0
+
+Checks = dict[str, str | None]
+"""What is wrong with each part, None where nothing is."""
 
 
 @click.command()
@@ -68,9 +71,12 @@ def worker(
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
     for name in unknown():
-        logger.warning("%s is no setting of redrive; is it misspelt?", name)
+        logger.warning("%s is not a setting of redrive; is it misspelt?", name)
     if settings.handlers is None and settings.targets is None:
-        msg = "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs (or set REDRIVE_TARGETS)"
+        msg = (
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            " (or set REDRIVE_TARGETS)"
+        )
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
     wait_for_schema(settings.url(), settings.startup_timeout)
@@ -79,19 +85,23 @@ def worker(
     telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)
     supervisor = Supervisor(_options(settings, until_empty=until_empty), telemetry)
     if settings.http_port:
-        stats = DatabaseStats(settings.url())
-        exposition = Exposition(metrics, stats.collect)
-        serve(
-            settings.http_port,
-            exposition.registry,
-            live=lambda: _live(supervisor),
-            ready=lambda: _ready(supervisor),
-        )
+        _serve(settings, metrics, supervisor)
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
     sys.stdout.flush()
     return status
+
+
+def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None:
+    """Answer probes and scrapes, from threads of their own."""
+    exposition = Exposition(metrics, DatabaseStats(settings.url()).collect)
+    serve(
+        settings.http_port,
+        exposition.registry,
+        live=lambda: _live(supervisor.health(time.monotonic())),
+        ready=lambda: _ready(supervisor.health(time.monotonic())),
+    )
 
 
 def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
@@ -123,26 +133,20 @@ def _where(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in known.items() if value}
 
 
-def _live(supervisor: Supervisor) -> dict[str, str | None]:
+def _live(health: Health) -> Checks:
     """Only what a restart would mend: never the database."""
-    stuck = time.monotonic() - supervisor.ticked_at
-    return {"loop": f"stood still for {stuck:.0f} s" if stuck > LOOP_STALE_SECONDS else None}
+    stuck = health.loop_seconds > LOOP_STALE_SECONDS
+    return {"loop": f"stood still for {health.loop_seconds:.0f} s" if stuck else None}
 
 
-def _ready(supervisor: Supervisor) -> dict[str, str | None]:
-    """What keeps this worker from working, by loop."""
-    now = time.monotonic()
-    silent = now - max(supervisor.heartbeat.identities.values(), default=0.0)
-    return _live(supervisor) | {
-        "database": f"{supervisor.link.failures} calls failed in a row"
-        if supervisor.link.failures
-        else None,
-        "runners": None if any(r.ready for r in supervisor.pool.runners) else "none is ready",
-        "heartbeat": None
-        if silent < supervisor.options.ttl
-        else "no beat was confirmed within its ttl",
-        "heartbeat thread": None
-        if now - supervisor.heartbeat.ticked_at < LOOP_STALE_SECONDS
-        else "stood still",
-        "draining": "it is stopping" if supervisor.drain.is_on else None,
+def _ready(health: Health) -> Checks:
+    """What keeps this worker from working, by part."""
+    failures = health.database_failures
+    is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
+    return _live(health) | {
+        "database": f"{failures} calls failed in a row" if failures else None,
+        "runners": None if health.has_ready_runner else "none is ready",
+        "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
+        "heartbeat thread": None if is_beating else "stood still",
+        "draining": "it is stopping" if health.is_draining else None,
     }

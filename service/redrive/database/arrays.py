@@ -1,6 +1,4 @@
-"""Arrays to Postgres by the thousand: packed in one go, where psycopg looks at each element several
-times.
-"""
+"""Arrays to Postgres by the thousand, packed in one go; psycopg looks at each element in turn."""
 
 import struct
 from collections.abc import Sequence

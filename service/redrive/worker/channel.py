@@ -1,4 +1,4 @@
-"""How messages cross the socket pair between supervisor and runner: as frames, in both directions."""
+"""How messages cross the socket pair between supervisor and runner: as frames, both ways."""
 
 import socket
 import struct
@@ -11,8 +11,9 @@ _READ_SIZE = 1 << 18
 
 
 class Channel:
-    """Length-prefixed frames over a non-blocking socket; what the socket does not take now waits in
-    order.
+    """Length-prefixed frames over a non-blocking socket.
+
+    What the socket does not take now waits, in order.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -33,8 +34,9 @@ class Channel:
         return bool(self._out)
 
     def send(self, message: Down | Up) -> None:
-        """Queue a message and send what the socket takes. Raises OSError when the other side is
-        gone.
+        """Queue a message and send what the socket takes.
+
+        Raises OSError when the other side is gone.
         """
         body = encode_frame(message)
         self._out.append(memoryview(_HEADER.pack(len(body)) + body))
@@ -53,23 +55,26 @@ class Channel:
                 self._out[0] = self._out[0][sent:]
 
     def receive(self) -> list[bytes] | None:
-        """All whole frames that have arrived; None when the other side has closed and nothing is
-        left.
-        """
-        closed = False
+        """All whole frames that have arrived; None when there will be no more."""
+        closed = self._read()
+        frames = self._cut()
+        return None if closed and not frames else frames
+
+    def _read(self) -> bool:
+        """Take what has arrived. Returns whether the other side has closed."""
         while True:
             try:
                 chunk = self._sock.recv(_READ_SIZE)
             except BlockingIOError:
-                break
+                return False
             except ConnectionResetError:
-                chunk = b""
-            if not chunk:
-                closed = True
-                break
+                return True
             self._in += chunk
             if len(chunk) < _READ_SIZE:
-                break
+                return not chunk
+
+    def _cut(self) -> list[bytes]:
+        """Take the whole frames out of what has arrived."""
         frames: list[bytes] = []
         start, size = 0, len(self._in)
         while size - start >= _HEADER.size:
@@ -80,7 +85,7 @@ class Channel:
             frames.append(bytes(self._in[start : start + length]))
             start += length
         del self._in[:start]
-        return None if closed and not frames else frames
+        return frames
 
     def close(self) -> None:
         """Close the socket."""

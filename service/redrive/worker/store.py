@@ -1,35 +1,54 @@
-"""The statements of the worker, one function each, on a connection of its own. Rows in, rows out;
-no decisions.
-"""
+"""The statements of the worker, one function each: rows in, rows out, no decisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+from psycopg.rows import class_row, scalar_row
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """A floor below every run_at: the scan starts at the beginning of the lane."""
 
 _CLAIM = (
     "select id, deliveries, attempt, kind, payload, rest, lane_no, run_at"
-    " from redrive.claim_v1(%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s, %s)"
+    " from redrive.claim_v1("
+    "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s, %s)"
 )
 _COMPLETE = "select redrive.complete_v1(%s::int[], %s::bigint[], %s::int[])"
 _SETTLE = (
-    "select redrive.settle_v1(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
+    "select redrive.settle_v1("
+    "%s::int[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
     " %s::boolean[], %s::int[], %s::jsonb[], %s::text[])"
 )
+_SIDE_EFFECTS = (
+    "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
+)
 _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
+_BREAKERS = (
+    "select name, state, open_for, failing from redrive.breakers_v1("
+    "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
+)
 
-Row = tuple[Any, ...]
+Row = tuple[int, int, int, str, str, str | None, int, datetime]
+"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at. A plain
+tuple, because thousands come at once; supervisor/held.py gives the columns their names.
+"""
+
 Completion = tuple[int, int, int]
 """id, deliveries, worker"""
+
+WorkerReport = tuple[Report, int]
+"""A report, and the identity that holds the job."""
+
+WorkerSideEffect = tuple[int, SideEffect]
+"""The identity that holds a job, and what its handler reported."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,92 +70,128 @@ class ClaimRequest:
     want: int
 
 
+class Answer(NamedTuple):
+    """What an exchange came to.
+
+    The ids that were completed (None: all of them), those settled by reports, the claimed rows.
+    """
+
+    completed: set[int] | None
+    settled: set[int]
+    claimed: list[Row]
+
+
+class BreakerRow(NamedTuple):
+    """How a dependency stands; `open_for`: seconds until a probe may be sent."""
+
+    name: str
+    state: str
+    open_for: float
+    failing: bool
+
+
+class Rescued(NamedTuple):
+    """What a rescue came to: workers lost, jobs rescued, jobs dead-lettered."""
+
+    workers: int
+    jobs: int
+    dead: int
+
+
 def exchange(
     conn: Connection,
     completions: Sequence[Completion],
-    reports: Sequence[tuple[Report, int]],
+    reports: Sequence[WorkerReport],
     claim: ClaimRequest | None,
-) -> tuple[set[int] | None, set[int], list[Row]]:
+) -> Answer:
     """Settle and claim in one round trip, one transaction, one commit.
 
     Settlements come first and by ascending id, and the claim never waits, so nobody waits while
     holding.
-
-    Returns:
-        the completed ids (None: all of them), the ids settled by reports, the claimed rows.
     """
-    completed: set[int] | None = None
-    settled: set[int] = set()
-    rows: list[Row] = []
     with (
-        conn.cursor(binary=True) as complete,
-        conn.cursor(binary=True) as settle,
-        conn.cursor(binary=True) as take,
+        conn.cursor(binary=True) as completing,
+        conn.cursor(binary=True) as settling,
+        conn.cursor(binary=True) as claiming,
     ):
         with conn.pipeline():
             if completions:
-                ids, deliveries, workers = zip(*sorted(completions), strict=True)
-                complete.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
+                _send_completions(completing, completions)
             if reports:
-                settle.execute(_SETTLE, _columns(reports))
+                _send_reports(settling, reports)
             if claim is not None:
-                take.execute(
-                    _CLAIM,
-                    (
-                        claim.worker,
-                        [lane.queue for lane in claim.lanes],
-                        [lane.priority for lane in claim.lanes],
-                        [lane.lane for lane in claim.lanes],
-                        list(claim.floors),
-                        claim.want,
-                        not completions and not reports,
-                    ),
-                )
-        if completions:
-            found = complete.fetchone()
-            completed = None if found is None or found[0] is None else set(found[0])
-        if reports:
-            settled = {row[0] for row in settle.fetchall()}
-        if claim is not None:
-            rows = take.fetchall()
-    return completed, settled, rows
+                _send_claim(claiming, claim, is_alone=not completions and not reports)
+        return Answer(
+            _completed(completing) if completions else None,
+            {job for (job,) in settling.fetchall()} if reports else set(),
+            claiming.fetchall() if claim is not None else [],
+        )
 
 
-def _columns(reports: Sequence[tuple[Report, int]]) -> tuple[Any, ...]:
+def _send_completions(cursor: Cursor, completions: Sequence[Completion]) -> None:
+    ids, deliveries, workers = zip(*sorted(completions), strict=True)
+    cursor.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
+
+
+def _completed(cursor: Cursor) -> set[int] | None:
+    """The ids that were ours to complete; None: all."""
+    (ids,) = cursor.fetchone() or (None,)
+    return None if ids is None else set(ids)
+
+
+def _send_reports(cursor: Cursor, reports: Sequence[WorkerReport]) -> None:
     ordered = sorted(reports, key=lambda item: item[0].id)
-    return (
-        Ints([worker for _, worker in ordered]),
-        Bigints([v.id for v, _ in ordered]),
-        Ints([v.deliveries for v, _ in ordered]),
-        Texts([v.outcome for v, _ in ordered]),
-        [v.run_at for v, _ in ordered],
-        Floats([v.delay for v, _ in ordered]),
-        Booleans([v.refund for v, _ in ordered]),
-        Ints([v.losses for v, _ in ordered]),
-        Texts([v.failure for v, _ in ordered]),
-        Texts([v.reason for v, _ in ordered]),
+    said = [report for report, _ in ordered]
+    cursor.execute(
+        _SETTLE,
+        (
+            Ints([worker for _, worker in ordered]),
+            Bigints([report.id for report in said]),
+            Ints([report.deliveries for report in said]),
+            Texts([report.outcome for report in said]),
+            [report.run_at for report in said],
+            Floats([report.delay for report in said]),
+            Booleans([report.refund for report in said]),
+            Ints([report.losses for report in said]),
+            Texts([report.failure for report in said]),
+            Texts([report.reason for report in said]),
+        ),
     )
 
 
-def side_effects(conn: Connection, told: Sequence[tuple[int, SideEffect]]) -> set[int]:
-    """Keep what handlers reported, each with the identity that holds the job. Returns the jobs to
-    come with again.
-    """
-    found = conn.execute(
-        "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])",
+def _send_claim(cursor: Cursor, claim: ClaimRequest, *, is_alone: bool) -> None:
+    """Ask for jobs. `is_alone`: nothing is settled with it, so its commit may be relaxed."""
+    cursor.execute(
+        _CLAIM,
         (
-            [worker for worker, _ in told],
-            [t.id for _, t in told],
-            [t.deliveries for _, t in told],
-            [t.what for _, t in told],
-            [t.detail for _, t in told],
+            claim.worker,
+            [lane.queue for lane in claim.lanes],
+            [lane.priority for lane in claim.lanes],
+            [lane.lane for lane in claim.lanes],
+            list(claim.floors),
+            claim.want,
+            is_alone,
+        ),
+    )
+
+
+def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:
+    """Keep what handlers reported. Returns the jobs to come with again."""
+    found = conn.execute(
+        _SIDE_EFFECTS,
+        (
+            [worker for worker, _ in reported],
+            [effect.id for _, effect in reported],
+            [effect.deliveries for _, effect in reported],
+            [effect.what for _, effect in reported],
+            [effect.detail for _, effect in reported],
         ),
     )
     return {job for (job,) in found}
 
 
 def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:
-    """The lanes that hold jobs, most urgent first, each with the seconds until its next job is due."""
+    """The lanes that hold jobs, most urgent first, with the seconds until the next job is due."""
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
     return [(Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found]
 
@@ -146,76 +201,71 @@ def breakers(
     settings: Sequence[Dependency],
     failures: Mapping[str, int],
     successes: Mapping[str, int],
-) -> list[tuple[str, str, float, bool]]:
-    """Report what was seen. Returns name, state, seconds until a probe, and whether the dependency
-    is failing.
-    """
-    return conn.execute(
-        "select name, state, open_for, failing from redrive.breakers_v1("
-        "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])",
-        (
-            [d.name for d in settings],
-            [failures.get(d.name, 0) for d in settings],
-            [successes.get(d.name, 0) for d in settings],
-            [d.threshold for d in settings],
-            [d.window for d in settings],
-            [d.cooldown for d in settings],
-        ),
-    ).fetchall()
+) -> list[BreakerRow]:
+    """Report what was seen of dependencies. Returns how they stand."""
+    with conn.cursor(row_factory=class_row(BreakerRow)) as cursor:
+        return cursor.execute(
+            _BREAKERS,
+            (
+                [d.name for d in settings],
+                [failures.get(d.name, 0) for d in settings],
+                [successes.get(d.name, 0) for d in settings],
+                [d.threshold for d in settings],
+                [d.window for d in settings],
+                [d.cooldown for d in settings],
+            ),
+        ).fetchall()
 
 
 def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
-    """Whether this worker may let one job try a half-open dependency."""
-    row = conn.execute(
-        "select redrive.take_probe_v1(%s, %s, %s * interval '1 second')", (name, worker, lease)
-    ).fetchone()
-    return bool(row and row[0])
+    """Whether this worker may let one job try a half-open dependency, for `lease` seconds."""
+    return bool(
+        _value(
+            conn,
+            "select redrive.take_probe_v1(%s, %s, %s * interval '1 second')",
+            name,
+            worker,
+            lease,
+        )
+    )
 
 
 def register(conn: Connection, name: str, version: str) -> int:
-    """A new identity for this worker."""
-    row = conn.execute("select redrive.register_v1(%s, %s)", (name, version)).fetchone()
-    return int(row[0]) if row else 0
+    """Returns a new identity for this worker."""
+    return _value(conn, "select redrive.register_v1(%s, %s)", name, version) or 0
 
 
-def beat(conn: Connection, inflight: dict[int, int]) -> set[int]:
+def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:
     """Beat for each identity (-> jobs in flight). Returns those that are still alive."""
-    rows = conn.execute(
+    found = conn.execute(
         "select redrive.beat_v1(%s::int[], %s::int[])", (list(inflight), list(inflight.values()))
     )
-    return {row[0] for row in rows}
+    return {worker for (worker,) in found}
 
 
 def retire(conn: Connection, worker: int) -> int:
     """Release what an identity still holds and forget it. Returns how many jobs that were."""
-    row = conn.execute("select redrive.retire_v1(%s)", (worker,)).fetchone()
-    return int(row[0]) if row else 0
+    return _value(conn, "select redrive.retire_v1(%s)", worker) or 0
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Whether this worker is the one to do the chore now; `every` seconds at most once in the
-    fleet.
-    """
-    row = conn.execute(
-        "select redrive.take_chore_v1(%s, %s * interval '1 second')", (name, every)
-    ).fetchone()
-    return bool(row and row[0])
+    """Whether this worker is to do a chore now; the fleet does it once in `every` seconds."""
+    return bool(
+        _value(conn, "select redrive.take_chore_v1(%s, %s * interval '1 second')", name, every)
+    )
 
 
-def rescue(conn: Connection, ttl: float, max_losses: int) -> tuple[int, int, int]:
-    """Take jobs back from workers silent for `ttl` seconds. Returns workers lost, jobs rescued,
-    jobs buried.
-    """
+def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
+    """Take jobs back from workers silent for `ttl` seconds."""
     row = conn.execute(
         "select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)
     ).fetchone()
-    return row or (0, 0, 0)
+    return Rescued(0, 0, 0) if row is None else Rescued(*row)
 
 
 def fold(conn: Connection) -> int:
-    """Add the deltas of counters and groups up. Returns how many there were."""
-    row = conn.execute("select redrive.fold_v1() + redrive.fold_groups_v1()").fetchone()
-    return int(row[0]) if row else 0
+    """Add up the deltas of counters and groups. Returns how many there were."""
+    return _value(conn, "select redrive.fold_v1() + redrive.fold_groups_v1()") or 0
 
 
 def sample(conn: Connection) -> None:
@@ -225,16 +275,25 @@ def sample(conn: Connection) -> None:
 
 def unpark(conn: Connection) -> int:
     """Wake ordering keys whose first job waits for nobody. Returns how many."""
-    row = conn.execute("select redrive.unpark_v1()").fetchone()
-    return int(row[0]) if row else 0
+    return _value(conn, "select redrive.unpark_v1()") or 0
 
 
 def is_pending(
     conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str], horizon: float
 ) -> bool:
-    """Whether a job of these kinds runs or is due within `horizon` seconds."""
-    row = conn.execute(
-        "select redrive.pending_v1(%s::text[], %s::text[], %s * interval '1 second')",
-        (None if queues is None else list(queues), list(kinds), horizon),
-    ).fetchone()
-    return bool(row and row[0])
+    """Whether a job of these kinds runs or is due within `horizon` seconds; `queues` None = all."""
+    return bool(
+        _value(
+            conn,
+            "select redrive.pending_v1(%s::text[], %s::text[], %s * interval '1 second')",
+            None if queues is None else list(queues),
+            list(kinds),
+            horizon,
+        )
+    )
+
+
+def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
+    """The one value that a statement returns."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(statement, parameters).fetchone()

@@ -10,7 +10,8 @@ way through a runner, and so that they do not come back all at once.
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,10 +22,13 @@ from redrive.rules.model import Category, Reason
 from redrive.rules.policy import put_off
 from redrive.rules.settlement import Outcome, Release
 from redrive.worker import store
-from redrive.worker.protocol import Dependency, OpenBreakers, Report
-from redrive.worker.supervisor.pool import Held
+from redrive.worker.protocol import Dependency, OpenBreakers, Report, has_expired
+from redrive.worker.supervisor.held import Held
 
 CHECK_SECONDS = 0.5
+REPORT_SECONDS = 0.05
+"""How soon after one report of what was seen of dependencies the next may follow."""
+
 PROBE_LEASE_SECONDS = 30.0
 SAME_SECONDS = 0.25
 MAX_REFUNDS = 20
@@ -44,6 +48,16 @@ class Standing:
     open_until: float = 0.0
     failing: bool = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether jobs may use it."""
+        return self.state == "closed"
+
+    @property
+    def is_to_blame(self) -> bool:
+        """Whether failures of jobs that depend on it are put down to it."""
+        return self.failing or not self.is_closed
+
 
 class Breakers:
     """The dependencies of one worker."""
@@ -52,13 +66,14 @@ class Breakers:
         self._settings: dict[str, Dependency] = {}
         self._of_kind: dict[str, tuple[str, ...]] = {}
         self._prefixes: list[str] = []
-        self._failures: dict[str, int] = {}
-        self._successes: dict[str, int] = {}
+        self._failures = Tally[str]()
+        self._successes = Tally[str]()
         self._standing: dict[str, Standing] = {}
         self._held: list[tuple[Held, Report]] = []
-        self._probing: dict[str, float] = {}
+        self._probing: dict[str, float] = {}  # until when the probe is ours
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
+        self._quiet_until = 0.0
         self._said: OpenBreakers | None = None
 
     def configure(
@@ -72,24 +87,23 @@ class Breakers:
         )
         self._said = None
 
+    # ------------------------------------------------------------------ what is seen
+
     @property
     def is_used(self) -> bool:
         """Whether any handler depends on anything."""
         return bool(self._settings)
 
-    def saw(self, kind: str, *, succeeded: int = 0) -> None:
-        """Attempts of a kind succeeded."""
+    def succeeded(self, kind: str) -> None:
+        """An attempt of a kind succeeded."""
         for name in self._names(kind):
-            self._successes[name] = self._successes.get(name, 0) + succeeded
-
-    def _names(self, kind: str) -> tuple[str, ...]:
-        return self._of_kind.get(matching(kind, self._of_kind, self._prefixes) or "", ())
+            self._successes[name] += 1
 
     def observed(self, name: str, *, succeeded: bool) -> None:
         """A handler used a dependency by name."""
-        counts = self._successes if succeeded else self._failures
         if name in self._settings:
-            counts[name] = counts.get(name, 0) + 1
+            counts = self._successes if succeeded else self._failures
+            counts[name] += 1
 
     def holds_back(self, held: Held, report: Report) -> bool:
         """Take a failure that a dependency may be to blame for, until the next report says."""
@@ -97,121 +111,153 @@ class Breakers:
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
         for name in names:
-            self._failures[name] = self._failures.get(name, 0) + 1
+            self._failures[name] += 1
         self._held.append((held, report))
         return True
 
-    @property
-    def is_barring(self) -> bool:
-        """Whether any breaker keeps jobs from running."""
-        return any(standing.state != "closed" for standing in self._standing.values())
+    def workers(self) -> set[int]:
+        """The identities that jobs were claimed for whose failures are held back."""
+        return {held.worker for held, _ in self._held}
 
-    def put_off(self, kind: str) -> Release | None:
-        """The release of a job behind an open breaker; None when it may run, or may be the probe."""
-        now = time.monotonic()
-        for name in self._names(kind):
-            standing = self._standing.get(name)
-            if standing is None or standing.state == "closed" or self._probing.get(name, 0.0) > now:
-                continue
-            ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
-            return put_off(
-                name,
-                standing.open_until - now,
-                self._settings[name].cooldown,
-                ahead,
-                random.random(),
-            )
-        return None
+    def give_up(self) -> list[tuple[Held, Report]]:
+        """Take out what is held back, as it came: there is no time left to ask."""
+        held, self._held = self._held, []
+        return held
+
+    def _names(self, kind: str) -> tuple[str, ...]:
+        return self._of_kind.get(matching(kind, self._of_kind, self._prefixes) or "", ())
+
+    # ------------------------------------------------------------------ the report
 
     def is_due(self, now: float, *, was_notified: bool) -> bool:
         """Whether to report now."""
-        return self.is_used and (bool(self._failures) or was_notified or now >= self._check_at)
+        has_reason = bool(self._failures) or was_notified or now >= self._check_at
+        return self.is_used and has_reason and now >= self._quiet_until
 
     def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
         """Report and learn. Returns the failures that were held back, with their final reports.
 
         Raises psycopg.Error; what was held back stays so.
         """
-        names = list(self._settings)
+        self._quiet_until = now + REPORT_SECONDS
         with link.use() as conn:
-            rows = store.breakers(
-                conn, [self._settings[n] for n in names], self._failures, self._successes
+            found = store.breakers(
+                conn, list(self._settings.values()), self._failures, self._successes
             )
-            for name, state, _, _ in rows:
-                if state == "half_open" and self._probing.get(name, 0.0) < now:
-                    if store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS):
-                        self._probing[name] = now + PROBE_LEASE_SECONDS
-                elif state != "half_open":
-                    self._probing.pop(name, None)
-        self._failures, self._successes = {}, {}
+            for one in found:
+                self._take_probe(conn, one, worker, now)
+        self._failures.clear()
+        self._successes.clear()
         self._check_at = now + CHECK_SECONDS
+        self._learn(found, now)
+        return [(held, self._final(held, report)) for held, report in self.give_up()]
+
+    def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
         self._standing = {
-            name: Standing(state, now + open_for, failing)
-            for name, state, open_for, failing in rows
+            one.name: Standing(one.state, now + one.open_for, one.failing) for one in found
         }
         self._ahead = {
-            name: self._ahead.get(name, 0) for name, state, _, _ in rows if state == "open"
+            one.name: self._ahead.get(one.name, 0) for one in found if one.state == "open"
         }
-        held, self._held = self._held, []
-        return [(one, self._final(one, report)) for one, report in held]
 
-    def bar(self) -> OpenBreakers | None:
-        """What the runners must be told now, or None when they know."""
-        now = time.monotonic()
-        barred = {
-            name: (standing.open_until, self._settings[name].cooldown)
-            for name, standing in self._standing.items()
-            if standing.state != "closed"
-        }
-        probes = {
-            name: self._probing[name] for name in barred if self._probing.get(name, 0.0) > now
-        }
-        bar = OpenBreakers(barred, probes)
-        if self._said is not None and _is_alike(self._said, bar):
-            return None
-        self._said = bar
-        return bar
+    def _take_probe(
+        self, conn: store.Connection, one: store.BreakerRow, worker: int, now: float
+    ) -> None:
+        if one.state != "half_open":
+            self._probing.pop(one.name, None)
+        elif not self._is_probing(one.name, now) and store.take_probe(
+            conn, one.name, worker, PROBE_LEASE_SECONDS
+        ):
+            self._probing[one.name] = now + PROBE_LEASE_SECONDS
 
-    def states(self) -> dict[str, str]:
-        """Each dependency's state, as last heard."""
-        return {name: standing.state for name, standing in self._standing.items()}
-
-    def holding(self) -> list[Held]:
-        """The jobs whose failures are held back."""
-        return [held for held, _ in self._held]
-
-    def give_up_holding(self) -> list[tuple[Held, Report]]:
-        """What is held back, as it came: when there is no time left to ask."""
-        held, self._held = self._held, []
-        return held
+    def _is_probing(self, name: str, now: float) -> bool:
+        """Whether one job of this worker may try a half-open dependency."""
+        return self._probing.get(name, 0.0) > now
 
     def _final(self, held: Held, report: Report) -> Report:
-        standings = [self._standing[n] for n in self._names(held.kind) if n in self._standing]
-        to_blame = [s for s in standings if s.state != "closed" or s.failing]
-        refunds = held.deliveries - held.row[2]
-        if (
-            not to_blame
-            or refunds >= MAX_REFUNDS
-            or (
-                report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
-            )
-        ):
+        """The report of a failure that was held back.
+
+        One that a dependency is to blame for is a retry, with the attempt refunded.
+        """
+        to_blame = [
+            standing
+            for name in self._names(held.kind)
+            if (standing := self._standing.get(name)) is not None and standing.is_to_blame
+        ]
+        refunds = held.deliveries - held.attempt
+        is_final = (
+            report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
+        )
+        if not to_blame or refunds >= MAX_REFUNDS or is_final:
             return report
         wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
-        delay = max(report.delay, wait + random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds))
+        spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
         return msgspec.structs.replace(
-            report, outcome=Outcome.RETRY, reason=report.category, delay=delay, refund=True
+            report,
+            outcome=Outcome.RETRY,
+            reason=report.category,
+            delay=max(report.delay, wait + spread),
+            refund=True,
         )
+
+    # ------------------------------------------------------------------ what follows from it
+
+    @property
+    def is_any_open(self) -> bool:
+        """Whether any breaker keeps jobs from running."""
+        return any(not standing.is_closed for standing in self._standing.values())
+
+    def put_off(self, jobs: Sequence[Held]) -> tuple[list[Held], list[tuple[Held, Release]]]:
+        """Take out what waits for a dependency, each with its release.
+
+        Returns the others first; what waits no longer is among them.
+        """
+        now = time.monotonic()
+        others: list[Held] = []
+        releases: list[tuple[Held, Release]] = []
+        for held in jobs:
+            release = None if has_expired(held.extras) else self._release(held.kind, now)
+            if release is None:
+                others.append(held)
+            else:
+                releases.append((held, release))
+        return others, releases
+
+    def _release(self, kind: str, now: float) -> Release | None:
+        """None when a job of this kind may run, or may be the probe."""
+        for name in self._names(kind):
+            standing = self._standing.get(name)
+            if standing is None or standing.is_closed or self._is_probing(name, now):
+                continue
+            ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
+            cooldown = self._settings[name].cooldown
+            return put_off(name, standing.open_until - now, cooldown, ahead, random.random())
+        return None
+
+    def news(self, now: float) -> OpenBreakers | None:
+        """What the runners must be told, or None when they know."""
+        names = {
+            name: (standing.open_until, self._settings[name].cooldown)
+            for name, standing in self._standing.items()
+            if not standing.is_closed
+        }
+        probes = {name: self._probing[name] for name in names if self._is_probing(name, now)}
+        news = OpenBreakers(names, probes)
+        if self._said is not None and _is_alike(self._said, news):
+            return None
+        self._said = news
+        return news
 
 
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
-    """Whether they say the same; each report counts anew how long a breaker stays open, a few
-    milliseconds apart.
+    """Whether they say the same.
 
-    While a probe is out its breaker is due at every moment: that it is a later one is nothing new.
+    Each report counts anew how long a breaker stays open, a few milliseconds apart. While a probe
+    is out its breaker is due at every moment: that it is a later one is nothing new.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
     return bool(one.probes) or all(
-        abs(one.names[n][0] - other.names[n][0]) < SAME_SECONDS for n in one.names
+        abs(open_until - other.names[name][0]) < SAME_SECONDS
+        for name, (open_until, _) in one.names.items()
     )

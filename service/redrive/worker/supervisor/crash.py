@@ -1,112 +1,181 @@
-"""What becomes of the jobs of a runner that died, and what is known of its death."""
+"""How runners end: what becomes of their jobs, and what is known of the death."""
 
+import logging
 import random
 import signal
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from collections import deque
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 from redrive.rules.failure import made_up
-from redrive.rules.model import Category, Claimed
-from redrive.rules.policy import Policy, decide, decide_loss
-from redrive.rules.settlement import NotComplete, Release
-from redrive.worker.protocol import Kind, read_extras
-from redrive.worker.supervisor.pool import Held, RunnerProcess
+from redrive.rules.model import Category, Claimed, Failure
+from redrive.rules.policy import decide, decide_loss
+from redrive.rules.settlement import DeadLetter, NotComplete, Release
+from redrive.worker.protocol import Died, read_extras, report_of
+from redrive.worker.supervisor.drain import Drain
+from redrive.worker.supervisor.exchange import Exchange
+from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.inbox import Inbox
+from redrive.worker.supervisor.kinds import KnownKinds
+from redrive.worker.supervisor.oom import OomWatch
+from redrive.worker.supervisor.pool import RunnerPool
+from redrive.worker.supervisor.runner_process import Remains, RunnerProcess
+from redrive.worker.supervisor.telemetry import Telemetry
 
-_CGROUPS = Path("/sys/fs/cgroup")
+logger = logging.getLogger("redrive.worker")
+
+MAX_UNTOLD = 1000
+"""Deaths remembered until a runner is there to hear of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """How a runner died: its exit status (negative: the signal), its peak memory in bytes, the
-    kernel's OOM kills.
+    """How a runner died, and with what in it.
+
+    `status`: its exit status, negative for a signal. `peak_memory` in bytes; `oom_kills` of the
+    kernel meanwhile. `running` jobs were in it. `killed_for`: the jobs that outlived their
+    timeouts. `blameless`: it was killed through no fault of its jobs.
     """
 
     status: int
-    peak: int
-    oom_kills: int
+    running: int = 0
+    killed_for: AbstractSet[int] = field(default_factory=frozenset[int])
+    blameless: bool = False
+    peak_memory: int = 0
+    oom_kills: int = 0
 
     def record(self) -> dict[str, object]:
         """For the failure of a job that was in it."""
         found: dict[str, object] = {"exit": _how(self.status)}
-        if self.peak:
-            found["peak_memory_bytes"] = self.peak
+        if self.peak_memory:
+            found["peak_memory_bytes"] = self.peak_memory
         if self.oom_kills:
             found["oom_kills"] = self.oom_kills
         return found
 
     def __str__(self) -> str:
-        return _how(self.status) + (
-            ", out of memory" if self.oom_kills and self.status == -signal.SIGKILL else ""
-        )
+        is_oom = self.oom_kills and self.status == -signal.SIGKILL
+        return _how(self.status) + (", out of memory" if is_oom else "")
 
 
-class OomWatch:
-    """Counts the processes of our cgroup that the kernel killed for want of memory."""
+class Crashes:
+    """Settles, or hands on, what runners leave behind. `where` is kept with every failure."""
 
-    def __init__(self) -> None:
-        self._files = [path for path in _oom_files() if path.is_file()][:1]
-        self._seen = self._count()
+    def __init__(  # noqa: PLR0913 # the jobs of a dead runner go every way there is
+        self,
+        pool: RunnerPool,
+        kinds: KnownKinds,
+        inbox: Inbox,
+        exchange: Exchange,
+        drain: Drain,
+        telemetry: Telemetry,
+        where: Mapping[str, str],
+    ) -> None:
+        self._pool = pool
+        self._kinds = kinds
+        self._inbox = inbox
+        self._exchange = exchange
+        self._drain = drain
+        self._telemetry = telemetry
+        self._where = where
+        self._oom_watch = OomWatch()
+        self._untold: deque[Died] = deque(maxlen=MAX_UNTOLD)
 
-    def since(self) -> int:
-        """Kills since the last call; 0 where the system does not tell."""
-        before, self._seen = self._seen, self._count()
-        return max(0, self._seen - before)  # a look that failed counts nothing
+    def ended(self, runner: RunnerProcess) -> int | None:
+        """A runner's channel has closed.
 
-    def _count(self) -> int:
-        try:
-            counts = dict(
-                line.split() for path in self._files for line in path.read_text().splitlines()
+        Returns the exit status of a worker whose runners cannot even start, else None.
+        """
+        remains = runner.sort_out()
+        status = self._pool.bury(runner)
+        # killed is another matter: it may start yet
+        if not self._kinds and not runner.alone and status >= 0:
+            # it could not even load the handlers, and has said why
+            logger.error(
+                "a runner ended before it could say what it runs", extra={"status": status}
             )
-            return int(counts["oom_kill"])
-        except (OSError, ValueError, KeyError):
-            return 0
+            return status or 1
+        if cause := runner.cause_of_death(status):
+            self._telemetry.runner_ended(cause, status, len(remains.running))
+        self._inbox.completed(
+            runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
+        )
+        for held in remains.waiting:
+            self._inbox.take_back(held)
+        self._charge(runner, remains, status)
+        return None
+
+    def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
+        """Settle the jobs that had begun: one of them may be what killed the runner."""
+        if self._drain.is_on and self._drain.is_over(time.monotonic()):
+            for held in (*remains.running, *remains.failed):
+                self._exchange.settle(held, Release("shutdown"))
+            return
+        crash = Crash(
+            status,
+            len(remains.running),
+            runner.killed_for,
+            runner.blameless,
+            runner.peak_memory,
+            self._oom_watch.since(),
+        )
+        for held in remains.running:
+            self._settle(held, crash, was_running=True)
+        for held in remains.failed:
+            self._settle(held, crash, was_running=False)
+
+    def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
+        settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
+        report = report_of(held.id, held.deliveries, settlement)
+        self._exchange.ended(held, report)
+        if isinstance(settlement, DeadLetter):
+            self._untold.append(Died(held.id, held.kind, held.attempt, report))
+
+    def tell(self) -> None:
+        """Let the registry's `on_dead` hear of deaths that no runner saw, once one can listen."""
+        listener = self._pool.listener()
+        while listener is not None and self._untold:
+            listener.tell(self._untold.popleft())
 
 
-def loss(  # noqa: PLR0913 # what is known of one death
-    held: Held,
-    runner: RunnerProcess,
-    death: Crash,
-    running: int,
-    known: Kind | None,
-    where: Mapping[str, str],
+def decide_crash(
+    held: Held, crash: Crash, kinds: KnownKinds, where: Mapping[str, str], *, was_running: bool
 ) -> NotComplete:
-    """Decide about a job whose process died while `running` jobs, this one too, ran in it (0: it
-    had just failed).
-    """
-    policy = policy_of(known)
-    extras = read_extras(held.row[5])
-    claimed = Claimed(
+    """Decide about a job whose process died; one that was not running had just failed."""
+    policy = kinds.policy(held.kind)
+    claimed = _claimed(held)
+    running = crash.running if was_running else 0
+    detail = {**crash.record(), "running": running, **where}
+    if held.id in crash.killed_for:
+        return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
+    is_innocent = crash.killed_for or crash.blameless or not running
+    if is_innocent and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
+        return Release("neighbour_killed")
+    text = f"its process died: {crash}"
+    failure = made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
+    return decide_loss(claimed, failure, policy, alone=running == 1)
+
+
+def _claimed(held: Held) -> Claimed:
+    extras = read_extras(held.extras)
+    return Claimed(
         held.kind,
-        held.row[2],
+        held.attempt,
         extras.max_attempts,
         extras.losses,
         extras.streak,
         extras.fingerprint,
         extras.expires_in,
     )
-    detail = {**death.record(), "running": running, **where}
-    if held.id in runner.killed_for:
-        limit = known.timeout if known else 0.0
-        text = f"it outlived its timeout of {limit:g} s and was killed"
-        failure = made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
-        return decide(claimed, failure, policy, random.random())
-    is_innocent = runner.killed_for or runner.blameless or not running
-    if is_innocent and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
-        return Release("neighbour_killed")
-    failure = made_up(
-        "RunnerLost", f"its process died: {death}", Category.LOST, held.kind, **detail
-    )
-    return decide_loss(claimed, failure, policy, alone=running == 1)
 
 
-def policy_of(known: Kind | None) -> Policy:
-    """As much of a kind's policy as the supervisor knows; the defaults for a kind that it does not."""
-    return (
-        Policy()
-        if known is None
-        else Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
-    )
+def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Failure:
+    known = kinds.find(held.kind)
+    limit = known.timeout if known else 0.0
+    text = f"it outlived its timeout of {limit:g} s and was killed"
+    return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
 
 
 def _how(status: int) -> str:
@@ -116,20 +185,3 @@ def _how(status: int) -> str:
         return f"signal {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal has no name
         return f"signal {-status}"
-
-
-def _oom_files() -> Iterator[Path]:
-    """Where version 1 and version 2 of cgroups tell: ours, or the root that a container sees as its
-    own.
-    """
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in {"", "memory"}:
-            name = "memory.oom_control" if controllers else "memory.events"
-            root = _CGROUPS / controllers
-            yield root / path.lstrip("/") / name
-            yield root / name

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import psycopg
@@ -25,17 +25,24 @@ FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
-"""A job that lost so many workers is buried by whoever takes it back. Before that its policy
+"""A job that lost so many workers is dead-lettered by whoever takes it back. Before that its policy
 decides, at the claim.
 """
+
+CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
+    "fold": (FOLD_SECONDS, store.fold),
+    "sample": (FOLD_SECONDS, store.sample),
+    "unpark": (UNPARK_SECONDS, store.unpark),
+}
+"""What one worker of the fleet does at most once in so many seconds, besides the rescue."""
 
 
 @dataclass
 class Heartbeat:
-    """Beats for every identity the supervisor has.
+    """Beats for every identity that the supervisor has. Durations in seconds.
 
-    Shared with the supervisor: it adds and removes `identities` (id -> monotonic instant of the
-    last good beat, taken before the beat was sent) and takes ids out of `lost`.
+    `on_silence` is called from the watchdog, the others from this thread; `inflight` says how many
+    jobs are in the hands of runners.
     """
 
     link: Link
@@ -44,50 +51,45 @@ class Heartbeat:
     on_rescue: Callable[[int, int, int], None]
     on_lost: Callable[[], None]
     inflight: Callable[[], int]
-    identities: dict[int, float] = field(default_factory=dict[int, float])
-    lost: set[int] = field(default_factory=set[int])
-    ticked_at: float = field(default_factory=time.monotonic)
-    stopping: threading.Event = field(default_factory=threading.Event)
+    ticked_at: float = field(default_factory=time.monotonic, init=False)
+    _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
+    """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
+    _lost: set[int] = field(default_factory=set[int], init=False)
+    _next_beat: float = field(default=0.0, init=False)
+    _next_chores: float = field(default=0.0, init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def interval(self) -> float:
         """Seconds between beats."""
         return self.ttl / BEATS_PER_TTL
 
-    def start(self) -> threading.Thread:
-        """Run until `stopping` is set."""
-        thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        thread.start()
-        return thread
+    def start(self) -> None:
+        """Beat until stopped, in a thread of its own."""
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stopping.set()
+
+    # ------------------------------------------------------------------ for the supervisor
 
     def heard(self, worker: int, at: float) -> None:
         """An identity was registered or beaten by a statement sent at `at`."""
-        self.identities[worker] = at
+        self._heard[worker] = at
 
     def forget(self, worker: int) -> None:
         """An identity was retired."""
-        self.identities.pop(worker, None)
-        self.lost.discard(worker)
+        self._heard.pop(worker, None)
+        self._lost.discard(worker)
 
-    def _run(self) -> None:
-        next_beat = 0.0
-        next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
-        while not self.stopping.wait(min(0.5, self.ttl / 20)):
-            now = self.ticked_at = time.monotonic()
-            if now < self.link.retry_at:
-                continue
-            try:
-                if now >= next_beat and self.identities:
-                    self._beat()
-                    next_beat = now + self.interval * random.uniform(0.9, 1.0)
-                if now >= next_chores:
-                    self._chores()
-                    next_chores = now + min(FOLD_SECONDS, self.ttl / 3) * random.uniform(0.8, 1.2)
-            except psycopg.Error as error:
-                logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
-                # After an outage every supervisor settles what has ended meanwhile, before jobs are
-                # taken from them.
-                next_chores = max(next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS)
+    def lost(self) -> set[int]:
+        """The identities that others may have declared lost."""
+        return set(self._lost)
+
+    def silent_seconds(self, now: float) -> float:
+        """Since the database last confirmed a beat, of any identity."""
+        return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
         """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on
@@ -97,37 +99,60 @@ class Heartbeat:
         itself heard.
         """
         margin = min(2.0, self.ttl / 5)
-        silent = [
-            worker
-            for worker, heard in list(self.identities.items())
-            if now - heard > self.ttl - margin
-        ]
-        if any(worker not in self.lost for worker in silent):
-            self.lost.update(silent)
+        silent = {
+            worker for worker, heard in list(self._heard.items()) if now - heard > self.ttl - margin
+        }
+        if silent - self._lost:
+            self._lost.update(silent)
             self.on_silence()
+
+    # ------------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        self._next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
+        while not self._stopping.wait(min(0.5, self.ttl / 20)):
+            now = self.ticked_at = time.monotonic()
+            if now < self.link.retry_at:
+                continue
+            try:
+                self._tick(now)
+            except psycopg.Error as error:
+                logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
+                # After an outage every supervisor settles what has ended meanwhile, before jobs are
+                # taken from them.
+                self._next_chores = max(
+                    self._next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS
+                )
+
+    def _tick(self, now: float) -> None:
+        if now >= self._next_beat and self._heard:
+            self._beat()
+            self._next_beat = now + self.interval * random.uniform(0.9, 1.0)
+        if now >= self._next_chores:
+            self._do_chores()
+            interval = min(FOLD_SECONDS, self.ttl / 3)
+            self._next_chores = now + interval * random.uniform(0.8, 1.2)
 
     def _beat(self) -> None:
         sent = time.monotonic()
-        known = list(self.identities)
+        known = list(self._heard)
         with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
             alive = store.beat(conn, dict.fromkeys(known, self.inflight()))
         for worker in known:
-            if worker in alive:
-                if worker in self.identities and worker not in self.lost:
-                    self.identities[worker] = sent
-            elif worker in self.identities:
-                self.lost.add(worker)
+            if worker not in self._heard:
+                continue  # retired meanwhile
+            if worker not in alive:
+                self._lost.add(worker)
                 self.on_lost()
+            elif worker not in self._lost:
+                self._heard[worker] = sent
 
-    def _chores(self) -> None:
+    def _do_chores(self) -> None:
         with self.link.use() as conn:
             if store.take_chore(conn, "rescue", min(SWEEP_SECONDS, self.ttl / 3)):
-                lost, rescued, buried = store.rescue(conn, self.ttl, MAX_LOSSES)
-                if lost:
-                    self.on_rescue(lost, rescued, buried)
-            if store.take_chore(conn, "fold", FOLD_SECONDS):
-                store.fold(conn)
-            if store.take_chore(conn, "sample", FOLD_SECONDS):
-                store.sample(conn)
-            if store.take_chore(conn, "unpark", UNPARK_SECONDS):
-                store.unpark(conn)
+                rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
+                if rescued.workers:
+                    self.on_rescue(*rescued)
+            for name, (every, do) in CHORES.items():
+                if store.take_chore(conn, name, every):
+                    do(conn)

@@ -18,9 +18,7 @@ logger = logging.getLogger("redrive.worker")
 
 
 class Identity:
-    """The identities of one worker; `me` is None before the first claim, and after one was left
-    behind.
-    """
+    """The identities of one worker; `me` is None before the first claim and after `leave`."""
 
     def __init__(self, name: str, version: str, heartbeat: Heartbeat) -> None:
         self.me: int | None = None
@@ -44,9 +42,14 @@ class Identity:
             self.left.add(self.me)
             self.me = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether others may have declared any of them lost."""
+        return bool(self._heartbeat.lost())
+
     def leave_lost(self) -> set[int]:
         """Leave those behind that others may have declared lost. Returns them."""
-        lost = set(self._heartbeat.lost)
+        lost = self._heartbeat.lost()
         if self.me in lost:
             self.me = None
         self.left |= lost
@@ -55,8 +58,9 @@ class Identity:
         return lost
 
     def retire(self, link: Link, known: AbstractSet[int]) -> None:
-        """Give back what those left behind were claimed for, except `known` ones. Raises
-        psycopg.Error.
+        """Give back what was claimed for those left behind, except `known` ones.
+
+        Raises psycopg.Error.
         """
         for worker in self.left - known:
             with link.use() as conn:

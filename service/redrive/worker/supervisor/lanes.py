@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from redrive.worker.store import EPOCH, ClaimRequest, Lane, Row
+from redrive.worker.store import EPOCH, ClaimRequest, Lane
+from redrive.worker.supervisor.held import Held
 
 SWEEP_COST_FACTOR = 20.0
 REFRESH_SECONDS = 1.0
 
 
 class LaneBook:
-    """The lanes one worker knows."""
+    """The lanes that one worker knows."""
 
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = queues
@@ -29,37 +30,41 @@ class LaneBook:
         self._sweep_at = 0.0
         self._sweeping = False
         self._fresh_until = 0.0
-        self.may_look_at = 0.0
-        """Looking costs: not more than a twentieth of the time."""
+        self._may_look_at = 0.0
 
     @property
     def known(self) -> set[Lane]:
         """The lanes that held jobs at the last look, or a moment before."""
         return set(self._lanes)
 
+    @property
+    def may_look_at(self) -> float:
+        """When to look again at the soonest, monotonic: it may cost a twentieth of the time."""
+        return self._may_look_at
+
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
-        """Whether it is time to ask the database again; a notification may mean a lane never seen."""
+        """Whether it is time to ask the database; a notification may mean a lane never seen."""
         has_reason = was_notified or not self._lanes
-        return now >= self._fresh_until or (has_reason and now >= self.may_look_at)
+        return now >= self._fresh_until or (has_reason and now >= self._may_look_at)
 
     def replace(
         self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float
     ) -> float | None:
-        """Take what the database answered. Returns the seconds until the next job is due anywhere,
-        or None.
+        """Take what the database answered: each lane with the seconds until its next job is due.
 
-        A lane in which nothing was found is looked at a little longer: under a steady load it is
-        empty every now and then, and would be left alone until the next look.
+        Returns the shortest of these, or None. A lane in which nothing was found is looked at a
+        little longer: under a steady load it is empty every now and then, and would be left alone
+        until the next look.
         """
-        lanes = list(found)
-        self._seen |= dict.fromkeys((lane for lane, _ in lanes), ended)
+        due_in = dict(found)
+        self._seen |= dict.fromkeys(due_in, ended)
         self._seen = {lane: at for lane, at in self._seen.items() if ended < at + REFRESH_SECONDS}
         self._lanes = list(self._seen)
         self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
         cost = ended - began
-        self._fresh_until = ended + max(REFRESH_SECONDS, SWEEP_COST_FACTOR * cost)
-        self.may_look_at = ended + SWEEP_COST_FACTOR * cost
-        waits = [due for _, due in lanes if due is not None]
+        self._may_look_at = ended + SWEEP_COST_FACTOR * cost
+        self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
+        waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
     def request(self, worker: int, want: int, now: float) -> ClaimRequest | None:
@@ -73,15 +78,15 @@ class LaneBook:
         floors = [EPOCH if self._sweeping else self._floors[lane] for lane in order]
         return ClaimRequest(worker, order, floors, want)
 
-    def learn(self, request: ClaimRequest, rows: Sequence[Row], cost: float) -> None:
+    def learn(self, request: ClaimRequest, jobs: Iterable[Held], cost: float) -> None:
         """Raise the floors to what was claimed."""
         if self._sweeping:
             self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
         reached: dict[int, datetime] = {}
-        for row in rows:
-            lane_no, run_at = row[6], row[7]
-            if lane_no not in reached or run_at > reached[lane_no]:
-                reached[lane_no] = run_at
+        for held in jobs:
+            floor = reached.get(held.lane_no)
+            if floor is None or held.run_at > floor:
+                reached[held.lane_no] = held.run_at
         for lane_no, run_at in reached.items():
             lane = request.lanes[lane_no - 1]
             self._floors[lane] = max(self._floors.get(lane, EPOCH), run_at)

@@ -24,30 +24,32 @@ class Listener:
 
     link: Link
     wake: Callable[[], None]
-    stopping: threading.Event = field(default_factory=threading.Event)
-    healthy_at: float = 0.0
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _healthy_at: float = field(default=0.0, init=False)
 
-    def start(self) -> threading.Thread:
-        """Run until `stopping` is set."""
-        thread = threading.Thread(target=self._run, name="listener", daemon=True)
-        thread.start()
-        return thread
+    def start(self) -> None:
+        """Listen until stopped, in a thread of its own."""
+        threading.Thread(target=self._run, name="listener", daemon=True).start()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._stopping.set()
 
     def _run(self) -> None:
-        while not self.stopping.is_set():
+        while not self._stopping.is_set():
             try:
                 with self.link.use() as conn:
                     conn.execute("listen redrive")
-                    self.healthy_at = time.monotonic()
-                while not self.stopping.is_set():
+                    self._healthy_at = time.monotonic()
+                while not self._stopping.is_set():
                     self._hear()
             except psycopg.Error:
-                self.stopping.wait(random.uniform(0.2, 2.0))
+                self._stopping.wait(random.uniform(0.2, 2.0))
 
     def _hear(self) -> None:
         with self.link.use(bound=ROUND_TRIP_SECONDS + 15) as conn:
             for _ in conn.notifies(timeout=ROUND_TRIP_SECONDS, stop_after=1):
                 self.wake()
-            if time.monotonic() - self.healthy_at > ROUND_TRIP_SECONDS:
+            if time.monotonic() - self._healthy_at > ROUND_TRIP_SECONDS:
                 conn.execute("select 1")
-                self.healthy_at = time.monotonic()
+                self._healthy_at = time.monotonic()

@@ -1,25 +1,33 @@
-"""What has ended and the database does not know yet.
+"""Settlements that the database does not know of yet.
 
-An ending stays here until the database has answered for it: taken for a try, put back when the try
-came to nothing.
+Each stays here until the database has answered for it: taken for a try, put back when the try came
+to nothing.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
+
+from redrive.rules.failure import made_up
+from redrive.rules.model import Category
+from redrive.rules.settlement import Outcome
 from redrive.worker.protocol import Report
-from redrive.worker.store import Completion
-from redrive.worker.supervisor.pool import Held
+from redrive.worker.store import Completion, WorkerReport
+from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.telemetry import Telemetry
 
-BATCH = 500
-"""Endings that go at once; fewer may wait for company."""
+FULL_BATCH = 500
+"""Settlements that go at once; fewer may wait for company."""
+
+UNSTORABLE_SECONDS = 60.0
+"""When a job runs again whose settlement the database refuses in every form."""
 
 
-class Try(NamedTuple):
-    """Endings sent together."""
+class SettlementBatch(NamedTuple):
+    """Settlements sent together: completions, and reports of attempts that ended otherwise."""
 
     completions: list[Held]
     reports: list[tuple[Report, Held]]
@@ -27,10 +35,10 @@ class Try(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.completions or self.reports)
 
-    def columns(self) -> tuple[list[Completion], list[tuple[Report, int]]]:
+    def columns(self) -> tuple[list[Completion], list[WorkerReport]]:
         """What the database is to know of them."""
         return (
-            [(held.row[0], held.row[1], held.batch.worker) for held in self.completions],
+            [(held.id, held.deliveries, held.batch.worker) for held in self.completions],
             [(report, held.worker) for report, held in self.reports],
         )
 
@@ -39,12 +47,12 @@ class Try(NamedTuple):
         return chain(self.completions, (held for _, held in self.reports))
 
 
-class Endings:
-    """The endings of one worker's jobs. `telemetry` hears of each once, when it is known to be one."""
+class PendingSettlements:
+    """Those of one worker's jobs. `telemetry` hears of each once, when it is known to be one."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._waiting = Try([], [])
+        self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         self._sent_before = False  # an earlier try may have been carried out
 
@@ -71,22 +79,19 @@ class Endings:
             self._first_at = time.monotonic()
 
     def due_at(self, linger: float) -> float:
-        """The monotonic instant at which to send them, when the first may wait for `linger`
-        seconds.
-        """
-        return 0.0 if len(self) >= BATCH else self._first_at + linger
+        """When to send them, if the first may wait for `linger` seconds; monotonic."""
+        return 0.0 if len(self) >= FULL_BATCH else self._first_at + linger
 
-    def take(self) -> Try:
+    def take(self) -> SettlementBatch:
         """All of them, for one try. `done` or `put_back` must follow."""
-        taken, self._waiting = self._waiting, Try([], [])
+        taken, self._waiting = self._waiting, SettlementBatch([], [])
         self._first_at = float("inf")
         return taken
 
-    def put_back(self, taken: Try, *, may_be_done: bool = False) -> None:
-        """Keep them for the next try. `may_be_done`: nobody knows whether this one was carried out."""
-        waiting = self._waiting
-        self._waiting = Try(
-            taken.completions + waiting.completions, taken.reports + waiting.reports
+    def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
+        """Keep them for the next try. `may_be_done`: this one may have been carried out."""
+        self._waiting = SettlementBatch(
+            taken.completions + self._waiting.completions, taken.reports + self._waiting.reports
         )
         self._sent_before |= may_be_done
         if self:
@@ -96,9 +101,8 @@ class Endings:
         """The identities their jobs were claimed for."""
         return {held.worker for held in self._waiting.held()}
 
-    def done(self, taken: Try, completed: set[int] | None, settled: set[int]) -> None:
-        """The database has answered: `completed` (None: all) and `settled` are the ids that were
-        ours to end.
+    def done(self, taken: SettlementBatch, completed: set[int] | None, settled: set[int]) -> None:
+        """The database has answered: these ids were ours to settle; `completed` None: all of them.
 
         The others had been fenced off; after an unknown outcome a missing one may be our own
         earlier success.
@@ -117,3 +121,24 @@ class Endings:
         if stale and not self._sent_before:
             self._telemetry.stale(stale)
         self._sent_before = False
+
+
+def storable_forms(held: Held, report: Report) -> Iterator[Report]:
+    """A report that the database may have refused, then what to say in its place."""
+    yield report
+    constant = made_up(
+        "UnstorableError", "the failure could not be stored", Category.OTHER, held.kind
+    )
+    has_failure = report.failure is not None
+    failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
+    yield msgspec.structs.replace(report, failure=failure)
+    # The last one holds nothing that came from a handler: whatever was refused, the job must not
+    # stay claimed.
+    yield Report(
+        report.id,
+        report.deliveries,
+        Outcome.RELEASE,
+        UNSTORABLE_SECONDS,
+        reason="unstorable",
+        may_be_gone=report.may_be_gone,
+    )

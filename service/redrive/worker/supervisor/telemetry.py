@@ -1,12 +1,11 @@
-"""What is told of a job's life, to metrics and to the log: one method per event, called once per
-batch.
+"""What metrics and log hear of a job's life: one method per event, called once per batch.
 
 | event | when | metric | log level |
 |---|---|---|---|
 | claimed | jobs were claimed, or nothing was due | claims, wait, exchange; span receive | debug |
-| settled | endings were written | span settle | |
+| settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | retried, released, cancelled, or its job died | attempts, retries, released, duration | info or warning |
+| ended | they ended otherwise | attempts, retries, released, duration | debug to warning |
 | stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
@@ -23,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psycopg
@@ -32,12 +31,8 @@ from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.model import Category
 from redrive.rules.settlement import Outcome
-
-if TYPE_CHECKING:
-    from redrive.worker.protocol import Kind, Report
-    from redrive.worker.store import ClaimRequest, Row
-    from redrive.worker.supervisor.loop import Supervisor
-    from redrive.worker.supervisor.pool import Held, RunnerProcess
+from redrive.worker.protocol import Kind, Report
+from redrive.worker.supervisor.held import Held
 
 logger = logging.getLogger("redrive.jobs")
 
@@ -63,8 +58,15 @@ OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending")
 """What the database may refuse; the code of a cut connection is `none`."""
 
 
+CLAIM_RESULTS = ("hit", "empty", "error")
+DEATH_CAUSES = ("signal", "exit", "deadline")
+
+_MILESTONES = frozenset({1, 10, 100})
+"""Which errors in a row are logged, besides every thousandth."""
+
+
 class Telemetry:
-    """Observes one worker."""
+    """Observes one worker. `queues` None = all."""
 
     def __init__(
         self,
@@ -82,9 +84,14 @@ class Telemetry:
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)
-        for result in ("hit", "empty", "error"):
+        self._show_worker()
+
+    def _show_worker(self) -> None:
+        """Show at 0 what concerns the worker as a whole."""
+        metrics = self.metrics
+        for result in CLAIM_RESULTS:
             metrics.claims.create((result,))
-        for cause in ("signal", "exit", "deadline"):
+        for cause in DEATH_CAUSES:
             metrics.runner_deaths.create((cause,))
         for operation in OPERATIONS:
             metrics.database_errors.create((operation, "none"))
@@ -92,9 +99,10 @@ class Telemetry:
         metrics.lost.create(())
         metrics.rescued.create(())
 
-    def ready(self, kinds: Mapping[str, "Kind"]) -> None:
-        """A runner said what it can run: each kind is shown at 0, so that its first ending is an
-        increase.
+    def ready(self, kinds: Mapping[str, Kind]) -> None:
+        """A runner said what it can run.
+
+        Each kind is shown at 0, so that its first ending is an increase.
         """
         for kind in kinds.values():
             if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
@@ -116,69 +124,69 @@ class Telemetry:
         for why in RELEASES:
             self.metrics.released.create((queue, why))
 
-    def claimed(self, request: "ClaimRequest", rows: Sequence["Row"], cost: float) -> None:
-        """Jobs were claimed, or nothing was due."""
+    def claimed(self, jobs: Sequence[Held], cost: float) -> None:
+        """Jobs were claimed, or nothing was due; it took `cost` seconds."""
         self.errors_in_a_row = 0
         self.metrics.exchange.observe((), (cost,))
-        self.metrics.claims.add(("hit" if rows else "empty",))
-        if not rows:
+        self.metrics.claims.add(("hit" if jobs else "empty",))
+        if not jobs:
             return
+        lanes: dict[int, list[Held]] = defaultdict(list)
+        for held in jobs:
+            lanes[held.lane_no].append(held)
         now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
-        waits: dict[int, list[float]] = defaultdict(list)
-        for row in rows:
-            wait = (now - row[7]).total_seconds()
-            waits[row[6]].append(wait if wait > 0.0 else 0.0)  # noqa: FURB136 # max() takes four times as long
-        if self.tracing is not None and not self.tracing.is_overrun:
-            for lane_no, values in waits.items():
-                created = _created(row for row in rows if row[6] == lane_no)
-                self.tracing.call(
-                    "receive", request.lanes[lane_no - 1].queue, cost, len(values), created
-                )
-        pairs: set[tuple[int, str]] = {(row[6], row[3]) for row in rows}
-        for lane_no, kind in pairs:
-            self._show(request.lanes[lane_no - 1].queue, kind)
-        for lane_no, values in waits.items():
-            self.metrics.wait.observe((request.lanes[lane_no - 1].queue,), values)
+        for of_lane in lanes.values():
+            self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
-            for row in rows:
-                logger.debug(
-                    "claimed",
-                    extra={"job": row[0], "delivery": row[1], "attempt": row[2], "kind": row[3]},
-                )
+            _log_claimed(jobs)
 
-    def settled(self, jobs: Iterable["Held"], cost: float) -> None:
-        """Endings were written."""
+    def _claimed_from(self, queue: str, jobs: Sequence[Held], now: datetime, cost: float) -> None:
+        """Jobs of one lane were claimed."""
+        if self.tracing is not None and not self.tracing.is_overrun:
+            self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
+        for kind in {held.kind for held in jobs}:
+            self._show(queue, kind)
+        self.metrics.wait.observe(
+            (queue,),
+            [wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0 for held in jobs],
+        )
+
+    def settled(self, jobs: Iterable[Held], cost: float) -> None:
+        """Settlements were written; it took `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
 
     def completed(
-        self, finished: Sequence[tuple["Held", float]], example: tuple[int, str] | None = None
+        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
     ) -> None:
         """Attempts succeeded; with the seconds each took, and the trace of one of them."""
         succeeded = Outcome.COMPLETE.label
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for held, spent in finished:
-            row = held.row
-            times[held.batch.queues[row[6] - 1], row[3]].append(spent)
+        for held, seconds in finished:
+            times[held.queue, held.kind].append(seconds)
         for (queue, kind), values in times.items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
             self.metrics.duration.observe((queue, kind, succeeded), values)
         if example is not None:
-            for held, spent in finished:
-                if held.id == example[0]:
-                    self.metrics.duration.exemplify(
-                        (held.queue, held.kind, succeeded), spent, example[1]
-                    )
+            self._exemplify(finished, *example)
         if logger.isEnabledFor(logging.DEBUG):
-            for held, spent in finished:
-                logger.debug(
-                    Outcome.COMPLETE.told,
-                    extra={"job": held.id, "kind": held.kind, "seconds": round(spent, 4)},
-                )
+            _log_completed(finished)
 
-    def ended(self, held: "Held", report: "Report") -> None:
+    def _exemplify(self, finished: Iterable[tuple[Held, float]], job: int, trace: str) -> None:
+        """Show the trace of a job beside the seconds that it took."""
+        for held, seconds in finished:
+            if held.id == job:
+                labels = (held.queue, held.kind, Outcome.COMPLETE.label)
+                self.metrics.duration.exemplify(labels, seconds, trace)
+
+    def ended(self, held: Held, report: Report) -> None:
         """An attempt ended otherwise."""
+        self._count(held, report)
+        level = _LEVELS.get(report.outcome, logging.INFO)
+        logger.log(level, report.outcome.told, extra=_fields(held, report))
+
+    def _count(self, held: Held, report: Report) -> None:
         outcome = report.outcome
         labels = (held.queue, held.kind, outcome.label)
         self.metrics.attempts.add(labels)
@@ -189,40 +197,26 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, report.reason or "other"))
         if outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, report.reason or "other"))
-        fields: dict[str, object] = {
-            "job": held.id,
-            "kind": held.kind,
-            "delivery": held.deliveries,
-            "reason": report.reason,
-            "category": report.category or None,
-            "trace_id": report.trace,
-        }
-        if outcome is Outcome.RETRY:
-            fields["retry_in"] = round(report.delay, 1)
-        logger.log(_LEVELS.get(outcome, logging.INFO), outcome.told, extra=fields)
 
-    def stale(self, jobs: Iterable["Held"]) -> None:
+    def stale(self, jobs: Iterable[Held]) -> None:
         """Settlements were refused."""
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
             logger.warning("stale settlement refused", extra={"job": held.id, "kind": held.kind})
 
-    def rescued(self, lost: int, rescued: int, buried: int) -> None:
-        """This worker took jobs back from lost ones."""
-        self.metrics.rescued.add((), rescued + buried)
+    def rescued(self, lost: int, rescued: int, dead: int) -> None:
+        """This worker took jobs back from `lost` workers; `dead` of them are dead letters now."""
+        self.metrics.rescued.add((), rescued + dead)
         logger.warning(
-            "rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": buried}
+            "rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": dead}
         )
 
     def declared_lost(self, held: int) -> None:
         """This worker was silent for too long and dropped its jobs."""
         self.metrics.lost.add((), held)
 
-    def runner_ended(self, runner: "RunnerProcess", status: int, running: int) -> None:
-        """A runner process is gone."""
-        if runner.retiring and not runner.killed_for and status == 0:
-            return
-        cause = "deadline" if runner.killed_for else "signal" if status < 0 else "exit"
+    def runner_ended(self, cause: str, status: int, running: int) -> None:
+        """A runner process died, by one of DEATH_CAUSES, with so many jobs running."""
         self.metrics.runner_deaths.add((cause,))
         logger.warning("runner died", extra={"cause": cause, "status": status, "running": running})
 
@@ -233,7 +227,7 @@ class Telemetry:
         if operation == "exchange":
             self.metrics.claims.add(("error",))
         self.errors_in_a_row += 1
-        if self.errors_in_a_row in {1, 10, 100} or self.errors_in_a_row % 1000 == 0:
+        if self.errors_in_a_row in _MILESTONES or self.errors_in_a_row % 1000 == 0:
             extra = {
                 "operation": operation,
                 "error": type(error).__name__,
@@ -242,21 +236,48 @@ class Telemetry:
             }
             logger.warning("database error", extra=extra)
 
-    def gauges(self, supervisor: "Supervisor") -> None:
-        """What is so at this moment."""
-        inflight = Tally(
-            (held.queue, held.kind) for r in supervisor.pool.runners for held in r.held.values()
-        )
+    def gauges(
+        self, inflight: Mapping[tuple[str, str], int], slots: int, *, is_draining: bool
+    ) -> None:
+        """The figures of this moment; `inflight`: jobs in runners' hands by queue and kind."""
         self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
-        slots = supervisor.options.slots * supervisor.options.runners
         self.metrics.slots.set((), slots)
-        self.metrics.busy.set((), min(slots, inflight.total()))
-        self.metrics.draining.set((), float(supervisor.drain.is_on))
+        self.metrics.busy.set((), min(slots, sum(inflight.values())))
+        self.metrics.draining.set((), float(is_draining))
 
 
-def _created(rows: Iterable["Row"]) -> list[object]:
+def _log_claimed(jobs: Iterable[Held]) -> None:
+    for held in jobs:
+        fields = {"delivery": held.deliveries, "attempt": held.attempt, "kind": held.kind}
+        logger.debug("claimed", extra={"job": held.id} | fields)
+
+
+def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
+    for held, seconds in finished:
+        fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
+        logger.debug(Outcome.COMPLETE.told, extra=fields)
+
+
+def _fields(held: Held, report: Report) -> dict[str, object]:
+    """What the log line of an ending carries, in this order."""
+    fields: dict[str, object] = {
+        "job": held.id,
+        "kind": held.kind,
+        "delivery": held.deliveries,
+        "reason": report.reason,
+        "category": report.category or None,
+        "trace_id": report.trace,
+    }
+    if report.outcome is Outcome.RETRY:
+        fields["retry_in"] = round(report.delay, 1)
+    return fields
+
+
+def _created(jobs: Iterable[Held]) -> list[object]:
     """The contexts in which some of these jobs were enqueued."""
-    traced = (row[5] for row in rows if row[5] is not None and '"traceparent"' in row[5])
+    traced = (
+        held.extras for held in jobs if held.extras is not None and '"traceparent"' in held.extras
+    )
     return [
-        _decode_extras(rest)["headers"].get("traceparent") for rest in islice(traced, MAX_LINKS)
+        _decode_extras(extras)["headers"].get("traceparent") for extras in islice(traced, MAX_LINKS)
     ]

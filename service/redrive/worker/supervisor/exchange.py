@@ -1,0 +1,258 @@
+"""The exchange: one round trip and one commit that settles what has ended and claims what there is
+room for; and what it means when that fails.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from typing import assert_never
+
+import psycopg
+
+from redrive.database.connect import Link, Trouble, trouble
+from redrive.rules.settlement import NotComplete, Outcome
+from redrive.worker import store
+from redrive.worker.protocol import Report, SideEffect, report_of
+from redrive.worker.supervisor.held import Batch, Held, held_from
+from redrive.worker.supervisor.identity import Identity
+from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.polling import Polling
+from redrive.worker.supervisor.settlements import (
+    PendingSettlements,
+    SettlementBatch,
+    storable_forms,
+)
+from redrive.worker.supervisor.telemetry import Telemetry
+
+TELL_AGAIN_SECONDS = 0.1
+"""Until a side effect is reported again whose job its handler holds in a transaction of its own."""
+
+
+class Exchange:
+    """What one worker tells the database of its jobs, and the jobs it gets.
+
+    A round trip under way lets the runners work on what they have, so batches grow by themselves
+    under load and are one job long when there is only one.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        identity: Identity,
+        lanes: LaneBook,
+        polling: Polling,
+        telemetry: Telemetry,
+    ) -> None:
+        self._link = link
+        self._identity = identity
+        self._lanes = lanes
+        self._polling = polling
+        self._telemetry = telemetry
+        self._pending = PendingSettlements(telemetry)
+        self._side_effects: list[store.WorkerSideEffect] = []
+        self._tell_at = 0.0
+        self._hold_off_until = 0.0
+        self._looks_for_lanes = False
+
+    # ------------------------------------------------------------------ what it is told
+
+    def completed(
+        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+    ) -> None:
+        """Attempts succeeded, with the seconds each took, and the trace of one of them."""
+        self._pending.completed(finished, example)
+
+    def ended(self, held: Held, report: Report) -> None:
+        """An attempt ended otherwise."""
+        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
+            self._polling.job_due(time.monotonic() + report.delay)
+        self._pending.ended(held, report)
+
+    def settle(self, held: Held, settlement: NotComplete) -> None:
+        """Settle a job by our own decision."""
+        self.ended(held, report_of(held.id, held.deliveries, settlement))
+
+    def tell(self, held: Held, side_effect: SideEffect) -> None:
+        """A handler says what it has done."""
+        self._side_effects.append((held.worker, side_effect))
+        self._tell_at = 0.0
+
+    # ------------------------------------------------------------------ what it answers
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether there is anything that the database does not know of yet."""
+        return bool(self._pending)
+
+    @property
+    def available_at(self) -> float:
+        """Monotonic instant before which the database should be left alone."""
+        return max(self._hold_off_until, self._link.retry_at)
+
+    def due_at(self, linger: float) -> float:
+        """When to settle, if settlements may wait for `linger` seconds; monotonic."""
+        return max(self._pending.due_at(linger), self.available_at)
+
+    def workers(self) -> set[int]:
+        """The identities that jobs were claimed for which are not settled yet."""
+        return self._pending.workers()
+
+    # ------------------------------------------------------------------ the round trip
+
+    def run(self, now: float, *, room: int, linger: float) -> list[Held]:
+        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were claimed."""
+        if not (room or self._is_due(now, linger)):
+            return []
+        settlements = self._pending.take()
+        side_effects, self._side_effects = self._side_effects, []
+        try:
+            with self._link.use() as conn:
+                request = self._prepare(conn, room, now)
+                if not (request or settlements or side_effects):
+                    return []
+                if side_effects:
+                    self._send_side_effects(conn, side_effects, now)
+                    side_effects = []
+                began = time.monotonic()
+                answer = store.exchange(conn, *settlements.columns(), request)
+                cost = time.monotonic() - began
+        except psycopg.Error as error:
+            self._telemetry.database_error("exchange", error)
+            self._failed(error, settlements, side_effects)
+            return []
+        self._settled(settlements, answer, cost)
+        return [] if request is None else self._learn(request, answer.claimed, cost)
+
+    def _is_due(self, now: float, linger: float) -> bool:
+        return now >= self._pending.due_at(linger) or (
+            bool(self._side_effects) and now >= self._tell_at
+        )
+
+    def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
+        """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
+        worker = self._identity.take(conn)
+        request: store.ClaimRequest | None = None
+        if room:
+            self._looks_for_lanes = self._lanes.is_stale(
+                now, was_notified=self._polling.was_notified
+            )
+            if self._looks_for_lanes and not self._lanes.known:
+                self._look(conn)
+            request = self._lanes.request(worker, room, now)
+            if request is None:
+                self._polling.found_nothing(now, random.random())
+                if self._polling.was_notified:  # of a lane that could not be looked for yet
+                    self._polling.no_later_than(max(now, self._lanes.may_look_at))
+        self._polling.looked()
+        return request
+
+    def _send_side_effects(
+        self, conn: store.Connection, side_effects: Sequence[store.WorkerSideEffect], now: float
+    ) -> None:
+        again = store.side_effects(conn, side_effects)
+        self._side_effects = [
+            (worker, effect) for worker, effect in side_effects if effect.id in again
+        ]
+        self._tell_at = now + TELL_AGAIN_SECONDS
+
+    def _settled(self, settlements: SettlementBatch, answer: store.Answer, cost: float) -> None:
+        self._telemetry.settled(settlements.held(), cost)
+        self._pending.done(settlements, answer.completed, answer.settled)
+
+    def _learn(
+        self, request: store.ClaimRequest, rows: Sequence[store.Row], cost: float
+    ) -> list[Held]:
+        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
+        jobs = held_from(batch, rows)
+        self._lanes.learn(request, jobs, cost)
+        self._telemetry.claimed(jobs, cost)
+        self._polling.claimed(len(jobs), request.want, time.monotonic(), random.random())
+        return jobs
+
+    # ------------------------------------------------------------------ lanes
+
+    def look_for_lanes(self) -> None:
+        """See whether there are new lanes, if it is time.
+
+        To be called after the jobs of those that were known are on their way.
+        """
+        if not self._looks_for_lanes:
+            return
+        try:
+            with self._link.use() as conn:
+                self._look(conn)
+        except psycopg.Error as error:
+            self._telemetry.database_error("lanes", error)
+            self._failed(error, SettlementBatch([], []), [])
+
+    def _look(self, conn: store.Connection) -> None:
+        began, before = time.monotonic(), self._lanes.known
+        found = store.lanes(conn, self._lanes.queues)
+        due_in = self._lanes.replace(found, began, time.monotonic())
+        self._polling.lanes_due(None if due_in is None else began + due_in)
+        if self._lanes.known - before:
+            self._polling.expect_more()
+        self._looks_for_lanes = False
+
+    # ------------------------------------------------------------------ failures
+
+    def _failed(
+        self,
+        error: psycopg.Error,
+        settlements: SettlementBatch,
+        side_effects: list[store.WorkerSideEffect],
+    ) -> None:
+        """A round trip came to nothing: keep what it was to write.
+
+        When the connection was lost the identity is left behind: jobs may have been claimed for it
+        unseen; and a server that crashed may have forgotten claims of it that were committed
+        relaxed, and give us the same jobs again under the same fence.
+        """
+        self._looks_for_lanes = False
+        problem = trouble(error)
+        match problem:
+            case Trouble.DATA if settlements.reports or side_effects:
+                self._pending.put_back(SettlementBatch(settlements.completions, []))
+                self._settle_singly(settlements.reports)
+            case Trouble.AGAIN:
+                self._keep(settlements, side_effects)
+                self._hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
+            case Trouble.LOST:
+                self._keep(settlements, side_effects, may_be_done=True)
+                self._identity.leave()
+            case Trouble.DATA | Trouble.FATAL:
+                raise error
+            case _:
+                assert_never(problem)
+
+    def _keep(
+        self,
+        settlements: SettlementBatch,
+        side_effects: list[store.WorkerSideEffect],
+        *,
+        may_be_done: bool = False,
+    ) -> None:
+        self._side_effects = side_effects + self._side_effects
+        self._pending.put_back(settlements, may_be_done=may_be_done)
+        self._polling.retry_soon()
+
+    def _settle_singly(self, reports: Sequence[tuple[Report, Held]]) -> None:
+        """A report is not acceptable to the database: find it, and say a constant in its place."""
+        for report, held in reports:
+            for form in storable_forms(held, report):
+                if self._is_taken(SettlementBatch([], [(form, held)])):
+                    break
+
+    def _is_taken(self, one: SettlementBatch) -> bool:
+        """Send one report by itself. Returns False when the database does not accept its data."""
+        try:
+            with self._link.use() as conn:
+                answer = store.exchange(conn, *one.columns(), None)
+        except psycopg.Error as error:
+            self._telemetry.database_error("settle", error)
+            if trouble(error) is Trouble.DATA:
+                return False
+            self._pending.put_back(one, may_be_done=True)
+        else:
+            self._pending.done(one, None, answer.settled)
+        return True

@@ -1,0 +1,93 @@
+"""What the supervisor does with what its runners say."""
+
+import time
+from collections.abc import Iterable
+from typing import assert_never
+
+from redrive.rules.settlement import Release
+from redrive.worker.protocol import (
+    Done,
+    Ended,
+    Hello,
+    Observed,
+    Report,
+    SideEffect,
+    Unstarted,
+    Up,
+)
+from redrive.worker.supervisor.breakers import Breakers
+from redrive.worker.supervisor.capacity import Capacity
+from redrive.worker.supervisor.dispatch import Dispatch
+from redrive.worker.supervisor.drain import Drain
+from redrive.worker.supervisor.exchange import Exchange
+from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.runner_process import RunnerProcess
+
+
+class Inbox:
+    """Takes jobs out of runners' hands, and passes each on to who is to know."""
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        dispatch: Dispatch,
+        breakers: Breakers,
+        exchange: Exchange,
+        drain: Drain,
+    ) -> None:
+        self._capacity = capacity
+        self._dispatch = dispatch
+        self._breakers = breakers
+        self._exchange = exchange
+        self._drain = drain
+
+    def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
+        """Act on a message. A runner's first one concerns the whole worker, and is returned."""
+        match message:
+            case Done(rows=rows, example=example):
+                self.completed(runner, rows, example)
+            case Ended(reports=reports):
+                for report in reports:
+                    self._ended(runner, report)
+            case SideEffect(id=job):
+                if (held := runner.find(job)) is not None:
+                    self._exchange.tell(held, message)
+            case Unstarted(ids=jobs):
+                for held in runner.take_unstarted(jobs):
+                    self.take_back(held)
+            case Observed(name=name, succeeded=succeeded):
+                self._breakers.observed(name, succeeded=succeeded)
+            case Hello():
+                runner.greeted()
+                return message
+            case _:
+                assert_never(message)
+        return None
+
+    def completed(
+        self,
+        runner: RunnerProcess,
+        rows: Iterable[tuple[int, int, float]],
+        example: tuple[int, str] | None = None,
+    ) -> None:
+        """A runner completed jobs: (id, deliveries, seconds), and the trace of one of them."""
+        finished = runner.take_completed(rows)
+        self._capacity.heed(runner, time.monotonic())
+        if self._breakers.is_used:
+            for held, _ in finished:
+                self._breakers.succeeded(held.kind)
+        self._exchange.completed(finished, example)
+
+    def take_back(self, held: Held) -> None:
+        """Keep a job that never started for another runner, unless we are stopping."""
+        if self._drain.is_on:
+            self._exchange.settle(held, Release("shutdown"))
+        else:
+            self._dispatch.take_back(held)
+
+    def _ended(self, runner: RunnerProcess, report: Report) -> None:
+        held = runner.take_ended(report.id, report.deliveries)
+        if held is None:
+            return
+        if self._drain.is_on or not self._breakers.holds_back(held, report):
+            self._exchange.ended(held, report)

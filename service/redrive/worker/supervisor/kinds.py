@@ -1,0 +1,43 @@
+"""The kinds that the runners have handlers for, as far as the supervisor must know them."""
+
+from collections.abc import Mapping
+
+from redrive.handlers import matching
+from redrive.rules.policy import Policy
+from redrive.worker.protocol import Kind
+
+
+class KnownKinds:
+    """What runners said they can run; empty until the first has."""
+
+    def __init__(self) -> None:
+        self._kinds: Mapping[str, Kind] = {}
+        self._prefixes: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def learn(self, kinds: Mapping[str, Kind]) -> None:
+        """Take what a runner said, by name."""
+        self._kinds = kinds
+        self._prefixes = sorted((k for k in kinds if k.endswith("*")), key=len, reverse=True)
+
+    def names(self) -> list[str]:
+        """Every kind, prefixes too."""
+        return list(self._kinds)
+
+    def find(self, name: str) -> Kind | None:
+        """What is known of a kind, None when no runner has a handler for it."""
+        return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")
+
+    def timeout(self, name: str) -> float:
+        """Seconds that an attempt may take; infinite for an unknown kind."""
+        known = self.find(name)
+        return float("inf") if known is None else known.timeout
+
+    def policy(self, name: str) -> Policy:
+        """As much of a kind's policy as the supervisor knows; the defaults for an unknown kind."""
+        known = self.find(name)
+        if known is None:
+            return Policy()
+        return Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)

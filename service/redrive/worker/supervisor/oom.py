@@ -1,0 +1,43 @@
+"""What the kernel tells of processes that it killed for want of memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class OomWatch:
+    """Counts the processes of our cgroup that the kernel killed for want of memory."""
+
+    def __init__(self) -> None:
+        self._files = [path for path in _oom_files() if path.is_file()][:1]
+        self._seen = self._count()
+
+    def since(self) -> int:
+        """Kills since the last call; 0 where the system does not tell."""
+        before, self._seen = self._seen, self._count()
+        return max(0, self._seen - before)  # a look that failed counts nothing
+
+    def _count(self) -> int:
+        try:
+            counts = dict(
+                line.split() for path in self._files for line in path.read_text().splitlines()
+            )
+            return int(counts["oom_kill"])
+        except (OSError, ValueError, KeyError):
+            return 0
+
+
+def _oom_files() -> Iterator[Path]:
+    """Where cgroups of version 1 and 2 tell: ours, or the root that a container sees as its own."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in {"", "memory"}:
+            name = "memory.oom_control" if controllers else "memory.events"
+            root = _CGROUPS / controllers
+            yield root / path.lstrip("/") / name
+            yield root / name
