@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from redrive.rules.settlement import Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Report
 from tests.factories import (
@@ -22,14 +23,13 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-OUTCOMES = ("retry", "release", "dead", "cancel")
-COUNTED = {"retry": "retried", "release": "released", "dead": "dead", "cancel": "cancelled"}
+OUTCOMES = [outcome for outcome in Outcome if outcome is not Outcome.COMPLETE]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("wrong", ["id", "deliveries", "worker"])
 def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
-    database: Database, outcome: str, wrong: str
+    database: Database, outcome: Outcome, wrong: str
 ) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
@@ -55,7 +55,7 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_settling_twice_settles_once(database: Database, outcome: str) -> None:
+def test_settling_twice_settles_once(database: Database, outcome: Outcome) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -64,7 +64,7 @@ def test_settling_twice_settles_once(database: Database, outcome: str) -> None:
     after = totals(database.conn)
     assert not settle(database.conn, worker, job, outcome, failure=failure(), reason="gave_up")
 
-    assert totals(database.conn) == after == {"enqueued": 1, "claimed": 1, COUNTED[outcome]: 1}
+    assert totals(database.conn) == after == {"enqueued": 1, "claimed": 1, outcome.event: 1}
 
 
 def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
