@@ -412,13 +412,13 @@ create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.close_campaign_v1 to redrive_operator;
 
-create function redrive.complete_in_transaction_v1(worker int, id bigint, token int)
+create function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
     returns boolean
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
 
-create function redrive.complete_v1(workers int[], ids bigint[], tokens int[])
+create function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
     returns bigint[]
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -684,7 +684,7 @@ create function redrive.set_objective_v1(queue text, objective text, value float
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
 
-create function redrive.settle_v1(workers int[], ids bigint[], tokens int[], outcomes text[],
+create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
     reasons text[])
     returns setof bigint
@@ -697,7 +697,7 @@ create function redrive.settle_v1(workers int[], ids bigint[], tokens int[], out
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.settle_v1 to redrive_worker;
 
-create function redrive.side_effects_v2(workers int[], ids bigint[], tokens int[], whats text[],
+create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries int[], whats text[],
     details jsonb[])
     returns setof bigint
     language plpgsql security definer

@@ -16,7 +16,7 @@ as $$
 declare
     fault text;
     due constant timestamptz := greatest(run_at, clock_timestamp());
-    shard smallint := 0;
+    tenant_lane smallint := 0;
 begin
     -- What can be stored at all is judged by admit; here is what would not get that far.
     fault := case
@@ -36,15 +36,15 @@ begin
     end if;
 
     if tenant is not null then
-        select abs(hashtext(tenant)::bigint) % q.lanes into shard from redrive.queues q
+        select abs(hashtext(tenant)::bigint) % q.lanes into tenant_lane from redrive.queues q
         where q.queue = enqueue_v1.queue;
-        shard := coalesce(shard, 0);
+        tenant_lane := coalesce(tenant_lane, 0);
     end if;
     loop
         insert into redrive.jobs as j (
             kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
             ordering_key, tenant, expires_at, headers)
-        values (kind, payload, queue, due, priority, shard, max_attempts, idempotency_key,
+        values (kind, payload, queue, due, priority, tenant_lane, max_attempts, idempotency_key,
                 ordering_key, tenant, clock_timestamp() + expires_in, headers)
         on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
         returning j.id into id;

@@ -1,9 +1,9 @@
 -- complete: the ending of almost every attempt; a batch of them, already sorted by id.
--- in:    parallel arrays: workers, ids, tokens (the deliveries number as claimed)
+-- in:    parallel arrays: workers, ids, deliveries (as claimed: the fence)
 -- out:   null when all were settled, else the ids that were; the others had been fenced off
 -- locks: job rows, ascending
 -- plan:  jobs_pkey
-create or replace function redrive.complete_v1(workers int[], ids bigint[], tokens int[])
+create or replace function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,10 +18,10 @@ declare
     settled bigint[];
 begin
     with verdict as materialized (
-        select * from unnest(workers, ids, tokens) as v(worker, id, token)),
+        select * from unnest(workers, ids, deliveries) as v(worker, id, deliveries)),
     gone as (
         delete from redrive.jobs j using verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.

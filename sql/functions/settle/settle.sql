@@ -1,5 +1,5 @@
 -- settle: every ending but complete, a mixed batch, already sorted by id.
--- in:    parallel arrays: workers, ids, tokens (deliveries as claimed),
+-- in:    parallel arrays: workers, ids, deliveries (as claimed: the fence),
 --        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
 --        refunds   the attempt does not count, losses  the process died under it (0 or 1),
@@ -9,7 +9,7 @@
 -- locks: job rows, ascending
 -- plan:  jobs_pkey
 create or replace function redrive.settle_v1(
-    workers int[], ids bigint[], tokens int[], outcomes text[], run_ats timestamptz[],
+    workers int[], ids bigint[], deliveries int[], outcomes text[], run_ats timestamptz[],
     delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
 returns setof bigint
 language plpgsql security definer
@@ -25,12 +25,12 @@ begin
     return query
     with verdict as materialized (
         select *
-        from unnest(workers, ids, tokens, outcomes, run_ats, delays, refunds, losses, failures,
+        from unnest(workers, ids, deliveries, outcomes, run_ats, delays, refunds, losses, failures,
                     reasons)
-            as v(worker, id, token, outcome, run_again, delay, refund, lost, failure, reason)),
+            as v(worker, id, deliveries, outcome, run_again, delay, refund, lost, failure, reason)),
     gone as (
         delete from redrive.jobs j using verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
           and v.outcome in ('dead', 'cancel')
         returning j.*, v.outcome, v.failure, v.reason, v.refund, v.lost),
     back as (
@@ -51,7 +51,7 @@ begin
                                'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                            else j.headers end
         from verdict v
-        where j.id = v.id and j.deliveries = v.token and j.worker = v.worker
+        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
           and v.outcome in ('retry', 'release', 'rescue')
         returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind,
                   j.ordering_key, j.worker, v.worker as held_by, v.outcome, v.failure, v.reason),

@@ -4,7 +4,7 @@
 -- locks: job rows skip locked: a handler may hold its own in a transaction that is open for as long
 --        as it likes, and the worker that waited for it would settle and claim nothing meanwhile
 create or replace function redrive.side_effects_v2(
-    workers int[], ids bigint[], tokens int[], whats text[], details jsonb[]) returns setof bigint
+    workers int[], ids bigint[], deliveries int[], whats text[], details jsonb[]) returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -16,24 +16,24 @@ as $$
 begin
     return query
     with told as materialized (
-        select * from unnest(workers, ids, tokens, whats, details)
-            as v(worker, id, token, what, detail)),
+        select * from unnest(workers, ids, deliveries, whats, details)
+            as v(worker, id, deliveries, what, detail)),
     here as materialized (
         select j.id from redrive.jobs j
         where j.id = any (ids)
-          and (j.id, j.deliveries, j.worker) in (select t.id, t.token, t.worker from told t)),
+          and (j.id, j.deliveries, j.worker) in (select t.id, t.deliveries, t.worker from told t)),
     free as materialized (
         select j.id from redrive.jobs j where j.id = any (array(select h.id from here h))
         for no key update skip locked),
     marked as (
         update redrive.jobs j set noted = true
-        from (select distinct t.worker, t.id, t.token from told t
+        from (select distinct t.worker, t.id, t.deliveries from told t
               where t.id in (select f.id from free f)) t
-        where j.id = t.id and j.deliveries = t.token and j.worker = t.worker
+        where j.id = t.id and j.deliveries = t.deliveries and j.worker = t.worker
         returning j.id),
     kept as (
         insert into redrive.side_effects (job, deliveries, what, detail)
-        select t.id, t.token, t.what, t.detail from told t join marked m on m.id = t.id)
+        select t.id, t.deliveries, t.what, t.detail from told t join marked m on m.id = t.id)
     select h.id from here h where h.id not in (select f.id from free f);
 end
 $$;

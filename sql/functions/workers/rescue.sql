@@ -33,7 +33,7 @@ begin
         return;
     end if;
     select array_agg(h.id) as ids, array_agg(h.worker) as workers,
-           array_agg(h.deliveries) as tokens,
+           array_agg(h.deliveries) as deliveries,
            array_agg(case when h.spent then 'dead' else 'rescue' end) as outcomes,
            array_agg(case when h.spent then 'killed_worker' else 'worker_lost' end) as reasons,
            count(*)::int as n
@@ -48,7 +48,7 @@ begin
     select count(*) filter (where o.outcome = 'rescue'), count(*) filter (where o.outcome = 'dead')
     into rescued, buried
     from redrive.settle_v1(
-        held.workers, held.ids, held.tokens, held.outcomes,
+        held.workers, held.ids, held.deliveries, held.outcomes,
         array_fill(null::timestamptz, array[held.n]), array_fill(0::float8, array[held.n]),
         array_fill(false, array[held.n]), array_fill(1, array[held.n]),
         array_fill(jsonb_build_object(
