@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from redrive import InvalidJob
-from redrive.rules.job_fields import check_job
+from redrive.rules.job_fields import OPTIONS, check_job
 from redrive.rules.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
 
 
@@ -167,3 +167,9 @@ def test_a_model_is_written_as_its_json():
         "at": "2026-01-01T00:00:00Z",
         "secret": "**********",
     }
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS.keys() - {"queue", "priority"}))
+def test_an_option_that_is_none_is_one_that_was_not_given(option: str):
+    """As `enqueue(..., run_at=due if due else None)` says it."""
+    assert check_job({"kind": "kind", option: None}) == check_job({"kind": "kind"})

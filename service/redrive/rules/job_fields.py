@@ -168,7 +168,7 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
     Raises:
         InvalidJob: a field is unknown, missing or out of its range; `path` and `rule` say which.
     """
-    if fields.get("version") is not None:
+    if "version" in fields:
         fields = _with_version_in_headers(fields)
     job = _DEFAULTS.copy()
     for name, value in fields.items():
@@ -185,7 +185,10 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Where the runner finds the version of a payload."""
     others = dict(fields)
-    version = check_version("version", others.pop("version"))
+    version = others.pop("version")
+    if version is None:
+        return others
+    version = check_version("version", version)
     headers: Any = others.get("headers") or {}
     if isinstance(headers, Mapping):  # else its own check refuses it
         others["headers"] = {**headers, "version": version}
