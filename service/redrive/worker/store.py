@@ -249,7 +249,7 @@ def retire(conn: Connection, worker: int) -> int:
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Whether this worker is to do a chore now; the fleet does it once in `every` seconds."""
+    """Whether this worker is to do a chore now: one of all does it, once in `every` seconds."""
     return bool(
         _value(conn, "select redrive.take_chore_v1(%s, %s * interval '1 second')", name, every)
     )

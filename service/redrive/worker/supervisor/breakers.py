@@ -3,7 +3,7 @@ on it.
 
 A dependency that is down must cost no attempts. So a transient failure of a job that depends on
 something is held back until the next report (a tenth of a second); when the breaker is open by
-then, or half of what the fleet saw of the dependency has failed, the attempt is refunded. Jobs
+then, or half of what all workers saw of the dependency has failed, the attempt is refunded. Jobs
 behind an open breaker are not started at all: they are given back as they are claimed, without a
 way through a runner, and so that they do not come back all at once.
 """

@@ -89,7 +89,7 @@ class Crashes:
         Returns the exit status of a worker whose runners cannot even start, else None.
         """
         remains = runner.sort_out()
-        status = self._pool.bury(runner)
+        status = self._pool.remove(runner)
         # killed is another matter: it may start yet
         if not self._kinds and not runner.alone and status >= 0:
             # it could not even load the handlers, and has said why

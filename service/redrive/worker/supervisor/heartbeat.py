@@ -1,5 +1,4 @@
-"""The thread that keeps the worker alive in the database, and does the chores of the fleet while it
-is there.
+"""The thread that keeps the worker alive in the database, and does the chores that workers share.
 
 It shares nothing with handlers, so nothing a handler does can silence it. When it cannot make
 itself heard in time, the worker must assume that its jobs are being given to others, and stops.
@@ -20,7 +19,7 @@ from redrive.worker import store
 logger = logging.getLogger("redrive.heartbeat")
 
 BEATS_PER_TTL = 6
-SWEEP_SECONDS = 5.0
+RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
@@ -34,7 +33,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
 }
-"""What one worker of the fleet does at most once in so many seconds, besides the rescue."""
+"""What one of all workers does at most once in so many seconds, besides the rescue."""
 
 
 @dataclass
@@ -109,7 +108,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
-        self._next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
+        self._next_chores = time.monotonic() + random.uniform(0.0, RESCUE_SECONDS)
         while not self._stopping.wait(min(0.5, self.ttl / 20)):
             now = self.ticked_at = time.monotonic()
             if now < self.link.retry_at:
@@ -149,7 +148,7 @@ class Heartbeat:
 
     def _do_chores(self) -> None:
         with self.link.use() as conn:
-            if store.take_chore(conn, "rescue", min(SWEEP_SECONDS, self.ttl / 3)):
+            if store.take_chore(conn, "rescue", min(RESCUE_SECONDS, self.ttl / 3)):
                 rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
                 if rescued.workers:
                     self.on_rescue(*rescued)

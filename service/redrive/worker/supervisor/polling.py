@@ -70,7 +70,7 @@ class Polling:
         self._lanes_due_at = float("inf") if at is None else at
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
-        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of a fleet."""
+        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of workers."""
         if count:
             self._active_at = now
         self._expects_more = count == want

@@ -81,7 +81,7 @@ class RunnerPool:
         return next((r for r in self.runners if r.ready and not r.retiring), None)
 
     def tell_open_breakers(self, message: OpenBreakers) -> None:
-        """Tell every runner; the probes are for one, because each is one in the whole fleet."""
+        """Tell every runner; a probe is for one of them: among all workers there is only one."""
         prober = next((r for r in self.runners if r.takes_any), None)
         for runner in self.runners:
             runner.tell(message if runner is prober else OpenBreakers(message.names, {}))
@@ -119,7 +119,7 @@ class RunnerPool:
             for _ in range(missing):
                 self.spawn()
 
-    def bury(self, runner: RunnerProcess) -> int:
+    def remove(self, runner: RunnerProcess) -> int:
         """Forget a runner whose channel has closed. Returns its exit status, negative: a signal."""
         self.runners.remove(runner)
         if runner.wait(END_SECONDS) is None:

@@ -184,7 +184,7 @@ class Telemetry:
         """An attempt ended otherwise."""
         self._count(held, report)
         level = _LEVELS.get(report.outcome, logging.INFO)
-        logger.log(level, report.outcome.told, extra=_fields(held, report))
+        logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _count(self, held: Held, report: Report) -> None:
         outcome = report.outcome
@@ -255,7 +255,7 @@ def _log_claimed(jobs: Iterable[Held]) -> None:
 def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
     for held, seconds in finished:
         fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
-        logger.debug(Outcome.COMPLETE.told, extra=fields)
+        logger.debug(Outcome.COMPLETE.logged, extra=fields)
 
 
 def _fields(held: Held, report: Report) -> dict[str, object]:
