@@ -117,11 +117,12 @@ class Heartbeat:
                 self._tick(now)
             except psycopg.Error as error:
                 logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
-                # After an outage every supervisor settles what has ended meanwhile, before jobs are
-                # taken from them.
-                self._next_chores = max(
-                    self._next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS
-                )
+                self._put_off_chores(now)
+
+    def _put_off_chores(self, now: float) -> None:
+        """After an outage every supervisor settles first: no jobs are rescued that have ended."""
+        settled_at = self.link.retry_at + SETTLING_SECONDS
+        self._next_chores = max(self._next_chores, now + 0.5, settled_at)
 
     def _tick(self, now: float) -> None:
         if now >= self._next_beat and self._heard:

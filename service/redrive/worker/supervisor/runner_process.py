@@ -141,15 +141,12 @@ class RunnerProcess:
         """
         if not self.held:
             self.speed.begin(time.monotonic())
-        batch = jobs[0].batch
         for position, held in enumerate(jobs, self.sent + 1):
             held.position = position
             self.held[held.id] = held
         self.sent += len(jobs)
-        with contextlib.suppress(OSError):
-            for part in _in_frames(jobs):
-                works = [held.work() for held in part]
-                self.channel.send(Jobs(batch.worker, batch.queues, works))
+        for frame in _in_frames(jobs):
+            self.tell(frame)
 
     def find(self, job: int) -> Held | None:
         """A job in its hands."""
@@ -311,8 +308,11 @@ class RunnerProcess:
         self.shared.close()
 
 
-def _in_frames(jobs: Sequence[Held]) -> Iterator[Sequence[Held]]:
+def _in_frames(jobs: Sequence[Held]) -> Iterator[Jobs]:
     """Cut jobs into runs of about FRAME_CHARACTERS of payload each, equal in number."""
+    batch = jobs[0].batch
     frames = sum([len(held.payload) for held in jobs]) // FRAME_CHARACTERS + 1
     step = -(-len(jobs) // frames) or 1
-    return (jobs[at : at + step] for at in range(0, len(jobs), step))
+    for at in range(0, len(jobs), step):
+        works = [held.work() for held in jobs[at : at + step]]
+        yield Jobs(batch.worker, batch.queues, works)
