@@ -1,5 +1,4 @@
-"""The supervisor's side of breakers: count what is seen of dependencies, learn how they stand, act
-on it.
+"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on it.
 
 A dependency that is down must cost no attempts. So a transient failure of a job that depends on
 something is held back until the next report (a tenth of a second); when the breaker is open by

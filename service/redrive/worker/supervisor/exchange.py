@@ -1,5 +1,6 @@
-"""The exchange: one round trip and one commit that settles what has ended and claims what there is
-room for; and what it means when that fails.
+"""The exchange: one round trip and one commit that settles what has ended and claims new jobs.
+
+What it means when that fails is decided here, too.
 """
 
 import random

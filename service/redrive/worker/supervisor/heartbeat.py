@@ -91,8 +91,7 @@ class Heartbeat:
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
-        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on
-        running here.
+        """End the jobs of identities that were silent for nearly a ttl: others may have them.
 
         Called from the watchdog: this thread may be held up by the very call that cannot make
         itself heard.

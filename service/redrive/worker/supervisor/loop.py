@@ -1,8 +1,8 @@
-"""The supervisor: claims jobs, hands them to runners, settles what comes back. It never runs user
-code.
+"""The supervisor: claims jobs, hands them to runners, settles what comes back.
 
-One thread, one loop, one connection. Every turn hears what runners say, then settles and claims in
-one round trip. Each part keeps its own clock; the loop waits for the first that is due.
+It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
+then settles and claims in one round trip. Each part keeps its own clock; the loop waits for the
+first that is due.
 """
 
 import gc

@@ -1,5 +1,6 @@
-"""When to ask the database for jobs: soon after activity, rarely when idle, at once when there is
-a reason to expect some.
+"""When to ask the database for jobs.
+
+Soon after activity, rarely when idle, at once when there is a reason to expect some.
 """
 
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
