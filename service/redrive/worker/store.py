@@ -37,8 +37,9 @@ _BREAKERS = (
 )
 
 Row = tuple[int, int, int, str, str, str | None, int, datetime]
-"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at. A plain
-tuple, because thousands come at once; supervisor/held.py gives the columns their names.
+"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at.
+
+A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
 """
 
 Completion = tuple[int, int, int]

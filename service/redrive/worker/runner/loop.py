@@ -41,8 +41,7 @@ from redrive.worker.shared_state import SharedState
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
-"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run
-this often.
+"""How often each slot lets the loop run: handlers that never wait would keep it from reading.
 
 Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor
 would learn of all of them at once, and settle and claim while the runner has nothing to do.

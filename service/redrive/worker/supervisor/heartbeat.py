@@ -24,8 +24,9 @@ FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
-"""A job that lost so many workers is dead-lettered by whoever takes it back. Before that its policy
-decides, at the claim.
+"""A job that lost so many workers is dead-lettered by whoever takes it back.
+
+Before that its policy decides, at the claim.
 """
 
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
