@@ -22,7 +22,7 @@ SHOWN = [
     for line in page.read_text().splitlines()
     if line.startswith('{"time":')
 ]
-OUTCOMES = {outcome.told: outcome for outcome in Outcome}
+OUTCOMES = {outcome.logged: outcome for outcome in Outcome}
 
 
 def test_some_are_shown():

@@ -63,8 +63,6 @@ ALLOWED = {
     "_sweep_at|_sweeping|SWEEP_COST_FACTOR": "of a lane, from its beginning; nobody is rescued",
     "buried": "a result of rescue_v1, whose signature is released",
     "count_buried|dead_letters_buried": "a trigger: another name would need a migration",
-    # To be renamed, to RESCUE_SECONDS, settlements, ..._SECONDS and remove:
-    "SWEEP_SECONDS|[Ee]ndings|KILL_GRACE|NEIGHBOUR_GRACE|bury": "not yet renamed",
 }
 """Exceptions: a pattern for the whole name, and why it may stay."""
 

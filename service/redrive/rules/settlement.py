@@ -24,12 +24,12 @@ class Outcome(StrEnum):
     """The word for a settlement: its value is what settle_v1 takes.
 
     `event` is what the database's counters call it, `label` the value of the metrics' label
-    `outcome`, `told` the words of the log line.
+    `outcome`, `logged` the words of the log line.
     """
 
     event: str
     label: str
-    told: str
+    logged: str
 
     COMPLETE = ("complete", "completed", "succeeded", "completed")
     RETRY = ("retry", "retried", "retried", "retried")
@@ -37,11 +37,11 @@ class Outcome(StrEnum):
     DEAD_LETTER = ("dead", "dead", "dead", "dead-lettered")
     CANCEL = ("cancel", "cancelled", "cancelled", "cancelled")
 
-    def __new__(cls, value: str, event: str, label: str, told: str) -> Self:
+    def __new__(cls, value: str, event: str, label: str, logged: str) -> Self:
         """One row of the table above."""
         outcome = str.__new__(cls, value)
         outcome._value_ = value
-        outcome.event, outcome.label, outcome.told = event, label, told
+        outcome.event, outcome.label, outcome.logged = event, label, logged
         return outcome
 
 

@@ -1,3 +1,1 @@
-"""The worker pod: one supervisor, which alone talks to Postgres, and its runners, which alone run
-user code.
-"""
+"""The worker pod: a supervisor, which alone talks to Postgres, and runners, which run user code."""

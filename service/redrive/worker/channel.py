@@ -76,14 +76,14 @@ class Channel:
     def _cut(self) -> list[bytes]:
         """Take the whole frames out of what has arrived."""
         frames: list[bytes] = []
-        start, size = 0, len(self._in)
-        while size - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._in, start)
-            if size - start - _HEADER.size < length:
+        start = 0
+        size = len(self._in)
+        while (body := start + _HEADER.size) <= size:
+            end = body + _HEADER.unpack_from(self._in, start)[0]
+            if end > size:
                 break
-            start += _HEADER.size
-            frames.append(bytes(self._in[start : start + length]))
-            start += length
+            frames.append(bytes(self._in[body:end]))
+            start = end
         del self._in[:start]
         return frames
 

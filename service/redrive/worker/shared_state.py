@@ -39,12 +39,7 @@ class SharedState:
         self.slots = slots
         self._ring_at = SLOTS + 3 * slots
         size = WORD * (self._ring_at + 2 * RING)
-        if fd is None:
-            with tempfile.TemporaryFile() as file:
-                file.truncate(size)
-                self.fd = os.dup(file.fileno())
-        else:
-            self.fd = fd
+        self.fd = _unnamed_file(size) if fd is None else fd
         self._memory = mmap.mmap(self.fd, size)
         self._words = memoryview(self._memory).cast("q")
         self._starts = 0
@@ -100,3 +95,10 @@ class SharedState:
         self._words.release()
         self._memory.close()
         os.close(self.fd)
+
+
+def _unnamed_file(size: int) -> int:
+    """The descriptor of a new file that is gone when nobody has it open."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        return os.dup(file.fileno())

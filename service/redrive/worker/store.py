@@ -37,8 +37,9 @@ _BREAKERS = (
 )
 
 Row = tuple[int, int, int, str, str, str | None, int, datetime]
-"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at. A plain
-tuple, because thousands come at once; supervisor/held.py gives the columns their names.
+"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at.
+
+A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
 """
 
 Completion = tuple[int, int, int]
@@ -249,7 +250,7 @@ def retire(conn: Connection, worker: int) -> int:
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Whether this worker is to do a chore now; the fleet does it once in `every` seconds."""
+    """Whether this worker is to do a chore now: one of all does it, once in `every` seconds."""
     return bool(
         _value(conn, "select redrive.take_chore_v1(%s, %s * interval '1 second')", name, every)
     )

@@ -1,5 +1,4 @@
--- take_probe: one job of the whole fleet tries a half-open dependency; the lease runs out by
--- itself.
+-- take_probe: one job of all workers tries a half-open dependency; the lease runs out by itself.
 create or replace function redrive.take_probe_v1(name text, worker int, lease interval)
 returns boolean
 language sql security definer

@@ -298,9 +298,8 @@ class Attempt:
         # that a payload cannot be read says nothing of what is in it
         if isinstance(settlement, DeadLetter) and settlement.reason is Reason.UNDECRYPTABLE:
             return settlement
-        failure = settlement.failure
-        sealed = keyring.seal_failure(failure.record(), self.work.id)
-        failure = replace(failure, message=sealed["message"], detail=sealed["detail"])
+        sealed = keyring.seal_failure(settlement.failure.record(), self.work.id)
+        failure = replace(settlement.failure, message=sealed["message"], detail=sealed["detail"])
         return replace(settlement, failure=failure)
 
     @property

@@ -41,8 +41,7 @@ from redrive.worker.shared_state import SharedState
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
-"""Handlers that never wait would keep the loop from reading and reporting; each slot lets it run
-this often.
+"""How often each slot lets the loop run: handlers that never wait would keep it from reading.
 
 Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor
 would learn of all of them at once, and settle and claim while the runner has nothing to do.
@@ -79,6 +78,9 @@ class Runner:
         clock = asyncio.create_task(cancel_overdue(self._attempts))
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
         clock.cancel()
+        await self._send_rest()
+
+    async def _send_rest(self) -> None:
         self._reports.flush()
         while self._channel.is_blocked:
             await asyncio.sleep(0.005)
@@ -99,24 +101,33 @@ class Runner:
         match message:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
-                for _ in range(min(len(rows), len(self._idle))):
-                    self._idle.popleft().set_result(None)
+                self._wake(len(rows))
             case Stop():
                 self._stop()
             case OpenBreakers():
                 self._services.dependencies.learn(message)
-            case Died(id=job, kind=kind, attempt=attempt, report=report):
-                if report.failure is not None:
-                    failure = decode_object(report.failure)
-                    self._services.hooks.died(job, kind, attempt, report.reason or "", failure)
+            case Died():
+                self._hear_of_death(message)
             case _:
                 assert_never(message)
+
+    def _hear_of_death(self, died: Died) -> None:
+        report = died.report
+        if report.failure is not None:
+            failure = decode_object(report.failure)
+            self._services.hooks.died(
+                died.id, died.kind, died.attempt, report.reason or "", failure
+            )
 
     def _stop(self) -> None:
         self._stopping = True
         self._channel.send(Unstarted([work.id for _, work in self._list]))
         self._list.clear()
-        while self._idle:
+        self._wake(len(self._idle))
+
+    def _wake(self, count: int) -> None:
+        """Let so many idle slots look at the list, or all of them if there are fewer."""
+        for _ in range(min(count, len(self._idle))):
             self._idle.popleft().set_result(None)
 
     async def _slot(self, slot: int) -> None:
@@ -171,8 +182,11 @@ class Runner:
         self._reports.ended(attempt.report(settlement))
         # most likely it is gone, and did not die
         if isinstance(settlement, DeadLetter) and not attempt.may_be_gone:
-            reason, failure = str(settlement.reason), settlement.failure.record()
-            self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
+            self._died(work, settlement)
+
+    def _died(self, work: Work, settlement: DeadLetter) -> None:
+        reason, failure = str(settlement.reason), settlement.failure.record()
+        self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
 
 
 def _hello(handlers: Handlers) -> Hello:

@@ -43,11 +43,10 @@ class Reports:
         self._flush_is_due = False
         self.flushed_ns = time.monotonic_ns()
         if self._done:
-            done, self._done = self._done, []
-            example, self._example = self._example, None
-            self._channel.send(Done(done, example))
+            self._channel.send(Done(self._done, self._example))
+            self._done, self._example = [], None
         if self._ended:
-            ended, self._ended = self._ended, []
-            self._channel.send(Ended(ended))
+            self._channel.send(Ended(self._ended))
+            self._ended = []
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

@@ -1,9 +1,8 @@
-"""The supervisor's side of breakers: count what is seen of dependencies, learn how they stand, act
-on it.
+"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on it.
 
 A dependency that is down must cost no attempts. So a transient failure of a job that depends on
 something is held back until the next report (a tenth of a second); when the breaker is open by
-then, or half of what the fleet saw of the dependency has failed, the attempt is refunded. Jobs
+then, or half of what all workers saw of the dependency has failed, the attempt is refunded. Jobs
 behind an open breaker are not started at all: they are given back as they are claimed, without a
 way through a runner, and so that they do not come back all at once.
 """
@@ -146,13 +145,14 @@ class Breakers:
             )
             for one in found:
                 self._take_probe(conn, one, worker, now)
-        self._failures.clear()
-        self._successes.clear()
-        self._check_at = now + CHECK_SECONDS
         self._learn(found, now)
         return [(held, self._final(held, report)) for held, report in self.give_up()]
 
     def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
+        """Take the answer to a report: what was counted is known, and how dependencies stand."""
+        self._failures.clear()
+        self._successes.clear()
+        self._check_at = now + CHECK_SECONDS
         self._standing = {
             one.name: Standing(one.state, now + one.open_for, one.failing) for one in found
         }
@@ -179,26 +179,17 @@ class Breakers:
 
         One that a dependency is to blame for is a retry, with the attempt refunded.
         """
-        to_blame = [
-            standing
-            for name in self._names(held.kind)
-            if (standing := self._standing.get(name)) is not None and standing.is_to_blame
-        ]
+        to_blame = self._to_blame(held.kind)
         refunds = held.deliveries - held.attempt
-        is_final = (
-            report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
-        )
-        if not to_blame or refunds >= MAX_REFUNDS or is_final:
+        if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
             return report
-        wait = max(0.0, *(s.open_until - time.monotonic() for s in to_blame))
-        spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
-        return msgspec.structs.replace(
-            report,
-            outcome=Outcome.RETRY,
-            reason=report.category,
-            delay=max(report.delay, wait + spread),
-            refund=True,
-        )
+        wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
+        return _refunded(report, wait, refunds)
+
+    def _to_blame(self, kind: str) -> list[Standing]:
+        """The dependencies of a kind that its failures are put down to."""
+        standings = (self._standing.get(name) for name in self._names(kind))
+        return [one for one in standings if one is not None and one.is_to_blame]
 
     # ------------------------------------------------------------------ what follows from it
 
@@ -236,17 +227,38 @@ class Breakers:
 
     def news(self, now: float) -> OpenBreakers | None:
         """What the runners must be told, or None when they know."""
-        names = {
-            name: (standing.open_until, self._settings[name].cooldown)
-            for name, standing in self._standing.items()
-            if not standing.is_closed
-        }
+        names = self._open()
         probes = {name: self._probing[name] for name in names if self._is_probing(name, now)}
         news = OpenBreakers(names, probes)
         if self._said is not None and _is_alike(self._said, news):
             return None
         self._said = news
         return news
+
+    def _open(self) -> dict[str, tuple[float, float]]:
+        """The breakers that are not closed, as in `OpenBreakers.names`."""
+        return {
+            name: (standing.open_until, self._settings[name].cooldown)
+            for name, standing in self._standing.items()
+            if not standing.is_closed
+        }
+
+
+def _refunded(report: Report, wait: float, refunds: int) -> Report:
+    """As a retry when the dependency may be back, the later the more refunds the job has had."""
+    spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
+    return msgspec.structs.replace(
+        report,
+        outcome=Outcome.RETRY,
+        reason=report.category,
+        delay=max(report.delay, wait + spread),
+        refund=True,
+    )
+
+
+def _is_for_good(report: Report) -> bool:
+    """Whether another attempt would not have helped: the job is dead for what it is."""
+    return report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
 
 
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:

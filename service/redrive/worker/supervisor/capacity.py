@@ -1,5 +1,6 @@
-"""How many jobs to have in hand: enough that no slot waits for the database, not so many that jobs
-wait behind others.
+"""How many jobs to have in hand.
+
+Enough that no slot waits for the database, not so many that jobs wait behind others.
 
 Each runner gets its slots' worth, and beyond that what it ends within a moment, by its speed while
 it has any: waiting for the database does not make it slow. Handlers of a second are not fetched

@@ -89,23 +89,32 @@ class Crashes:
         Returns the exit status of a worker whose runners cannot even start, else None.
         """
         remains = runner.sort_out()
-        status = self._pool.bury(runner)
-        # killed is another matter: it may start yet
-        if not self._kinds and not runner.alone and status >= 0:
-            # it could not even load the handlers, and has said why
+        status = self._pool.remove(runner)
+        if self._is_unable_to_start(runner, status):
             logger.error(
                 "a runner ended before it could say what it runs", extra={"status": status}
             )
             return status or 1
         if cause := runner.cause_of_death(status):
             self._telemetry.runner_ended(cause, status, len(remains.running))
+        self._hand_on(runner, remains)
+        self._charge(runner, remains, status)
+        return None
+
+    def _is_unable_to_start(self, runner: RunnerProcess, status: int) -> bool:
+        """Whether it could not even load the handlers, and has said why.
+
+        One that was killed is another matter: the next one may start.
+        """
+        return not self._kinds and not runner.alone and status >= 0
+
+    def _hand_on(self, runner: RunnerProcess, remains: Remains) -> None:
+        """Pass on the jobs that its death does not touch: completed, or never begun."""
         self._inbox.completed(
             runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
         )
         for held in remains.waiting:
             self._inbox.take_back(held)
-        self._charge(runner, remains, status)
-        return None
 
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
         """Settle the jobs that had begun: one of them may be what killed the runner."""
@@ -113,7 +122,14 @@ class Crashes:
             for held in (*remains.running, *remains.failed):
                 self._exchange.settle(held, Release("shutdown"))
             return
-        crash = Crash(
+        crash = self._crash(runner, remains, status)
+        for held in remains.running:
+            self._settle(held, crash, was_running=True)
+        for held in remains.failed:
+            self._settle(held, crash, was_running=False)
+
+    def _crash(self, runner: RunnerProcess, remains: Remains, status: int) -> Crash:
+        return Crash(
             status,
             len(remains.running),
             runner.killed_for,
@@ -121,10 +137,6 @@ class Crashes:
             runner.peak_memory,
             self._oom_watch.since(),
         )
-        for held in remains.running:
-            self._settle(held, crash, was_running=True)
-        for held in remains.failed:
-            self._settle(held, crash, was_running=False)
 
     def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
@@ -153,9 +165,7 @@ def decide_crash(
     is_innocent = crash.killed_for or crash.blameless or not running
     if is_innocent and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
         return Release("neighbour_killed")
-    text = f"its process died: {crash}"
-    failure = made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
-    return decide_loss(claimed, failure, policy, alone=running == 1)
+    return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
 
 
 def _claimed(held: Held) -> Claimed:
@@ -176,6 +186,11 @@ def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Fa
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
     return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
+
+
+def _lost(held: Held, crash: Crash, detail: Mapping[str, object]) -> Failure:
+    text = f"its process died: {crash}"
+    return made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
 
 
 def _how(status: int) -> str:

@@ -1,5 +1,6 @@
-"""The exchange: one round trip and one commit that settles what has ended and claims what there is
-room for; and what it means when that fails.
+"""The exchange: one round trip and one commit that settles what has ended and claims new jobs.
+
+What it means when that fails is decided here, too.
 """
 
 import random
@@ -131,19 +132,23 @@ class Exchange:
     def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
         """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
         worker = self._identity.take(conn)
-        request: store.ClaimRequest | None = None
-        if room:
-            self._looks_for_lanes = self._lanes.is_stale(
-                now, was_notified=self._polling.was_notified
-            )
-            if self._looks_for_lanes and not self._lanes.known:
-                self._look(conn)
-            request = self._lanes.request(worker, room, now)
-            if request is None:
-                self._polling.found_nothing(now, random.random())
-                if self._polling.was_notified:  # of a lane that could not be looked for yet
-                    self._polling.no_later_than(max(now, self._lanes.may_look_at))
+        request = self._request(conn, worker, room, now) if room else None
         self._polling.looked()
+        return request
+
+    def _request(
+        self, conn: store.Connection, worker: int, room: int, now: float
+    ) -> store.ClaimRequest | None:
+        """What to claim from which lanes; None when none is known, even after a look for some."""
+        polling = self._polling
+        self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
+        if self._looks_for_lanes and not self._lanes.known:
+            self._look(conn)
+        request = self._lanes.request(worker, room, now)
+        if request is None:
+            polling.found_nothing(now, random.random())
+            if polling.was_notified:  # of a lane that could not be looked for yet
+                polling.no_later_than(max(now, self._lanes.may_look_at))
         return request
 
     def _send_side_effects(

@@ -1,5 +1,4 @@
-"""The thread that keeps the worker alive in the database, and does the chores of the fleet while it
-is there.
+"""The thread that keeps the worker alive in the database, and does the chores that workers share.
 
 It shares nothing with handlers, so nothing a handler does can silence it. When it cannot make
 itself heard in time, the worker must assume that its jobs are being given to others, and stops.
@@ -20,13 +19,14 @@ from redrive.worker import store
 logger = logging.getLogger("redrive.heartbeat")
 
 BEATS_PER_TTL = 6
-SWEEP_SECONDS = 5.0
+RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
-"""A job that lost so many workers is dead-lettered by whoever takes it back. Before that its policy
-decides, at the claim.
+"""A job that lost so many workers is dead-lettered by whoever takes it back.
+
+Before that its policy decides, at the claim.
 """
 
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
@@ -34,7 +34,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
 }
-"""What one worker of the fleet does at most once in so many seconds, besides the rescue."""
+"""What one of all workers does at most once in so many seconds, besides the rescue."""
 
 
 @dataclass
@@ -92,8 +92,7 @@ class Heartbeat:
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
-        """Whoever was silent for a whole ttl may have been declared lost: its jobs must not go on
-        running here.
+        """End the jobs of identities that were silent for nearly a ttl: others may have them.
 
         Called from the watchdog: this thread may be held up by the very call that cannot make
         itself heard.
@@ -109,7 +108,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
-        self._next_chores = time.monotonic() + random.uniform(0.0, SWEEP_SECONDS)
+        self._next_chores = time.monotonic() + random.uniform(0.0, RESCUE_SECONDS)
         while not self._stopping.wait(min(0.5, self.ttl / 20)):
             now = self.ticked_at = time.monotonic()
             if now < self.link.retry_at:
@@ -118,11 +117,12 @@ class Heartbeat:
                 self._tick(now)
             except psycopg.Error as error:
                 logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
-                # After an outage every supervisor settles what has ended meanwhile, before jobs are
-                # taken from them.
-                self._next_chores = max(
-                    self._next_chores, now + 0.5, self.link.retry_at + SETTLING_SECONDS
-                )
+                self._put_off_chores(now)
+
+    def _put_off_chores(self, now: float) -> None:
+        """After an outage every supervisor settles first: no jobs are rescued that have ended."""
+        settled_at = self.link.retry_at + SETTLING_SECONDS
+        self._next_chores = max(self._next_chores, now + 0.5, settled_at)
 
     def _tick(self, now: float) -> None:
         if now >= self._next_beat and self._heard:
@@ -149,7 +149,7 @@ class Heartbeat:
 
     def _do_chores(self) -> None:
         with self.link.use() as conn:
-            if store.take_chore(conn, "rescue", min(SWEEP_SECONDS, self.ttl / 3)):
+            if store.take_chore(conn, "rescue", min(RESCUE_SECONDS, self.ttl / 3)):
                 rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
                 if rescued.workers:
                     self.on_rescue(*rescued)

@@ -1,5 +1,4 @@
-"""Who the worker is in the database: the identity jobs are claimed for, and those it has left
-behind.
+"""Who the worker is in the database: the identity that claims jobs, and those it left behind.
 
 An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
 for it, it beats on while anything known of it is unsettled, and then what is still claimed for it

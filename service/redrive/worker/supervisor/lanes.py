@@ -52,41 +52,56 @@ class LaneBook:
     ) -> float | None:
         """Take what the database answered: each lane with the seconds until its next job is due.
 
-        Returns the shortest of these, or None. A lane in which nothing was found is looked at a
-        little longer: under a steady load it is empty every now and then, and would be left alone
-        until the next look.
+        Returns the shortest of these, or None.
         """
         due_in = dict(found)
-        self._seen |= dict.fromkeys(due_in, ended)
-        self._seen = {lane: at for lane, at in self._seen.items() if ended < at + REFRESH_SECONDS}
-        self._lanes = list(self._seen)
-        self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
+        self._remember(due_in, ended)
         cost = ended - began
         self._may_look_at = ended + SWEEP_COST_FACTOR * cost
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
         waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
+    def _remember(self, found: Iterable[Lane], now: float) -> None:
+        """Keep these lanes, and for a moment those that were found before.
+
+        Under a steady load a lane is empty every now and then, and would be left alone until the
+        next look.
+        """
+        self._seen |= dict.fromkeys(found, now)
+        self._seen = {lane: at for lane, at in self._seen.items() if now < at + REFRESH_SECONDS}
+        self._lanes = list(self._seen)
+        self._floors = {lane: self._floors.get(lane, EPOCH) for lane in self._lanes}
+
     def request(self, worker: int, want: int, now: float) -> ClaimRequest | None:
         """What to ask for: by priority, equal ones in turn. None when there is nowhere to look."""
         if not self._lanes or want <= 0:
             return None
-        self._turn += 1
         self._sweeping = now >= self._sweep_at
-        turn = self._turn % len(self._lanes)
-        order = sorted(self._lanes[turn:] + self._lanes[:turn], key=lambda lane: lane.priority)
+        order = self._next_order()
         floors = [EPOCH if self._sweeping else self._floors[lane] for lane in order]
         return ClaimRequest(worker, order, floors, want)
+
+    def _next_order(self) -> list[Lane]:
+        """By priority; among equals each is the first in turn."""
+        self._turn += 1
+        turn = self._turn % len(self._lanes)
+        return sorted(self._lanes[turn:] + self._lanes[:turn], key=lambda lane: lane.priority)
 
     def learn(self, request: ClaimRequest, jobs: Iterable[Held], cost: float) -> None:
         """Raise the floors to what was claimed."""
         if self._sweeping:
             self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
-        reached: dict[int, datetime] = {}
-        for held in jobs:
-            floor = reached.get(held.lane_no)
-            if floor is None or held.run_at > floor:
-                reached[held.lane_no] = held.run_at
-        for lane_no, run_at in reached.items():
+        for lane_no, run_at in _reached(jobs).items():
             lane = request.lanes[lane_no - 1]
             self._floors[lane] = max(self._floors.get(lane, EPOCH), run_at)
+
+
+def _reached(jobs: Iterable[Held]) -> dict[int, datetime]:
+    """The latest run_at of the jobs of each lane, by its number."""
+    reached: dict[int, datetime] = {}
+    for held in jobs:
+        latest = reached.get(held.lane_no)
+        if latest is None or held.run_at > latest:
+            reached[held.lane_no] = held.run_at
+    return reached

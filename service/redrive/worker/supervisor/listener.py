@@ -1,8 +1,8 @@
-"""The thread that hears NOTIFY: a hint that something may be due. Polling is the truth and never
-stops.
+"""The thread that hears NOTIFY: a hint that something may be due.
 
-A LISTEN connection can be lost without a sign, so it makes a round trip every few seconds; through
-PgBouncer in transaction mode it hears nothing, and that costs latency only.
+Polling is the truth and never stops. A LISTEN connection can be lost without a sign, so it makes a
+round trip every few seconds; through PgBouncer in transaction mode it hears nothing, and that costs
+latency only.
 """
 
 import random

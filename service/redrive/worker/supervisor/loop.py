@@ -1,8 +1,8 @@
-"""The supervisor: claims jobs, hands them to runners, settles what comes back. It never runs user
-code.
+"""The supervisor: claims jobs, hands them to runners, settles what comes back.
 
-One thread, one loop, one connection. Every turn hears what runners say, then settles and claims in
-one round trip. Each part keeps its own clock; the loop waits for the first that is due.
+It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
+then settles and claims in one round trip. Each part keeps its own clock; the loop waits for the
+first that is due.
 """
 
 import gc
@@ -169,13 +169,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until stopped. Returns 0, or another status when no runner can start."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        self._watchdog.start()
-        self._pool.replenish()
-        self._listener.start()
-        self._heartbeat.start()
-        gc.freeze()  # what was imported stays: no collection need look at it again
+        self._start()
         try:
             while self._exit_status is None:
                 self._turn()
@@ -185,6 +179,15 @@ class Supervisor:
             self._heartbeat.stop()
             self._listener.stop()
         return self._exit_status
+
+    def _start(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._watchdog.start()
+        self._pool.replenish()
+        self._listener.start()
+        self._heartbeat.start()
+        gc.freeze()  # what was imported stays: no collection need look at it again
 
     def _turn(self) -> None:
         seconds = max(0.0, self._due_at() - time.monotonic())
@@ -298,6 +301,15 @@ class Supervisor:
 
     def _housekeep(self, now: float) -> None:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
+        self._look_after_runners(now)
+        self._dispatch.hand_out_waiting(now)
+        if self._identity.is_lost:
+            self._declared_lost()
+        self._retire_left(now)
+        slots = self._options.slots * self._options.runners
+        self._telemetry.gauges(self._pool.inflight(), slots, is_draining=self._drain.is_on)
+
+    def _look_after_runners(self, now: float) -> None:
         self._pool.enforce_deadlines()
         self._pool.enforce_memory()
         for runner in self._pool.dead():
@@ -306,12 +318,6 @@ class Supervisor:
             self._pool.replenish()
         self._pool.measure(now)
         self._crashes.tell()
-        self._dispatch.hand_out_waiting(now)
-        if self._identity.is_lost:
-            self._declared_lost()
-        self._retire_left(now)
-        slots = self._options.slots * self._options.runners
-        self._telemetry.gauges(self._pool.inflight(), slots, is_draining=self._drain.is_on)
 
     def _is_busy(self) -> bool:
         """Whether there is anything that a clock must be kept for."""

@@ -1,5 +1,6 @@
-"""When to ask the database for jobs: soon after activity, rarely when idle, at once when there is
-a reason to expect some.
+"""When to ask the database for jobs.
+
+Soon after activity, rarely when idle, at once when there is a reason to expect some.
 """
 
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
@@ -70,7 +71,7 @@ class Polling:
         self._lanes_due_at = float("inf") if at is None else at
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
-        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of a fleet."""
+        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of workers."""
         if count:
             self._active_at = now
         self._expects_more = count == want

@@ -81,7 +81,7 @@ class RunnerPool:
         return next((r for r in self.runners if r.ready and not r.retiring), None)
 
     def tell_open_breakers(self, message: OpenBreakers) -> None:
-        """Tell every runner; the probes are for one, because each is one in the whole fleet."""
+        """Tell every runner; a probe is for one of them: among all workers there is only one."""
         prober = next((r for r in self.runners if r.takes_any), None)
         for runner in self.runners:
             runner.tell(message if runner is prober else OpenBreakers(message.names, {}))
@@ -96,21 +96,26 @@ class RunnerPool:
         ours, theirs = socket.socketpair()
         slots = 1 if alone else self._options.slots
         shared = SharedState(slots)
-        inherited = (theirs.fileno(), shared.fd)
-        arguments = (
-            *map(str, (*inherited, slots, os.getpid())),
-            self._options.handlers,
-            self._options.targets,
-            msgspec.json.encode(dict(self._options.where)).decode(),
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUNNER, *arguments], pass_fds=inherited, start_new_session=True
-        )
+        process = self._start_process(theirs.fileno(), shared.fd, slots)
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
         self.runners.append(runner)
         self._on_spawn(runner)
         return runner
+
+    def _start_process(self, fd: int, shared_fd: int, slots: int) -> subprocess.Popen[bytes]:
+        """Start a process, with the arguments of `runner.process.main`."""
+        arguments = (
+            *map(str, (fd, shared_fd, slots, os.getpid())),
+            self._options.handlers,
+            self._options.targets,
+            msgspec.json.encode(dict(self._options.where)).decode(),
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", RUNNER, *arguments],
+            pass_fds=(fd, shared_fd),
+            start_new_session=True,
+        )
 
     def replenish(self) -> None:
         """Start what is missing; after deaths in a row, not at once."""
@@ -119,7 +124,7 @@ class RunnerPool:
             for _ in range(missing):
                 self.spawn()
 
-    def bury(self, runner: RunnerProcess) -> int:
+    def remove(self, runner: RunnerProcess) -> int:
         """Forget a runner whose channel has closed. Returns its exit status, negative: a signal."""
         self.runners.remove(runner)
         if runner.wait(END_SECONDS) is None:
@@ -127,13 +132,18 @@ class RunnerPool:
         status = runner.wait()
         runner.kill()  # what its handlers started and left behind
         runner.close()
-        # Only what cannot even start is held back: a poisonous job must not slow the restarts its
-        # neighbours wait for.
-        self._deaths = 0 if runner.ready or runner.retiring else self._deaths + 1
+        self._hold_back_next(has_started=runner.ready or runner.retiring)
+        return status or 0
+
+    def _hold_back_next(self, *, has_started: bool) -> None:
+        """Wait before the next spawn, if the last runner could not even start.
+
+        A poisonous job must not slow the restarts its neighbours wait for.
+        """
+        self._deaths = 0 if has_started else self._deaths + 1
         self._respawn_at = time.monotonic() + random.uniform(
             0.0, min(10.0, 0.1 * 2.0 ** min(self._deaths, 8) - 0.1)
         )
-        return status or 0
 
     def dead(self) -> list[RunnerProcess]:
         """Runners whose processes have ended and whose channels have not said so."""

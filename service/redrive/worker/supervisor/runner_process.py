@@ -23,14 +23,14 @@ from redrive.worker.supervisor.speed import Speed
 FRAME_CHARACTERS = 1 << 18
 """Of payloads in one frame: a runner starts the first jobs while the others are on their way."""
 
-KILL_GRACE = 1.0
-"""Seconds past its timeout that an attempt gets to react to its cancellation before the kill."""
+KILL_AFTER_SECONDS = 1.0
+"""Past its timeout: what an attempt gets to react to its cancellation before the kill."""
 
-NEIGHBOUR_GRACE = 0.5
-"""Seconds that the other jobs of a runner get to finish before it is killed for one that hangs."""
+NEIGHBOUR_SECONDS = 0.5
+"""What the other jobs of a runner get to finish before it is killed for one that hangs."""
 
 RETIRE_SECONDS = 5.0
-"""Seconds that a stopped runner without jobs gets to end; a task may refuse to be cancelled."""
+"""What a stopped runner without jobs gets to end; a task may refuse to be cancelled."""
 
 REAP_SECONDS = 0.002
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -141,15 +141,12 @@ class RunnerProcess:
         """
         if not self.held:
             self.speed.begin(time.monotonic())
-        batch = jobs[0].batch
         for position, held in enumerate(jobs, self.sent + 1):
             held.position = position
             self.held[held.id] = held
         self.sent += len(jobs)
-        with contextlib.suppress(OSError):
-            for part in _in_frames(jobs):
-                works = [held.work() for held in part]
-                self.channel.send(Jobs(batch.worker, batch.queues, works))
+        for frame in _in_frames(jobs):
+            self.tell(frame)
 
     def find(self, job: int) -> Held | None:
         """A job in its hands."""
@@ -224,7 +221,7 @@ class RunnerProcess:
             if held is None or held.deliveries != running.deliveries or held.id in self.killed_for:
                 continue
             seconds = (now_ns - running.since_ns) / 1e9
-            is_late = seconds > timeout_of(held.kind) + KILL_GRACE
+            is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
             # A slot may be read while it is written: what is so is so when one looks again.
             if is_late and running in self.shared.running():
                 yield held.id
@@ -232,7 +229,7 @@ class RunnerProcess:
     def condemn(self, job: int, now: float) -> None:
         """Stop it for a job that hangs; it is killed once its neighbours had time to finish."""
         self.killed_for.add(job)
-        self.kill_at = min(self.kill_at, now + (0.0 if self.load == 1 else NEIGHBOUR_GRACE))
+        self.kill_at = min(self.kill_at, now + (0.0 if self.load == 1 else NEIGHBOUR_SECONDS))
         self.stop()
 
     def must_die(self, now: float) -> bool:
@@ -311,8 +308,11 @@ class RunnerProcess:
         self.shared.close()
 
 
-def _in_frames(jobs: Sequence[Held]) -> Iterator[Sequence[Held]]:
+def _in_frames(jobs: Sequence[Held]) -> Iterator[Jobs]:
     """Cut jobs into runs of about FRAME_CHARACTERS of payload each, equal in number."""
+    batch = jobs[0].batch
     frames = sum([len(held.payload) for held in jobs]) // FRAME_CHARACTERS + 1
     step = -(-len(jobs) // frames) or 1
-    return (jobs[at : at + step] for at in range(0, len(jobs), step))
+    for at in range(0, len(jobs), step):
+        works = [held.work() for held in jobs[at : at + step]]
+        yield Jobs(batch.worker, batch.queues, works)

@@ -111,16 +111,20 @@ class PendingSettlements:
         if completed is not None:
             stale += [held for held in taken.completions if held.id not in completed]
         for report, held in taken.reports:
-            is_settled = held.id in settled
-            if report.may_be_gone and is_settled:
-                self._telemetry.ended(held, report)
-            elif report.may_be_gone:
-                self._telemetry.completed([(held, report.seconds)])
-            elif not is_settled:
+            if report.may_be_gone:
+                self._resolved(held, report, was_rolled_back=held.id in settled)
+            elif held.id not in settled:
                 stale.append(held)
         if stale and not self._sent_before:
             self._telemetry.stale(stale)
         self._sent_before = False
+
+    def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
+        """Only the database could say whether a handler's own transaction completed the job."""
+        if was_rolled_back:
+            self._telemetry.ended(held, report)
+        else:
+            self._telemetry.completed([(held, report.seconds)])
 
 
 def storable_forms(held: Held, report: Report) -> Iterator[Report]:

@@ -102,7 +102,7 @@ class Telemetry:
     def ready(self, kinds: Mapping[str, Kind]) -> None:
         """A runner said what it can run.
 
-        Each kind is shown at 0, so that its first ending is an increase.
+        Each kind is shown at 0, so that its first settlement is an increase.
         """
         for kind in kinds.values():
             if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
@@ -112,9 +112,12 @@ class Telemetry:
         logger.info("runner ready", extra={"kinds": len(kinds)})
 
     def _show(self, queue: str, kind: str) -> None:
-        if (queue, kind) in self._shown or len(self._shown) >= MAX_LABEL_SETS:
-            return
-        self._shown.add((queue, kind))
+        if (queue, kind) not in self._shown and len(self._shown) < MAX_LABEL_SETS:
+            self._shown.add((queue, kind))
+            self._show_kind(queue, kind)
+
+    def _show_kind(self, queue: str, kind: str) -> None:
+        """Show at 0 what concerns one kind."""
         for outcome in Outcome:
             self.metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
@@ -131,11 +134,8 @@ class Telemetry:
         self.metrics.claims.add(("hit" if jobs else "empty",))
         if not jobs:
             return
-        lanes: dict[int, list[Held]] = defaultdict(list)
-        for held in jobs:
-            lanes[held.lane_no].append(held)
         now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
-        for of_lane in lanes.values():
+        for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
             _log_claimed(jobs)
@@ -162,10 +162,7 @@ class Telemetry:
     ) -> None:
         """Attempts succeeded; with the seconds each took, and the trace of one of them."""
         succeeded = Outcome.COMPLETE.label
-        times: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for held, seconds in finished:
-            times[held.queue, held.kind].append(seconds)
-        for (queue, kind), values in times.items():
+        for (queue, kind), values in _seconds_by_kind(finished).items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
             self.metrics.duration.observe((queue, kind, succeeded), values)
         if example is not None:
@@ -184,19 +181,23 @@ class Telemetry:
         """An attempt ended otherwise."""
         self._count(held, report)
         level = _LEVELS.get(report.outcome, logging.INFO)
-        logger.log(level, report.outcome.told, extra=_fields(held, report))
+        logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _count(self, held: Held, report: Report) -> None:
-        outcome = report.outcome
-        labels = (held.queue, held.kind, outcome.label)
+        labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
         self.metrics.duration.observe(labels, (report.seconds,))
         if report.trace is not None:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
-        if outcome is Outcome.RETRY:
-            self.metrics.retries.add((held.queue, held.kind, report.reason or "other"))
-        if outcome is Outcome.RELEASE:
-            self.metrics.released.add((held.queue, report.reason or "other"))
+        self._count_reason(held, report)
+
+    def _count_reason(self, held: Held, report: Report) -> None:
+        """Why a job is to run again."""
+        reason = report.reason or "other"
+        if report.outcome is Outcome.RETRY:
+            self.metrics.retries.add((held.queue, held.kind, reason))
+        elif report.outcome is Outcome.RELEASE:
+            self.metrics.released.add((held.queue, reason))
 
     def stale(self, jobs: Iterable[Held]) -> None:
         """Settlements were refused."""
@@ -246,6 +247,23 @@ class Telemetry:
         self.metrics.draining.set((), float(is_draining))
 
 
+def _by_lane(jobs: Iterable[Held]) -> Iterable[list[Held]]:
+    lanes: dict[int, list[Held]] = defaultdict(list)
+    for held in jobs:
+        lanes[held.lane_no].append(held)
+    return lanes.values()
+
+
+def _seconds_by_kind(
+    finished: Iterable[tuple[Held, float]],
+) -> Mapping[tuple[str, str], Sequence[float]]:
+    """How long each attempt took, by queue and kind."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for held, seconds in finished:
+        times[held.queue, held.kind].append(seconds)
+    return times
+
+
 def _log_claimed(jobs: Iterable[Held]) -> None:
     for held in jobs:
         fields = {"delivery": held.deliveries, "attempt": held.attempt, "kind": held.kind}
@@ -255,11 +273,11 @@ def _log_claimed(jobs: Iterable[Held]) -> None:
 def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
     for held, seconds in finished:
         fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
-        logger.debug(Outcome.COMPLETE.told, extra=fields)
+        logger.debug(Outcome.COMPLETE.logged, extra=fields)
 
 
 def _fields(held: Held, report: Report) -> dict[str, object]:
-    """What the log line of an ending carries, in this order."""
+    """What the log line of a settlement carries, in this order."""
     fields: dict[str, object] = {
         "job": held.id,
         "kind": held.kind,
