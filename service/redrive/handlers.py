@@ -88,8 +88,8 @@ class Handlers:
         """Make a registry.
 
         Args:
-            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; if it
-                fails, the job is none the worse.
+            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; an
+                error in it does not affect the job.
         """
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
@@ -140,8 +140,8 @@ class Handlers:
             queue: where its jobs go when the producer does not say.
             policy: when it is tried again, and when it is given up.
             depends_on: the services it cannot work without.
-            secret: keys of the payload that nobody may see, besides SecretStr fields and those with
-                telling names.
+            secret: keys of the payload that nobody may see, besides SecretStr fields and keys whose
+                names sound secret.
             version: of the payload this function takes; producers give theirs to
                 enqueue(version=).
             upgrade: for each older version, a function from its payload (a dict) to the next

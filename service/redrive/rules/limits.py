@@ -110,7 +110,7 @@ def encode_payload(field: str, value: Any) -> str:
 
 
 def encode_headers(field: str, value: Any) -> str:
-    """Return headers as JSON text; None are no headers. Raises InvalidJob."""
+    """Return headers as JSON text, `{}` for None. Raises InvalidJob."""
     if not value:  # as of almost every job
         return "{}"
     return encode_object(field, value, MAX_HEADER_BYTES)
@@ -134,9 +134,7 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Whether these are of the very types of JSON, as almost every payload is. `depth`: of what
-    they are in.
-    """
+    """Whether these are of JSON's exact types, as in almost every payload, `depth` levels down."""
     for item in items:
         kind = cast("type[object]", type(item))
         if kind is str or item is None or kind is bool:

@@ -123,7 +123,7 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Not
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
-    """The first reason that speaks against another attempt, or None.
+    """The first reason against another attempt, or None.
 
     A rule of the handler that says `retry` overrules all but the limit of attempts.
     """
