@@ -169,12 +169,10 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     if family == "psycopg":
         return _stream(conn, jobs)
     checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
-    plain = [job for job in checked if _is_plain(job)]
-    other = [job for job in checked if not _is_plain(job)]
     if family == "psycopg async":
-        return _enqueue_many_async(conn, plain, other)
+        return _enqueue_many_async(conn, *_parted(checked))
     if family == "asyncpg":
-        return _enqueue_many_asyncpg(conn, plain, other)
+        return _enqueue_many_asyncpg(conn, *_parted(checked))
     if family == "sqlalchemy async":
         return conn.run_sync(_through_function, checked)
     return _through_function(conn, checked)
@@ -194,6 +192,12 @@ def _check_nth(n: int, job: Any) -> CheckedJob:
 def _is_plain(job: CheckedJob) -> bool:
     """Whether COPY can bring it: the database need not look at other jobs or at its clock."""
     return _other_values(job) == _NOTHING_ELSE
+
+
+def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
+    """Those that COPY can bring, and the others."""
+    plain = [job for job in jobs if _is_plain(job)]
+    return plain, [job for job in jobs if not _is_plain(job)]
 
 
 def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:

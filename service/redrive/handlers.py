@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import Parameter
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -20,6 +21,7 @@ decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+_POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -86,8 +88,8 @@ class Handlers:
         """Make a registry.
 
         Args:
-            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; if it
-                fails, the job is none the worse.
+            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; an
+                error in it does not affect the job.
         """
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
@@ -138,8 +140,8 @@ class Handlers:
             queue: where its jobs go when the producer does not say.
             policy: when it is tried again, and when it is given up.
             depends_on: the services it cannot work without.
-            secret: keys of the payload that nobody may see, besides SecretStr fields and those with
-                telling names.
+            secret: keys of the payload that nobody may see, besides SecretStr fields and keys whose
+                names sound secret.
             version: of the payload this function takes; producers give theirs to
                 enqueue(version=).
             upgrade: for each older version, a function from its payload (a dict) to the next
@@ -238,20 +240,25 @@ def load(target: str) -> Handlers:
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        msg = f"REDRIVE_HANDLERS is {target!r}; it must be module:attribute, e.g. app.jobs:jobs"
-        raise SettingsError(msg)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+        raise _refused(target, "it must be module:attribute, e.g. app.jobs:jobs")
+    _search_working_directory()
     try:
         found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        msg = f"REDRIVE_HANDLERS is {target!r}; it cannot be imported: {error}"
-        raise SettingsError(msg) from error
-    if isinstance(found, Handlers):
-        return found
-    kind = type(found).__name__
-    msg = f"REDRIVE_HANDLERS is {target!r}; that is a {kind}, not a Handlers registry"
-    raise SettingsError(msg)
+        raise _refused(target, f"it cannot be imported: {error}") from error
+    if not isinstance(found, Handlers):
+        raise _refused(target, f"that is a {type(found).__name__}, not a Handlers registry")
+    return found
+
+
+def _search_working_directory() -> None:
+    """Let modules be imported from where the command was typed, as `python -m` does."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def _refused(target: str, why: str) -> SettingsError:
+    return SettingsError(f"REDRIVE_HANDLERS is {target!r}; {why}")
 
 
 def _every_upgrade(
@@ -271,7 +278,7 @@ def _takes_job(kind: str, function: Callable[..., Any]) -> bool:
     positional = [
         parameter
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+        if parameter.kind in _POSITIONAL
     ]
     # a third one and later ones may be there if they have a default
     taken = positional[:2] + [p for p in positional[2:] if p.default is p.empty]

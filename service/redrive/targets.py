@@ -90,13 +90,18 @@ def load(path: Path) -> Targets:
     try:
         read = Targets.model_validate(_read_yaml(path))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise _refused(path, f"{where}: {first['msg']}") from None
+        raise _refused(path, _first_fault(error)) from None
     for kind, target in read.targets.items():
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
     return read
+
+
+def _first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, and how, without its value."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    return f"{where}: {first['msg']}"
 
 
 def _read_yaml(path: Path) -> Any:

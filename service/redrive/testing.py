@@ -7,6 +7,7 @@ def test_a_declined_card_is_given_up() -> None:
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from psycopg.rows import dict_row
 
 from redrive.encryption import shown_payload
 from redrive.handlers import Handlers
-from redrive.rules.job_fields import JobOptions, Payload, check_job, fields_of_call
+from redrive.rules.job_fields import CheckedJob, JobOptions, Payload, check_job, fields_of_call
 from redrive.rules.model import Failure
 from redrive.rules.settlement import (
     Cancel,
@@ -81,6 +82,12 @@ def run(
         msg = f"no handler is registered for {kind!r}"
         raise LookupError(msg)
     job = check_job(fields_of_call("run", kind, payload, options))
+    work = _claimed(job, attempt)
+    return asyncio.run(_run(handlers, Jobs(0, [job["queue"]], [work]), work))
+
+
+def _claimed(job: CheckedJob, attempt: int) -> Work:
+    """A job that was never stored, as a runner gets one that is claimed."""
     extras = {
         "max_attempts": job["max_attempts"],
         "idempotency_key": job["idempotency_key"],
@@ -89,8 +96,7 @@ def run(
         "expires_in": job["expires_in"],
     }
     text = msgspec.json.encode(extras).decode()
-    work = Work(1, attempt, attempt, kind, job["payload"], text, 1)
-    return asyncio.run(_run(handlers, Jobs(0, [job["queue"]], [work]), work))
+    return Work(1, attempt, attempt, job["kind"], job["payload"], text, 1)
 
 
 def enqueued(conn: psycopg.Connection[Any], kind: str | None = None) -> list[dict[str, Any]]:
@@ -121,24 +127,38 @@ def assert_enqueued(
     """
     there = enqueued(conn, kind)
     wanted = dict(payload or {})
-    fitting = [
-        job
-        for job in there
-        if all(job["payload"].get(name) == value for name, value in wanted.items())
-        and all(job[name] == value for name, value in fields.items())
-    ]
+    fitting = [job for job in there if _fits(job, wanted, fields)]
     if len(fitting) != 1:
-        shown = (
-            "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in there) or "  none"
-        )
-        msg = f"{len(fitting)} jobs of kind {kind!r} with {wanted | fields}; enqueued are:\n{shown}"
+        sought = f"{len(fitting)} jobs of kind {kind!r} with {wanted | fields}"
+        msg = f"{sought}; enqueued are:\n{_shown(there)}"
         raise AssertionError(msg)
     return fitting[0]
 
 
+def _fits(job: dict[str, Any], payload: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether a job has at least this payload and these fields."""
+    has_payload = all(job["payload"].get(name) == value for name, value in payload.items())
+    return has_payload and all(job[name] == value for name, value in fields.items())
+
+
+def _shown(jobs: list[dict[str, Any]]) -> str:
+    return "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in jobs) or "  none"
+
+
 async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
     sent: list[SideEffect | Observed] = []
-    services = Services(handlers, 1, sent.append, where={})
+    with contextlib.closing(Services(handlers, 1, sent.append, where={})) as services:
+        settlement = await _settlement_of(services, batch, work)
+    side_effects = [
+        (message.what, msgspec.json.decode(message.detail))
+        for message in sent
+        if isinstance(message, SideEffect)
+    ]
+    return _outcome(settlement, side_effects)
+
+
+async def _settlement_of(services: Services, batch: Jobs, work: Work) -> Settlement:
+    """Run the attempt within its limit of time, and return how it ends."""
     task = cast("asyncio.Task[Any]", asyncio.current_task())
     attempt = Attempt(services, task, batch, work, time.monotonic_ns())
     clock = asyncio.create_task(cancel_overdue([attempt]))
@@ -146,15 +166,9 @@ async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
         settlement = await attempt.run()
     finally:
         clock.cancel()
-        services.close()
     if attempt.may_be_gone and _is_not_committed(settlement):
         settlement = None  # it holds only if the handler's transaction is rolled back
-    side_effects = [
-        (message.what, msgspec.json.decode(message.detail))
-        for message in sent
-        if isinstance(message, SideEffect)
-    ]
-    return _outcome(settlement or Complete(), side_effects)
+    return settlement or Complete()
 
 
 def _is_not_committed(settlement: NotComplete | None) -> bool:

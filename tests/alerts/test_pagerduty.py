@@ -95,6 +95,7 @@ def pager(exporter: Exporter, tool: Callable[[str], str], tmp_path: Path) -> Ite
         target = f"127.0.0.1:{stack.enter_context(exporter.serve())}"
         monitoring = Monitoring(tmp_path, pager, [target], faster=FASTER)
         monitoring.write_rules()
+        monitoring.write_configuration()
         for name, command in monitoring.commands().items():
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
         wait_for(lambda: exporter.scrapes >= 3, 30, what=(tmp_path / "prometheus.log").read_text())

@@ -135,6 +135,7 @@ def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> 
         ]
         monitoring = Monitoring(tmp_path, pager, targets)
         monitoring.write_rules()
+        monitoring.write_configuration()
         for name, command in monitoring.commands().items():
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
         wait_for(

@@ -104,17 +104,22 @@ def deliver(receipt: Receipt, job: Job) -> None:
 
     While the mail server is down, receipts wait for it without using up their attempts.
     """
+    host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
+    with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
+        server.send_message(as_mail(receipt, job.key))
+
+
+def as_mail(receipt: Receipt, key: str) -> EmailMessage:
+    """Write the mail of a receipt; `key` makes its Message-ID."""
     mail = EmailMessage()
-    mail["Message-ID"] = f"<{job.key}@shop.example>"
+    mail["Message-ID"] = f"<{key}@shop.example>"
     mail["From"] = "receipts@shop.example"
     mail["To"] = receipt.to
     mail["Subject"] = f"Your order {receipt.order}"
     mail.set_content(
         f"Dear {receipt.customer},\n\nwe received {receipt.amount} {receipt.currency}. Thank you.\n"
     )
-    host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
-    with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
-        server.send_message(mail)
+    return mail
 
 
 jobs.include(mails)

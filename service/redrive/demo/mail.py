@@ -21,12 +21,17 @@ class Mailbox:
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
         """Take one mail."""
         content = envelope.original_content or b""
-        key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
-        name = "".join(c for c in key if c.isalnum() or c == "-")
+        name = _name_of(content)
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)
         written.replace(self._directory / f"{name or 'unnamed'}.eml")
         return "250 OK"
+
+
+def _name_of(content: bytes) -> str:
+    """What a mail's Message-ID has before the @, as the name of a file; empty without one."""
+    key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
+    return "".join(c for c in key if c.isalnum() or c == "-")
 
 
 async def serve(port: int, directory: Path) -> None:

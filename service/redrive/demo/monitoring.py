@@ -56,12 +56,15 @@ class Monitoring:
     prometheus: int = field(default_factory=free_port)
     alertmanager: int = field(default_factory=free_port)
 
-    def commands(self) -> dict[str, list[str]]:
-        """Write the configuration, except for the rules. Returns the command of each program."""
+    def write_configuration(self) -> None:
+        """Write what both programs need to start: all but the rules."""
         (self.home / "alertmanager.yml").write_text(self._routes())
         (self.home / "pagerduty.key").write_text(KEY)
         # JSON is YAML
         (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))
+
+    def commands(self) -> dict[str, list[str]]:
+        """Return the command that starts each program."""
         return {
             "alertmanager": [
                 find("alertmanager") or "alertmanager",

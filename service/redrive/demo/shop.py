@@ -101,14 +101,19 @@ def status(conn: Connection) -> Status:
 
 def accounts(conn: Connection) -> Iterator[Account]:
     """The ledger by currency, beside the control totals that the bank sent with the file."""
-    rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency")
-    booked = {currency: (count, amount) for currency, count, amount in rows}
+    booked = _booked(conn)
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
     for line in csv.DictReader(io.StringIO(totals)):
         count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
         yield Account(
             line["currency"], count, amount, int(line["payments"]), Decimal(line["amount"])
         )
+
+
+def _booked(conn: Connection) -> dict[str, tuple[int, Decimal]]:
+    """Number and sum of the ledger's payments by currency."""
+    rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency")
+    return {currency: (count, amount) for currency, count, amount in rows}
 
 
 def switch(conn: Connection, name: str) -> Switch | None:
@@ -131,6 +136,15 @@ def turned(conn: Connection, name: str, actual: str) -> None:
         "insert into demo.switches values (%s, %s, %s)"
         " on conflict (name) do update set actual = excluded.actual",
         (name, actual, actual),
+    )
+
+
+def set_objective(conn: Connection, dead_letters: int) -> None:
+    """Set how many dead letters of the payments in five minutes page."""
+    conn.execute(
+        "select redrive.set_objective_v1("
+        "'payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
+        (dead_letters,),
     )
 
 

@@ -110,6 +110,14 @@ class Stage:
 
     def start_postgres(self) -> None:
         """Serve an empty database, or the one that was kept, with the schemas in it."""
+        self._serve_postgres()
+        self.pause()
+        migrate(self.conn)
+        self.conn.execute(shop.SCHEMA)
+        self.env_file.touch(mode=0o600)
+        self.env_file.write_text(self._env_lines())
+
+    def _serve_postgres(self) -> None:
         for left in reversed(range(TRIES)):
             try:
                 self._postgres.start()
@@ -120,11 +128,6 @@ class Stage:
                     msg = "Postgres does not start: " + " / ".join(tail or [str(error)])
                     raise RedriveError(msg) from None
                 self._postgres.port = free_port()
-        self.pause()
-        migrate(self.conn)
-        self.conn.execute(shop.SCHEMA)
-        self.env_file.touch(mode=0o600)
-        self.env_file.write_text(self._env_lines())
 
     def start(self) -> None:
         """Start the mail server and the worker."""
@@ -148,6 +151,7 @@ class Stage:
         home.mkdir()
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
         self.monitoring = Monitoring(home, pager, targets)
+        self.monitoring.write_configuration()
         for name, command in self.monitoring.commands().items():
             self._run(name, *command)
         # Rules come last: at their pace the seconds until the first scrape are minutes without
@@ -213,8 +217,7 @@ class Stage:
 
     def _start_mail(self) -> None:
         for _ in range(TRIES):
-            arguments = [str(self.mail_port), str(self.mailbox)]
-            command = [*PYTHON, "redrive.demo.mail", *arguments]
+            command = (*PYTHON, "redrive.demo.mail", str(self.mail_port), str(self.mailbox))
             mail = self._run("mail", *command, stdin=subprocess.PIPE)
             if self._answers(mail, self._connectable):
                 return

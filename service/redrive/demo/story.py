@@ -67,12 +67,7 @@ def begin(stage: Stage, *, observe: bool = False) -> None:
         f" machine,\nwith all they have in {stage.home}.\n"
     )
     say = _clock()
-    with _busy("starting Postgres"):
-        stage.start_postgres()
-    say(f"Postgres 18 serves, with schema version {latest()}")
-    with _busy("starting the worker"):
-        stage.start()
-    say(f"mail server and worker are up; {_metrics(stage)}")
+    _bring_up(stage, say)
     if observe:
         _observe(stage, say)
     if shop.is_placed(stage.conn):
@@ -85,18 +80,20 @@ def begin(stage: Stage, *, observe: bool = False) -> None:
         _show_pages(stage)
 
 
+def _bring_up(stage: Stage, say: Say) -> None:
+    with _busy("starting Postgres"):
+        stage.start_postgres()
+    say(f"Postgres 18 serves, with schema version {latest()}")
+    with _busy("starting the worker"):
+        stage.start()
+    say(f"mail server and worker are up; {_metrics(stage)}")
+
+
 def _observe(stage: Stage, say: Say) -> None:
-    missing = [program for program in PACKAGES if not find(program)]
-    if missing:
-        packages = " ".join(PACKAGES[program] for program in missing)
-        absent = f"{' and '.join(missing)} not found (Debian: apt-get install {packages})"
+    if absent := _absent():
         say(f"no alerts: {absent}; the figures are on {_metrics(stage)}")
         return
-    stage.conn.execute(
-        "select redrive.set_objective_v1("
-        "'payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
-        (OBJECTIVE,),
-    )
+    shop.set_objective(stage.conn, OBJECTIVE)
     with _busy("starting Prometheus and Alertmanager"):
         watch = stage.start_monitoring()
         stage.wait(
@@ -110,24 +107,44 @@ def _observe(stage: Stage, say: Say) -> None:
     say(f"they watch with the shipped rules and routes, {pace}")
 
 
+def _absent() -> str:
+    """Which programs of the monitoring are not installed, and how to install them, or nothing."""
+    missing = [program for program in PACKAGES if not find(program)]
+    packages = " ".join(PACKAGES[program] for program in missing)
+    names = " and ".join(missing)
+    return f"{names} not found (Debian: apt-get install {packages})" if missing else ""
+
+
 def _arrive(stage: Stage, say: Say) -> None:
     """Let the orders come: some while the mail server is up, the others while it is down."""
     lines = shop.orders()
     early, late = lines[:BEFORE_OUTAGE], lines[BEFORE_OUTAGE:]
-    with _busy(f"{len(early)} orders arrive"):
-        created = _place(stage, early)
-        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
-    came = f"{len(early)} orders came in a CSV file and became jobs"
-    say(f"{came}; release 1.0 of the handlers has run them")
-    stage.turn("mail", "down")
-    say("the mail server went down")
-    with _busy("more orders arrive; their receipts have nowhere to go"):
-        created += _place(stage, late)
-        stage.wait("the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS)
+    created = _arrive_early(stage, say, early)
+    created += _arrive_late(stage, say, late)
     again = f"{len(lines) - created} of all came twice, and its key made it one job"
     say(f"{len(late)} more orders came; {again}")
     waiting = f"{shop.waiting(stage.conn)} receipts wait"
     say(f"{waiting}: the breaker of the mail server opened before any gave up")
+
+
+def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
+    """Place orders, and let their jobs end. Returns how many are new."""
+    with _busy(f"{len(lines)} orders arrive"):
+        created = _place(stage, lines)
+        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
+    came = f"{len(lines)} orders came in a CSV file and became jobs"
+    say(f"{came}; release 1.0 of the handlers has run them")
+    return created
+
+
+def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
+    """Take the mail server down and place orders. Returns how many are new."""
+    stage.turn("mail", "down")
+    say("the mail server went down")
+    with _busy("more orders arrive; their receipts have nowhere to go"):
+        created = _place(stage, lines)
+        stage.wait("the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS)
+    return created
 
 
 def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
@@ -248,16 +265,19 @@ def play(stage: Stage) -> None:
     click.secho(f"\n{_what_died(stage)}", bold=True)
     for chapter in chapters(stage):
         _play(stage, chapter)
-    status = shop.status(stage.conn)
+    _check(shop.status(stage.conn))
+    if watch := stage.monitoring:
+        stage.wait("the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS)
+        _show_pages(stage)
+    click.secho(f"\n{ALL_IS_WELL}", fg="green")
+
+
+def _check(status: shop.Status) -> None:
     if status.wrong or status.dead:
         wrong = ", ".join(status.wrong) or "none"
         result = f"{status.dead} dead letters are open, wrong accounts: {wrong}"
         msg = f"the demo did not end well: {result}"
         raise RedriveError(msg)
-    if watch := stage.monitoring:
-        stage.wait("the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS)
-        _show_pages(stage)
-    click.secho(f"\n{ALL_IS_WELL}", fg="green")
 
 
 def _play(stage: Stage, chapter: Chapter) -> None:

@@ -35,9 +35,12 @@ class JsonFormatter(logging.Formatter):
 class ConsoleFormatter(logging.Formatter):
     """Time, level, event, fields."""
 
+    default_time_format = "%H:%M:%S"
+    default_msec_format = "%s.%03d"
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; an exception's follow it."""
-        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]  # noqa: DTZ006 # the reader's own clock
+        at = self.formatTime(record)  # by the reader's own clock
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
         event = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}"
         line = event.rstrip().translate(_CONTROL)

@@ -118,7 +118,15 @@ class Histogram:
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
             counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
-        ordered = sorted(values)  # jobs come by the hundred and fall into few buckets
+        ordered = sorted(values)
+        self._count(ordered, counts)
+        self._sums[labels] += sum(ordered)
+
+    def _count(self, ordered: list[float], counts: list[int]) -> None:
+        """Add to the counts of the buckets, a bucket and not a value at a time.
+
+        Jobs come by the hundred and fall into few buckets.
+        """
         below = 0
         for n, bound in enumerate(self.buckets):
             if below == len(ordered):
@@ -127,7 +135,6 @@ class Histogram:
             counts[n] += upto - below
             below = upto
         counts[-1] += len(ordered) - below
-        self._sums[labels] += sum(ordered)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""

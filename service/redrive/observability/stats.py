@@ -386,14 +386,13 @@ class DatabaseStats:
         yield from self._totals(snapshot.totals)
 
     def _totals(self, totals: Sequence[Tally]) -> Iterator[Metric]:
-        tallies: dict[str, list[Tally]] = defaultdict(list)
-        for tally in totals:
-            tallies[tally.event].append(tally)
-        kinds = {(tally.queue, tally.kind) for event in BIRTHS for tally in tallies[event]}
+        tallies = _by_event(totals)
+        kinds = _born(tallies)
         for total in COUNTERS:
             yield self._counter(total, total.add_up(tallies, kinds))
-        depths = {labels: max(0.0, n) for labels, n in DLQ_DEPTH.add_up(tallies, kinds).items()}
-        yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), depths)
+        depths = DLQ_DEPTH.add_up(tallies, kinds)
+        shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
+        yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
 
     def _counter(self, total: Total, values: Values) -> Metric:
         """A counter that never steps back.
@@ -407,6 +406,18 @@ class DatabaseStats:
             highest[labels] = max(highest.get(labels, 0.0), value)
             family.add_metric(labels, highest[labels])
         return family
+
+
+def _by_event(totals: Iterable[Tally]) -> Mapping[str, Sequence[Tally]]:
+    tallies: dict[str, list[Tally]] = defaultdict(list)
+    for tally in totals:
+        tallies[tally.event].append(tally)
+    return tallies
+
+
+def _born(tallies: Mapping[str, Sequence[Tally]]) -> set[Labels]:
+    """The kinds that are known, each on its queue."""
+    return {(tally.queue, tally.kind) for event in BIRTHS for tally in tallies[event]}
 
 
 def _gauge(name: str, about: str, labels: Labels, values: Values) -> Metric:

@@ -52,6 +52,19 @@ def set_up() -> "Tracing":
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
+    spans = _exporting_queue()
+    ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
+    provider = TracerProvider(
+        resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+    )
+    provider.add_span_processor(spans)
+    # unless the application has set one of its own
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(provider)
+    return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
+
+
+def _exporting_queue() -> "SpanQueue":
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -63,16 +76,7 @@ def set_up() -> "Tracing":
     exporter_log = logging.getLogger("opentelemetry.exporter")
     exporter_log.addHandler(logging.NullHandler())
     exporter_log.propagate = False
-    ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
-    provider = TracerProvider(
-        resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
-    )
-    spans = SpanQueue(OTLPSpanExporter())
-    provider.add_span_processor(spans)
-    # unless the application has set one of its own
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        trace.set_tracer_provider(provider)
-    return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
+    return SpanQueue(OTLPSpanExporter())
 
 
 class Tracing:

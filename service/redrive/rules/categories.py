@@ -150,15 +150,18 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     """Collect what an exception is judged by; `message` as it will be stored."""
     original = read_attribute(error, "orig")  # what SQLAlchemy wraps
     driver = original if isinstance(original, BaseException) else error
-    sqlstate = read_attribute(driver, "sqlstate") or read_attribute(driver, "pgcode")
-    classes = (*type(error).__mro__, *(() if driver is error else type(driver).__mro__))
-    names = dict.fromkeys(full_name(cls) for cls in classes if cls is not object)
     return Evidence(
-        classes=tuple(names)[:MAX_CLASSES],
+        classes=_class_names(error, driver),
         message=message,
         status=status_of(error),
-        sqlstate=sqlstate if isinstance(sqlstate, str) else None,
+        sqlstate=read_text(driver, "sqlstate") or read_text(driver, "pgcode"),
     )
+
+
+def _class_names(*errors: BaseException) -> tuple[str, ...]:
+    """The classes of these exceptions and their bases, each once, nearest first."""
+    classes = (cls for error in errors for cls in type(error).__mro__ if cls is not object)
+    return tuple(dict.fromkeys(map(full_name, classes)))[:MAX_CLASSES]
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
@@ -231,3 +234,9 @@ def read_attribute(thing: object, name: str) -> object:
         return getattr(thing, name, None)
     except Exception:  # noqa: BLE001 # a property may raise anything
         return None
+
+
+def read_text(thing: object, name: str) -> str | None:
+    """Like `read_attribute`, but None also when the attribute is not text."""
+    value = read_attribute(thing, name)
+    return value if isinstance(value, str) else None

@@ -19,7 +19,7 @@ from email.utils import parsedate_to_datetime
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple, cast
 
-from redrive.rules.categories import Rule, evidence_of, judge, read_attribute
+from redrive.rules.categories import Rule, evidence_of, judge, read_attribute, read_text
 from redrive.rules.model import Category, Failure
 from redrive.rules.redact import HIDDEN, scrub
 
@@ -186,15 +186,14 @@ def _message(error: BaseException) -> str:
 def _message_of_psycopg(error: BaseException) -> str | None:
     """The primary message alone, since DETAIL has the values of the row; None for other errors."""
     diagnosis = read_attribute(error, "diag")
-    text = read_attribute(diagnosis, "message_primary")
-    if not isinstance(text, str):
+    text = read_text(diagnosis, "message_primary")
+    if text is None:
         return None
-    constraint = read_attribute(diagnosis, "constraint_name")
-    if isinstance(constraint, str) and constraint not in text:
+    constraint = read_text(diagnosis, "constraint_name")
+    if constraint and constraint not in text:
         text = f"{text} ({constraint})"
-    state = read_attribute(error, "sqlstate")
     # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
-    if isinstance(state, str) and state.startswith("22"):
+    if (read_text(error, "sqlstate") or "").startswith("22"):
         text = _QUOTED.sub(f'"{HIDDEN}"', text)
     return text
 
@@ -210,15 +209,13 @@ def _message_of_pydantic(error: BaseException) -> str | None:
 
 def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
     """The innermost frames, outermost first: where, never with what values."""
-    found: list[dict[str, Any]] = []
+    found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
         if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
             continue  # what led to the handler is the same for all of them
         found.append({**_place(frame.f_code, module), "line": line})
-        if len(found) > 4 * MAX_FRAMES:
-            del found[MAX_FRAMES : 2 * MAX_FRAMES]
-    return found[-MAX_FRAMES:]
+    return list(found)
 
 
 def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:

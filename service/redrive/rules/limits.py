@@ -30,6 +30,7 @@ MIN_DURATION = 0.001
 MAX_DURATION = 100 * 366 * 86_400.0
 MAX_DOUBLE = 1.7976931348623157e308
 SURE_INTEGER = 1 << 63
+_CONTAINERS = (dict, list, tuple, Mapping)
 FIRST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -109,7 +110,7 @@ def encode_payload(field: str, value: Any) -> str:
 
 
 def encode_headers(field: str, value: Any) -> str:
-    """Return headers as JSON text; None are no headers. Raises InvalidJob."""
+    """Return headers as JSON text, `{}` for None. Raises InvalidJob."""
     if not value:  # as of almost every job
         return "{}"
     return encode_object(field, value, MAX_HEADER_BYTES)
@@ -133,9 +134,7 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Whether these are of the very types of JSON, as almost every payload is. `depth`: of what
-    they are in.
-    """
+    """Whether these are of JSON's exact types, as in almost every payload, `depth` levels down."""
     for item in items:
         kind = cast("type[object]", type(item))
         if kind is str or item is None or kind is bool:
@@ -177,15 +176,9 @@ def _check_tree(field: str, root: Mapping[str, Any]) -> None:
     stack: list[tuple[str, Any, int]] = [(field, root, 1)]
     while stack:
         path, value, depth = stack.pop()
-        if isinstance(value, str):
-            if rule := _fault_of(value):
+        if not isinstance(value, _CONTAINERS):
+            if rule := _fault_of_leaf(value):
                 raise InvalidJob(path, rule)
-        elif value is None or isinstance(value, (int, float)):
-            if value and not abs(value) <= MAX_DOUBLE:  # nor is NaN
-                raise InvalidJob(path, _unfit_number(value))
-        elif not isinstance(value, (dict, list, tuple, Mapping)):
-            rule = f"{type(value).__name__} is not JSON; convert it before you enqueue"
-            raise InvalidJob(path, rule)
         elif depth > MAX_DEPTH:
             raise InvalidJob(field, f"nested deeper than {MAX_DEPTH} levels")
         else:
@@ -198,20 +191,36 @@ def _children(path: str, node: Any, depth: int) -> Iterable[tuple[str, Any, int]
         items = cast("Sequence[Any]", node)
         return [(f"{path}[{n}]", item, depth) for n, item in enumerate(items)]
     for key in node:
-        if not isinstance(key, str):
-            raise InvalidJob(path, f"key of type {type(key).__name__}, must be a string")
-        if rule := _fault_of(key):
-            path += ".(key)"
-            raise InvalidJob(path, rule)
+        _check_key(path, key)
     return [(f"{path}.{key}", item, depth) for key, item in node.items()]
 
 
-def _unfit_number(number: float) -> str:
-    return (
-        "number must be finite"
-        if isinstance(number, float)
-        else "number outside the range of a double"
-    )
+def _check_key(path: str, key: object) -> None:
+    if not isinstance(key, str):
+        raise InvalidJob(path, f"key of type {type(key).__name__}, must be a string")
+    if rule := _fault_of(key):
+        path += ".(key)"
+        raise InvalidJob(path, rule)
+
+
+def _fault_of_leaf(value: object) -> str:
+    """What is wrong with a value that is neither an object nor an array, or nothing."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return _fault_of(value)
+        case int() | float():
+            return _fault_of_number(value)
+        case _:
+            return f"{type(value).__name__} is not JSON; convert it before you enqueue"
+
+
+def _fault_of_number(number: float) -> str:
+    if abs(number) <= MAX_DOUBLE:  # false for NaN
+        return ""
+    is_float = isinstance(number, float)
+    return "number must be finite" if is_float else "number outside the range of a double"
 
 
 def _fault_of(text: str) -> str:

@@ -123,7 +123,7 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Not
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
-    """The first reason that speaks against another attempt, or None.
+    """The first reason against another attempt, or None.
 
     A rule of the handler that says `retry` overrules all but the limit of attempts.
     """
@@ -160,10 +160,7 @@ def decide_signal(
         case DependencyOpen(name=name, after=after):
             return settlement.Release(f"breaker {name}", delay=after)
         case Retry(after=after):
-            if job.attempt >= _limit(job, policy):
-                return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
-            wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
-            return _retry_unless_expired(job, failure, wait)
+            return _retry_as_asked(job, after, failure, policy, jitter)
         case _:  # a signal of the application's own: a failure like any other
             return decide(job, failure, policy, jitter)
 
@@ -219,6 +216,16 @@ def _snooze(until: datetime | float) -> settlement.Release:
     if isinstance(until, datetime):
         return settlement.Release("snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT))
     return settlement.Release("snoozed", delay=_bounded(until))
+
+
+def _retry_as_asked(
+    job: Claimed, after: float | None, failure: Failure, policy: Policy, jitter: float
+) -> NotComplete:
+    """Only the limit of attempts and the end of the job's window overrule the handler."""
+    if job.attempt >= _limit(job, policy):
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
+    wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
+    return _retry_unless_expired(job, failure, wait)
 
 
 def _bounded(wait: float) -> float:

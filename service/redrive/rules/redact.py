@@ -6,7 +6,7 @@ Payloads are redacted by key, text by pattern and by the secret values of the pa
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
@@ -127,6 +127,20 @@ _LEAKS = (
         replacement=rf"\1{HIDDEN}",
     ),
 )
+_WRITINGS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: text.encode("unicode_escape").decode(),
+    lambda text: repr("'" + text)[2:-1],
+    lambda text: repr('"' + text)[2:-1],
+    lambda text: repr(text)[2:-1],
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: quote(text, safe=""),
+    quote,
+    quote_plus,
+)
+"""The ways in which a text can stand in another one: as it is, in a repr, in JSON, in a URL."""
+
 _CARD = re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])")  # not within a UUID
 
 
@@ -160,9 +174,7 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Text without credentials: known secret values, and whatever looks like one."""
-    forms = {form for secret in secrets for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, HIDDEN)
+    text = _without(secrets, text)
     folded = text.lower()
     is_ascii = text.isascii()  # elsewhere a letter can match one that it is not the lower case of
     for leak in _LEAKS:
@@ -182,17 +194,20 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
         yield str(value)
 
 
+def _without(secrets: Collection[str], text: str) -> str:
+    """The text without these, in whatever form; a longer one may contain a shorter one."""
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
 def _forms(secret: str) -> set[str]:
-    """The ways in which a text can stand in another one: as it is, in a repr, in JSON, in a URL."""
-    forms = {
-        secret,
-        secret.encode("unicode_escape").decode(),
-        *(repr(q + secret)[2:-1] for q in ("'", '"', "")),
-    }
-    for as_ascii in (True, False):
-        forms.add(json.dumps(secret, ensure_ascii=as_ascii)[1:-1])
-    with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate has no place in a URL
-        forms |= {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    """What a text can look like in another one, where that is long enough to be looked for."""
+    forms: set[str] = set()
+    for write in _WRITINGS:
+        with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate has no place in a URL
+            forms.add(write(secret))
     return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
 
