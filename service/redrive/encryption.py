@@ -10,7 +10,7 @@ to its job. Moved anywhere else, it cannot be read.
 import base64
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -140,10 +140,7 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
         SettingsError: names `source`, the line and the fix, and never the key.
     """
     found: dict[str, bytes] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
+    for number, words in _lines(text):
         fault = _fault(words, found)
         if fault:
             msg = f"{source}; line {number}: {fault}"
@@ -154,6 +151,14 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
         msg = f'{source}; it holds no key; make one with: echo "k1 $({MAKE_KEY})"'
         raise SettingsError(msg)
     return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Number and words of each line that is neither empty nor a comment."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            yield number, words
 
 
 def key_of(value: Any) -> str | None:
