@@ -27,7 +27,7 @@ CHUNK = 500
 
 
 class Sealed(NamedTuple):
-    """An envelope, and the header that a payload gets that was in clear."""
+    """An envelope, and the header that a payload gets that was in the clear."""
 
     envelope: dict[str, Any]
     salt: str | None = None
@@ -151,7 +151,7 @@ class Report:
 
 
 def count(conn: Connection) -> dict[str | None, dict[str, int]]:
-    """Rows by the key they are sealed with (None: in clear) and by table."""
+    """Rows by the key they are sealed with (None: in the clear) and by table."""
     found: dict[str | None, dict[str, int]] = {}
     for name, place in PLACES.items():
         rows = conn.execute(
