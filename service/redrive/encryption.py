@@ -10,7 +10,7 @@ to its job. Moved anywhere else, it cannot be read.
 import base64
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ HIDDEN = "[encrypted]"
 """In the place of texts that are sealed elsewhere."""
 
 IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
-"""What of a failure's detail stays in clear: where it happened, and the names of secret fields."""
+"""What of a failure's detail stays in the clear: where it happened, names of secret fields."""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
@@ -98,7 +98,7 @@ class Keyring:
 
 
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A failure's detail as the part that stays in clear and the part that is sealed."""
+    """A failure's detail as the part that stays in the clear and the part that is sealed."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
     return clear, {name: value for name, value in detail.items() if name not in clear}
 
@@ -111,7 +111,7 @@ def configured() -> Keyring | None:
     the settings because producers, who have none, encrypt as well.
 
     Raises:
-        SettingsError: it is set and unusable. Nothing is stored in clear then.
+        SettingsError: it is set and unusable. Nothing is stored in the clear then.
     """
     text, path = os.environ.get(KEYS), os.environ.get(KEYS_FILE)
     if text:
@@ -140,10 +140,7 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
         SettingsError: names `source`, the line and the fix, and never the key.
     """
     found: dict[str, bytes] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
+    for number, words in _lines(text):
         fault = _fault(words, found)
         if fault:
             msg = f"{source}; line {number}: {fault}"
@@ -156,8 +153,16 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
     return found
 
 
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Number and words of each line that is neither empty nor a comment."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            yield number, words
+
+
 def key_of(value: Any) -> str | None:
-    """The id of the key that sealed a value; None: it is in clear, or its envelope is broken."""
+    """The id of the key that sealed a value; None: in the clear, or its envelope is broken."""
     envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
     key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None

@@ -51,9 +51,13 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
         if as_json:
             emit(finding._asdict())
         else:
-            mark = ("ok  ", "green") if finding.ok else ("bad ", "red")
-            click.echo(f"{click.style(mark[0], fg=mark[1])} {finding.check:12} {finding.text}")
+            _show(finding)
     return Exit.DONE if all(finding.ok for finding in findings) else Exit.FAILED
+
+
+def _show(finding: Finding) -> None:
+    mark = click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
+    click.echo(f"{mark} {finding.check:12} {finding.text}")
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:

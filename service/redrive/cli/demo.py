@@ -92,17 +92,7 @@ def ledger(database_url: str | None) -> None:
     """Compare the books with what the bank says, and count the mails."""
     with database(_settings(database_url)) as conn:
         _require(conn, "mail")
-        accounts = list(shop.accounts(conn))
-    rows = [
-        (
-            a.currency,
-            f"{a.booked} of {a.expected}",
-            f"{a.amount:,}",
-            f"{a.expected_amount:,}",
-            "yes" if a.agrees else "no",
-        )
-        for a in accounts
-    ]
+        rows = [_compared(account) for account in shop.accounts(conn)]
     columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")
     table(columns, rows, right=columns[1:4])
     home = os.environ.get("REDRIVE_DEMO_HOME")
@@ -110,6 +100,17 @@ def ledger(database_url: str | None) -> None:
         click.echo(
             f"{len(list(Path(home, 'mail').glob('*.eml')))} receipts are with the mail server"
         )
+
+
+def _compared(account: shop.Account) -> tuple[str, ...]:
+    """An account as a row of the table."""
+    return (
+        account.currency,
+        f"{account.booked} of {account.expected}",
+        f"{account.amount:,}",
+        f"{account.expected_amount:,}",
+        "yes" if account.agrees else "no",
+    )
 
 
 def _turn(database_url: str | None, name: str, wanted: str) -> None:

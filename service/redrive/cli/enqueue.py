@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple, cast
 
 import click
 import msgspec
+import psycopg
 
 from redrive.cli.connection import database
 from redrive.cli.options import (
@@ -22,7 +23,6 @@ from redrive.cli.options import (
 )
 from redrive.cli.output import emit
 from redrive.cli.terminal import progress
-from redrive.database.drivers import SyncConnection
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
 from redrive.rules.job_fields import OPTIONS, FieldType, JobFields, JobOptions, check_job
@@ -136,13 +136,16 @@ def _enqueue_lines(
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
             while chunk := list(islice(jobs, CHUNK)):
-                with conn.transaction():
-                    created += _enqueue_chunk(conn, chunk)
+                created += _enqueue_chunk(conn, chunk)
                 read += len(chunk)
                 advance(len(chunk))
         except Exception:  # a bad line, found here or by reading on; or the database
             click.echo(f"{created} enqueued before this chunk", err=True)
             raise
+    _show_counts(read, created, as_json=as_json)
+
+
+def _show_counts(read: int, created: int, *, as_json: bool) -> None:
     if as_json:
         emit({"read": read, "created": created})
     else:
@@ -150,9 +153,11 @@ def _enqueue_lines(
         click.echo(f"{created} enqueued{taken}")
 
 
-def _enqueue_chunk(conn: SyncConnection, chunk: list[Line]) -> int:
+def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
+    """Enqueue all of a chunk or none of it. Returns how many are new."""
     try:
-        return enqueue_many(conn, [line.job for line in chunk])
+        with conn.transaction():
+            return enqueue_many(conn, [line.job for line in chunk])
     except InvalidJob as error:
         n, _, path = error.path.removeprefix("jobs[").partition("]")
         line = chunk[int(n) if n.isdigit() else 0]

@@ -30,26 +30,36 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     set_up(settings.log_format, settings.log_level)
     wait_for_schema(settings.url(), settings.startup_timeout)
     stats = DatabaseStats(settings.url())
+    port = _serve(settings.http_port, stats)
+    click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
+    stop = _stop_signal()
+    while not stop.wait(MAX_AGE_SECONDS):
+        _sample(stats)
+        stats.read_ahead()
+
+
+def _serve(port: int, stats: DatabaseStats) -> int:
+    """Answer probes and scrapes, from threads of their own. Returns the port."""
     exposition = Exposition(None, stats.collect)
 
     def ready() -> dict[str, str | None]:
         failures = stats.link.failures
         return {"database": f"{failures} calls failed in a row" if failures else None}
 
-    port = serve(
-        settings.http_port, exposition.registry, live=lambda: {"process": None}, ready=ready
-    )
-    click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
+    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+
+
+def _stop_signal() -> threading.Event:
+    """What SIGTERM and Ctrl-C set."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    while not stop.wait(MAX_AGE_SECONDS):
-        if time.monotonic() > stats.link.retry_at:
-            _sample(stats)
-        stats.read_ahead()
+    return stop
 
 
 def _sample(stats: DatabaseStats) -> None:
     """With no worker up nobody else samples the counters at the start of each minute."""
+    if time.monotonic() <= stats.link.retry_at:
+        return
     with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
         store.sample(conn)

@@ -38,15 +38,17 @@ def filter_options(
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in CRITERIA}
-            if ANY in wanted["state"]:
-                wanted["state"] = ()
-            elif not wanted["state"]:
-                wanted["state"] = tuple(states)
+            wanted["state"] = _states(wanted["state"], states)
             return command(chosen=Filter(**wanted), **given)
 
         return with_options(options, choose)
 
     return add
+
+
+def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
+    """The states that --state means; none = all."""
+    return () if ANY in given else tuple(given or default)
 
 
 def _option(field: str, prefix: str | None, *, multiple: bool) -> Decorator:

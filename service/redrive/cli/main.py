@@ -99,8 +99,8 @@ def _explain(error: BaseException) -> tuple[Exit, str]:
         case psycopg.OperationalError(sqlstate=None):
             return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
         case psycopg.Error():  # without its DETAIL, which holds values of rows
-            said = error.diag.message_primary or type(error).__name__
-            return Exit.FAILED, f"the database refused: {said} ({error.sqlstate})"
+            message = error.diag.message_primary or type(error).__name__
+            return Exit.FAILED, f"the database refused: {message} ({error.sqlstate})"
         case _:
             return Exit.FAILED, str(error)
 

@@ -1,5 +1,7 @@
 """redrive migrate."""
 
+from dataclasses import asdict
+
 import click
 
 from redrive.cli.connection import database
@@ -16,14 +18,7 @@ def migrate(database_url: str | None, as_json: bool) -> None:
     with database(settings_for(database_url), any_schema=True) as conn:
         report = migrations.migrate(conn)
     if as_json:
-        emit(
-            {
-                "before": report.before,
-                "after": report.after,
-                "applied": report.applied,
-                "without_roles": report.without_roles,
-            }
-        )
+        emit(asdict(report))
         return
     for name in report.applied:
         click.echo(f"applied {name}")

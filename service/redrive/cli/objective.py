@@ -1,5 +1,6 @@
 """redrive objective."""
 
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import click
@@ -99,10 +100,7 @@ def apply_objectives(objectives: str, why: str, settings: Settings) -> None:
     wanted = _parse(objectives)
     wait_for_schema(settings.url(), settings.startup_timeout)
     with database(settings) as conn, conn.transaction():
-        held = set(_read(conn))
-        changed = [row for row in wanted if row not in held]
-        for row in changed:
-            _set(conn, *row, settings.who(), why)
+        changed = _change(conn, wanted, settings.who(), why)
     for row in changed:
         click.echo(f"{row.queue} {row.objective} is {row.value:g}")
     if not changed:
@@ -116,7 +114,18 @@ def _read(conn: psycopg.Connection) -> list[Objective]:
         ).fetchall()
 
 
-def _set(  # the arguments of the statement
+def _change(
+    conn: psycopg.Connection, wanted: Sequence[Objective], actor: str, why: str
+) -> list[Objective]:
+    """Set those that differ from what is held. Returns them."""
+    held = set(_read(conn))
+    changed = [row for row in wanted if row not in held]
+    for row in changed:
+        _set(conn, *row, actor, why)
+    return changed
+
+
+def _set(
     conn: psycopg.Connection, queue: str, name: str, value: float | None, actor: str, why: str
 ) -> None:
     conn.execute(
@@ -125,15 +134,8 @@ def _set(  # the arguments of the statement
 
 
 def _parse(text: str) -> list[Objective]:
-    """Read {queue: {objective: value}}."""
-    shape = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
-    try:
-        by_queue = msgspec.json.decode(text, type=shape)
-    except msgspec.DecodeError as error:
-        example = '{"payments": {"dlq_added_5m": 3}}'
-        raise click.UsageError(
-            f"JSON must hold objectives by queue, as {example}: {error}"
-        ) from None
+    """Read {queue: {objective: value}}, and refuse what is not a queue or an objective."""
+    by_queue = _decode(text)
     for queue, values in by_queue.items():
         _check_queue(queue)
         for name in values:
@@ -145,6 +147,17 @@ def _parse(text: str) -> list[Objective]:
         for queue, values in by_queue.items()
         for name, value in values.items()
     ]
+
+
+def _decode(text: str) -> dict[str, dict[str, float]]:
+    shape = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
+    try:
+        return msgspec.json.decode(text, type=shape)
+    except msgspec.DecodeError as error:
+        example = '{"payments": {"dlq_added_5m": 3}}'
+        raise click.UsageError(
+            f"JSON must hold objectives by queue, as {example}: {error}"
+        ) from None
 
 
 def _check_queue(queue: str) -> None:

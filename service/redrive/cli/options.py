@@ -20,7 +20,7 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def _seconds(text: str) -> float | None:
-    """A duration in seconds; None where the text is none."""
+    """A duration in seconds; None where it is not one."""
     found = _DURATION.match(text.strip())
     return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 

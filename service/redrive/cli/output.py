@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import compress
 from typing import Any
 
 import click
@@ -53,35 +54,44 @@ def table(
         right: columns that are aligned to the right.
         empty: said in place of a table without rows.
     """
-    from rich.console import Console  # noqa: PLC0415 # only where people look
-
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         click.echo(empty)
         return
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
+    console = _console()
     drawn = _draw(columns, cells, right)
-    needed = drawn.__rich_measure__(console, console.options.update(max_width=10_000)).maximum
-    if needed <= console.width or not set(BELOW) & set(columns):
+    if _fits(console, drawn) or not set(BELOW) & set(columns):
         console.print(drawn)
     else:
         _print_in_two(console, columns, cells, right)
+
+
+def _console() -> Any:
+    from rich.console import Console  # noqa: PLC0415 # only where people look
+
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if has_width else PIPE_WIDTH)
+
+
+def _fits(console: Any, drawn: Any) -> bool:
+    """Whether no cell has to be cut."""
+    unbounded = console.options.update(max_width=10_000)
+    return console.measure(drawn, options=unbounded).maximum <= console.width
 
 
 def _print_in_two(
     console: Any, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
 ) -> None:
     """Print the table without the columns of BELOW, and after each row a line with these."""
-    beside = [n for n, column in enumerate(columns) if column not in BELOW]
-    below = [n for n, column in enumerate(columns) if column in BELOW]
+    is_below = [column in BELOW for column in columns]
+    is_beside = [not below for below in is_below]
+    beside, *rows = (list(compress(row, is_beside)) for row in (columns, *cells))
     with console.capture() as captured:
-        console.print(
-            _draw([columns[n] for n in beside], [[row[n] for n in beside] for row in cells], right)
-        )
+        console.print(_draw(beside, rows, right))
     lines = captured.get().splitlines()
     click.echo("\n".join(lines[:HEAD_LINES]))
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
-        click.echo(f"{line}\n      " + ": ".join(row[n] for n in below))
+        click.echo(f"{line}\n      " + ": ".join(compress(row, is_below)))
     click.echo()
 
 

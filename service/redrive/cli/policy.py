@@ -11,6 +11,7 @@ from redrive.cli.options import Instant, database_option, json_option, settings_
 from redrive.cli.output import listing
 from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
+from redrive.settings import Settings
 
 COLUMNS = ("count", "kind", "error_class", "category_then", "category_now", "then", "now")
 
@@ -45,15 +46,22 @@ def simulate(
     then, and what would be done now.
     """
     settings = settings_for(database_url, handlers=handlers)
-    if settings.handlers is None:
-        raise SettingsError(
-            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
-        )
-    found = registry.load(settings.handlers)
+    found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
     rows = [{"count": count, **asdict(change)} for change, count in changes.most_common()]
     listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
     if not as_json:
-        changed = changes.total() or "none"
-        click.echo(f"{seen} failures judged again, {changed} would be treated differently")
+        click.echo(_summary(seen, changes.total()))
+
+
+def _summary(seen: int, changed: int) -> str:
+    return f"{seen} failures judged again, {changed or 'none'} would be treated differently"
+
+
+def _handlers(settings: Settings) -> registry.Handlers:
+    if settings.handlers is None:
+        raise SettingsError(
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+        )
+    return registry.load(settings.handlers)

@@ -1,7 +1,7 @@
 """redrive purge."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import psycopg
@@ -18,6 +18,13 @@ from redrive.dead_letters.runs import mark_done
 
 ENV = "REDRIVE_PURGE"
 DAY_SECONDS = 86_400
+
+
+class Purged(NamedTuple):
+    """How many dead letters were deleted, and how many idempotency keys forgotten."""
+
+    letters: int
+    keys: int
 
 
 def _age_option(flag: str, text: str) -> Decorator:
@@ -47,20 +54,13 @@ def purge(
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)
         if not as_json:
-            days = f"{older_than / DAY_SECONDS:g} days"
-            click.echo(f"{len(selected)} dead letters ended more than {days} ago")
-        purged = 0
-        said = "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
-        why = run.consent("Delete them for good?", str(len(selected)))
-        if why is not None:
-            with only_one(run.settings, "purge"):
-                purged = _purge(conn, run, chosen, selected, why)
-                forgotten = forget_keys(conn, keys_older_than)
-            said = f"{purged} purged, {forgotten} idempotency keys forgotten"
+            days = older_than / DAY_SECONDS
+            click.echo(f"{len(selected)} dead letters ended more than {days:g} days ago")
+        purged = _purge(conn, run, chosen, selected, keys_older_than)
     if as_json:
-        emit({"matched": len(selected), "purged": purged})
+        emit({"matched": len(selected), "purged": purged.letters if purged else 0})
     else:
-        click.echo(said)
+        _show_outcome(purged, run)
 
 
 def _purge(
@@ -68,10 +68,22 @@ def _purge(
     run: Run,
     chosen: Filter,
     selected: Sequence[Purgeable],
-    why: str,
-) -> int:
-    with progress("purged", len(selected)) as advance:
-        actor = run.settings.who()
-        purged = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
-    mark_done(conn, "purge", run.every)
-    return purged
+    keys_older_than: float,
+) -> Purged | None:
+    """Delete what was selected, where somebody agrees. None = nobody did."""
+    why = run.consent("Delete them for good?", str(len(selected)))
+    if why is None:
+        return None
+    with only_one(run.settings, "purge"):
+        with progress("purged", len(selected)) as advance:
+            actor = run.settings.who()
+            letters = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
+        mark_done(conn, "purge", run.every)
+        return Purged(letters, keys=forget_keys(conn, keys_older_than))
+
+
+def _show_outcome(purged: Purged | None, run: Run) -> None:
+    if purged:
+        click.echo(f"{purged.letters} purged, {purged.keys} idempotency keys forgotten")
+    else:
+        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))

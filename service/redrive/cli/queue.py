@@ -41,14 +41,14 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         return
     table(
         ("queue", *STATES, "paused", "oldest ready"),
-        ([row["queue"], *(row[s] for s in STATES), *_said(row)] for row in rows),
+        ([row["queue"], *(row[s] for s in STATES), *_described(row)] for row in rows),
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
 
 
-def _said(row: dict[str, Any]) -> tuple[str, str]:
-    """Whether it is paused and how long its oldest ready job has waited, for people."""
+def _described(row: dict[str, Any]) -> tuple[str, str]:
+    """For people: whether it is paused, and how long its oldest ready job has waited."""
     waited = row["oldest_ready_seconds"]
     return "yes" if row["paused"] else "", f"{waited:.0f} s" if waited else ""
 

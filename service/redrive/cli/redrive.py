@@ -1,6 +1,7 @@
 """redrive dlq redrive."""
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,11 +13,12 @@ from redrive.cli.connection import database, only_one
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.options import Command, Run, json_option, option, run_options, with_options
-from redrive.cli.output import counted, emit, table
+from redrive.cli.output import counted, emit, listing
 from redrive.cli.terminal import progress
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.redrive import MAX_REDRIVES, Plan, Redriven, plan, redrive
 from redrive.dead_letters.runs import mark_done
+from redrive.settings import Settings
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10
@@ -107,14 +109,20 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        # single ones need not wait for a scheduled run
-        lock = nullcontext() if planned.chosen.ids else only_one(run.settings, "redrive")
-        with lock, progress("redriven", planned.matched) as advance:
-            actor = run.settings.who()
-            report = redrive(conn, planned, why=why, actor=actor, rate=rate, progress=advance)
+        report = _put_back(conn, planned, run.settings, rate, why)
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
     return report
+
+
+def _put_back(
+    conn: psycopg.Connection[Any], planned: Plan, settings: Settings, rate: float | None, why: str
+) -> Redriven:
+    # single ones need not wait for a scheduled run
+    lock = nullcontext() if planned.chosen.ids else only_one(settings, "redrive")
+    with lock, progress("redriven", planned.matched) as advance:
+        actor = settings.who()
+        return redrive(conn, planned, why=why, actor=actor, rate=rate, progress=advance)
 
 
 def _show_plan(planned: Plan, rate: float | None) -> None:
@@ -123,15 +131,21 @@ def _show_plan(planned: Plan, rate: float | None) -> None:
         return
     letters, groups = len(planned.ids), len(planned.groups)
     click.echo(f"{counted(letters, 'open dead letter')} in {counted(groups, 'group')}")
-    shown = ([group[c] for c in GROUP_COLUMNS] for group in planned.groups[:GROUPS_SHOWN])
-    table(GROUP_COLUMNS, shown, right=("count",))
-    click.echo("for example: " + ", ".join(map(str, planned.sample)))
+    shown = planned.groups[:GROUPS_SHOWN]
+    listing(shown, GROUP_COLUMNS, as_json=False, right=("count",))
+    for remark in _remarks(planned, rate):
+        click.echo(remark)
+
+
+def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
+    """What to know of the dead letters before they go back."""
+    yield "for example: " + ", ".join(map(str, planned.sample))
     for cause, count in sorted(planned.blocked.items()):
-        click.echo(f"{count} will stay: {cause}")
+        yield f"{count} will stay: {cause}"
     if planned.acted:
-        click.echo(f"{planned.acted} have side effects on record; see dlq show")
+        yield f"{planned.acted} have side effects on record; see dlq show"
     if rate:
-        click.echo(f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s")
+        yield f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s"
 
 
 def _show_outcome(planned: Plan, report: Redriven | None, run: Run, *, is_vague: bool) -> None:

@@ -43,19 +43,13 @@ def reencrypt(
     safe to stop and start again. Says how many rows each key still has: a key that has none can
     leave the keyring.
     """
-    keyring = configured()
-    if keyring is None:
-        raise SettingsError(
-            f"{KEYS_FILE} is not set; it must name a file with lines of `id base64-of-32-bytes`"
-        )
+    keyring = _keyring()
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        report = rotation.Report(left=rotation.count(conn))
-        if not dry_run:
-            report = _rotate(conn, settings, keyring, report.left, rate)
-            record(
-                conn, settings.who(), "reencrypt", why, report.rewritten, {"key": keyring.ids[0]}
-            )
+        if dry_run:
+            report = rotation.Report(left=rotation.count(conn))
+        else:
+            report = _rotate(conn, settings, keyring, rate, why)
     if as_json:
         _emit(keyring, report)
         return
@@ -63,16 +57,29 @@ def reencrypt(
     click.echo("nothing was changed" if dry_run else _summary(keyring, report))
 
 
+def _keyring() -> Keyring:
+    keyring = configured()
+    if keyring is None:
+        raise SettingsError(
+            f"{KEYS_FILE} is not set; it must name a file with lines of `id base64-of-32-bytes`"
+        )
+    return keyring
+
+
 def _rotate(
     conn: psycopg.Connection[Any],
     settings: Settings,
     keyring: Keyring,
-    rows: dict[str | None, dict[str, int]],
     rate: float | None,
+    why: str,
 ) -> rotation.Report:
-    stale = sum(sum(tables.values()) for key, tables in rows.items() if key != keyring.ids[0])
+    """Encrypt what the first key has not encrypted yet, and leave a line in the audit log."""
+    first = keyring.ids[0]
+    stale = sum(sum(n.values()) for key, n in rotation.count(conn).items() if key != first)
     with only_one(settings, "reencrypt"), progress("encrypted", stale) as advance:
-        return rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
+        report = rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
+    record(conn, settings.who(), "reencrypt", why, report.rewritten, {"key": first})
+    return report
 
 
 def _summary(keyring: Keyring, report: rotation.Report) -> str:

@@ -1,7 +1,8 @@
 """redrive dlq show: one dead letter with its history, or one group."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import click
@@ -67,32 +68,38 @@ def show(which: str, database_url: str | None, as_json: bool) -> int:
 
 def _letter(letter: dict[str, Any]) -> Iterator[str]:
     """The sections of a dead letter."""
-    head = _LETTER.format_map(printable_fields(letter) | _summary(letter))
-    owner = printable(letter["owner"])
-    yield f"{head}\n{owner} looks after it" if owner else head
+    yield _head(letter)
     yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
-    failures = (line for failure in letter["failures"] for line in _failure(failure))
-    yield "\n".join((f"{_bold('failures')}, oldest first", *failures))
-    for effect in letter["side_effects"]:
-        yield "side effect, {at}: {what} {detail}".format_map(printable_fields(effect))
+    yield _failures(letter["failures"])
+    yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
     if letter["blocked"]:
         yield f"its last redrive was refused: {letter['blocked']}"
     if len(letter["lineage"]) > 1:
-        line = "  {died_at}  {reason}  {state}  {outcome}"
-        deaths = (line.format_map(printable_fields(death)) for death in letter["lineage"])
-        yield "\n".join((_bold("lineage"), *deaths))
-    for note in letter["notes"]:
-        yield _bold("note") + " of {actor}, {at}\n  {text}".format_map(printable_fields(note))
+        yield _lineage(letter["lineage"])
+    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", letter["notes"])
 
 
-def _summary(letter: dict[str, Any]) -> dict[str, str]:
-    """What the first lines say in words."""
-    return {
+def _head(letter: dict[str, Any]) -> str:
+    """The first lines: what it is, why it died, what was tried, who looks after it."""
+    words = {
         "title": _bold(f"job {letter['id']}"),
         "attempts": counted(letter["attempts"], "attempt"),
         "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
         "redrives": counted(letter["redrives"], "redrive"),
     }
+    head = _LETTER.format_map(printable_fields(letter) | words)
+    owner = printable(letter["owner"])
+    return f"{head}\n{owner} looks after it" if owner else head
+
+
+def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
+    lines = _filled("  {died_at}  {reason}  {state}  {outcome}", deaths)
+    return "\n".join((_bold("lineage"), *lines))
+
+
+def _failures(failures: Iterable[dict[str, Any]]) -> str:
+    lines = chain.from_iterable(map(_failure, failures))
+    return "\n".join((f"{_bold('failures')}, oldest first", *lines))
 
 
 def _failure(failure: dict[str, Any]) -> Iterator[str]:
@@ -103,10 +110,8 @@ def _failure(failure: dict[str, Any]) -> Iterator[str]:
     yield "    {error_class}: {message}".format_map(shown)
     if known := [f"{name} {detail[name]}" for name in CIRCUMSTANCES if name in detail]:
         yield f"      {printable(', '.join(known))}"
-    for frame in detail.get("stack", [])[-FRAMES:]:
-        yield "      {file}:{line} in {function}".format_map(printable_fields(frame))
-    for cause in detail.get("causes", []):
-        yield "    because {error_class}: {message}".format_map(printable_fields(cause))
+    yield from _filled("      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:])
+    yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
 
 
 def _group(group: dict[str, Any]) -> Iterator[str]:
@@ -119,6 +124,11 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The template with the fields of each row, as `printable`."""
+    return (template.format_map(printable_fields(row)) for row in rows)
 
 
 def _bold(text: str) -> str:

@@ -80,6 +80,11 @@ def worker(
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
     wait_for_schema(settings.url(), settings.startup_timeout)
+    return _run(settings, until_empty=until_empty)
+
+
+def _run(settings: Settings, *, until_empty: bool) -> int:
+    """Work, with metrics, probes and traces as they are set, until told to stop."""
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
     telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)

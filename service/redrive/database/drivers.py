@@ -57,19 +57,17 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
     Raises:
         TypeError: it is not a connection of a driver that Redrive knows.
     """
-    family = driver_of(conn)
-    if family == "psycopg":
-        from psycopg.rows import tuple_row  # noqa: PLC0415 # only where the driver is used
-
-        with conn.cursor(row_factory=tuple_row) as cursor:
-            return finish(cursor.execute(statement, parameters).fetchone())
-    if family == "psycopg async":
-        return _psycopg_async(conn, statement, parameters, finish)
-    if family == "sqlalchemy":
-        return finish(_sqlalchemy(conn, statement, parameters))
-    if family == "sqlalchemy async":
-        return _sqlalchemy_async(conn, statement, parameters, finish)
-    return _asyncpg(conn, statement, parameters, finish)
+    match driver_of(conn):
+        case "psycopg":
+            return finish(_psycopg(conn, statement, parameters))
+        case "psycopg async":
+            return _psycopg_async(conn, statement, parameters, finish)
+        case "sqlalchemy":
+            return finish(_sqlalchemy(conn, statement, parameters))
+        case "sqlalchemy async":
+            return _sqlalchemy_async(conn, statement, parameters, finish)
+        case _:
+            return _asyncpg(conn, statement, parameters, finish)
 
 
 def driver_of(conn: Any) -> str:
@@ -109,10 +107,17 @@ def roll_back(conn: Any) -> Any:
     return conn.execute("rollback") if driver_of(conn) == "asyncpg" else conn.rollback()
 
 
+def _psycopg(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
+    from psycopg.rows import tuple_row  # noqa: PLC0415 # only where the driver is used
+
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(statement, parameters).fetchone()
+
+
 async def _psycopg_async(
     conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
 ) -> Any:
-    from psycopg.rows import tuple_row  # noqa: PLC0415
+    from psycopg.rows import tuple_row  # noqa: PLC0415 # as above
 
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(statement, parameters)
@@ -120,7 +125,7 @@ async def _psycopg_async(
 
 
 def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
-    from sqlalchemy import text  # noqa: PLC0415
+    from sqlalchemy import text  # noqa: PLC0415 # as above
 
     named = statement
     for n in range(len(parameters)):

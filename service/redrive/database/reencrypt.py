@@ -6,7 +6,7 @@ locked. It can be stopped and started again: it skips what the first key has sea
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 
@@ -27,7 +27,7 @@ CHUNK = 500
 
 
 class Sealed(NamedTuple):
-    """An envelope, and the header that a payload gets that was in clear."""
+    """An envelope, and the header that a payload gets that was in the clear."""
 
     envelope: dict[str, Any]
     salt: str | None = None
@@ -61,6 +61,16 @@ class Place:
     column: LiteralString
     read: LiteralString
     seal: Callable[[Keyring, Row], Sealed]
+
+    def select_stale(self) -> LiteralString:
+        """SQL for the rows of `limit` jobs after `last` that are not sealed with `key`."""
+        is_stale: LiteralString = f"({self.column} -> '$redrive' ->> 'k') is distinct from %(key)s"
+        return f"""
+            select {self.job} as id, {self.n} as n, {self.read} from {self.table}
+            where {is_stale} and {self.job} in (
+                select distinct {self.job} from {self.table}
+                where {self.job} > %(last)s and {is_stale} order by 1 limit %(limit)s)
+            order by 1"""
 
 
 def _seal_payload(keyring: Keyring, row: Row) -> Sealed:
@@ -141,7 +151,7 @@ class Report:
 
 
 def count(conn: Connection) -> dict[str | None, dict[str, int]]:
-    """Rows by the key they are sealed with (None: in clear) and by table."""
+    """Rows by the key they are sealed with (None: in the clear) and by table."""
     found: dict[str | None, dict[str, int]] = {}
     for name, place in PLACES.items():
         rows = conn.execute(
@@ -167,31 +177,31 @@ def reencrypt(
     """
     report = Report()
     for name, place in PLACES.items():
-        last = 0
-        while rows := _stale(conn, place, keyring.ids[0], last):
-            began = time.monotonic()
-            last = rows[-1]["id"]
+        for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
             report.add(len(rows), *_rewrite(conn, keyring, name, rows))
             progress(len(rows))
-            if rate is not None:
-                time.sleep(max(0.0, len(rows) / rate - (time.monotonic() - began)))
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
     return report
 
 
-def _stale(conn: Connection, place: Place, key: str, last: int) -> list[dict[str, Any]]:
-    """Rows of the next jobs that are not sealed with the key, by job."""
-    job, table = place.job, place.table
-    is_stale: LiteralString = f"({place.column} -> '$redrive' ->> 'k') is distinct from %(key)s"
-    query: LiteralString = f"""
-        select {job} as id, {place.n} as n, {place.read} from {table}
-        where {is_stale} and {job} in (
-            select distinct {job} from {table}
-            where {job} > %(last)s and {is_stale} order by 1 limit %(limit)s)
-        order by 1"""
+def _paced(batches: Iterable[Sequence[Row]], rate: float | None) -> Iterator[Sequence[Row]]:
+    """The batches, with a wait after each that was handled faster than the rate allows."""
+    for rows in batches:
+        began = time.monotonic()
+        yield rows
+        if rate is not None:
+            time.sleep(max(0.0, len(rows) / rate - (time.monotonic() - began)))
+
+
+def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows that are not sealed with the key, by job, those of CHUNK jobs at a time."""
+    query = place.select_stale()
+    last = 0
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, {"key": key, "last": last, "limit": CHUNK}).fetchall()
+        while rows := cursor.execute(query, {"key": key, "last": last, "limit": CHUNK}).fetchall():
+            yield rows
+            last = rows[-1]["id"]
 
 
 def _rewrite(conn: Connection, keyring: Keyring, name: str, rows: Sequence[Row]) -> tuple[int, int]:

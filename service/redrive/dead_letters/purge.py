@@ -68,17 +68,22 @@ def purge(  # noqa: PLR0913 # what a purge needs
     detail = {"filter": chosen.described(), "states": states}
     purged = 0
     for start in range(0, len(selected), CHUNK):
-        ids, redrives = map(list, zip(*selected[start : start + CHUNK], strict=True))
-        with conn.transaction(), conn.cursor(row_factory=scalar_row) as cursor:
-            row = cursor.execute(
-                "select redrive.purge_v1(%s::bigint[], %s::int[], %s::text[])",
-                (ids, redrives, states),
-            ).fetchone()
-            deleted = int(row or 0)
+        chunk = selected[start : start + CHUNK]
+        with conn.transaction():
+            deleted = _delete(conn, chunk, states)
             record(conn, actor, "purge", why, deleted, detail)
         purged += deleted
-        progress(len(ids))
+        progress(len(chunk))
     return purged
+
+
+def _delete(conn: psycopg.Connection[Any], chunk: Sequence[Purgeable], states: list[str]) -> int:
+    ids, redrives = map(list, zip(*chunk, strict=True))
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        deleted = cursor.execute(
+            "select redrive.purge_v1(%s::bigint[], %s::int[], %s::text[])", (ids, redrives, states)
+        ).fetchone()
+    return int(deleted or 0)
 
 
 def forget_keys(conn: psycopg.Connection[Any], older_than: float) -> int:

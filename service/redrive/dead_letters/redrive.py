@@ -81,16 +81,7 @@ def plan(
     conn: psycopg.Connection[Any], chosen: Filter, *, max_redrives: int = MAX_REDRIVES
 ) -> Plan:
     """Select the open dead letters of a filter, the oldest first, and what stands in their way."""
-    conditions, parameters = chosen.where()
-    with conn.cursor(row_factory=class_row(_Candidate)) as cursor:
-        found = cursor.execute(
-            "select d.id, d.kind, d.fingerprint, d.error_class, d.message, o.cause,"
-            " exists (select from redrive.side_effects e where e.job = d.id) as has_acted"
-            " from redrive.dead_letters d cross join lateral redrive.redrive_obstacle_v1("
-            "d.kind, d.idempotency_key, d.redrives, d.fingerprint, %s) o"
-            f" where d.state = 'open' and {conditions} order by d.died_at, d.id limit %s",
-            (max_redrives, *parameters, chosen.limit),
-        ).fetchall()
+    found = _candidates(conn, chosen, max_redrives)
     groups = _by_group(found)
     reveal(conn, groups)
     return Plan(
@@ -101,6 +92,21 @@ def plan(
         groups=groups,
         acted=sum(letter.has_acted for letter in found),
     )
+
+
+def _candidates(
+    conn: psycopg.Connection[Any], chosen: Filter, max_redrives: int
+) -> list[_Candidate]:
+    conditions, parameters = chosen.where()
+    with conn.cursor(row_factory=class_row(_Candidate)) as cursor:
+        return cursor.execute(
+            "select d.id, d.kind, d.fingerprint, d.error_class, d.message, o.cause,"
+            " exists (select from redrive.side_effects e where e.job = d.id) as has_acted"
+            " from redrive.dead_letters d cross join lateral redrive.redrive_obstacle_v1("
+            "d.kind, d.idempotency_key, d.redrives, d.fingerprint, %s) o"
+            f" where d.state = 'open' and {conditions} order by d.died_at, d.id limit %s",
+            (max_redrives, *parameters, chosen.limit),
+        ).fetchall()
 
 
 def _by_group(found: Sequence[_Candidate]) -> list[dict[str, Any]]:
@@ -134,23 +140,35 @@ def redrive(  # noqa: PLR0913 # what a redrive needs
         rate: jobs per second, as a schedule from now on; None = all at once.
         progress: told after each chunk how many it handled.
     """
-    stayed: Counter[str | None] = Counter()
     with conn.cursor(row_factory=scalar_row) as cursor:
         campaign = cursor.execute(
             "select redrive.open_campaign_v1(%s, %s, %s, %s::float8, %s)",
             (actor, why, Jsonb(planned.chosen.described()), rate, planned.matched),
         ).fetchone()
-        for start in range(0, planned.matched, CHUNK):
-            chunk = planned.ids[start : start + CHUNK]
-            causes = cursor.execute(
-                "select blocked from redrive.redrive_v1(%s::bigint[], %s, %s::float8, %s, %s)",
-                (chunk, campaign, rate, start, planned.max_redrives),
-            ).fetchall()
-            stayed.update(causes)
-            progress(len(chunk))
+        stayed = _put_back(cursor, planned, campaign, rate, progress)
         redriven = stayed.pop(None, 0)
         blocked = {str(cause): count for cause, count in stayed.items()}
         cursor.execute(
             "select redrive.close_campaign_v1(%s, %s, %s)", (campaign, redriven, Jsonb(blocked))
         )
     return Redriven(planned.matched, redriven, blocked, campaign)
+
+
+def _put_back(
+    cursor: psycopg.Cursor[Any],
+    planned: Plan,
+    campaign: int | None,
+    rate: float | None,
+    progress: Callable[[int], None],
+) -> Counter[str | None]:
+    """Put them back by the chunk. Returns how often each cause kept one back; None: it went."""
+    causes: Counter[str | None] = Counter()
+    for start in range(0, planned.matched, CHUNK):
+        chunk = planned.ids[start : start + CHUNK]
+        blocked = cursor.execute(
+            "select blocked from redrive.redrive_v1(%s::bigint[], %s, %s::float8, %s, %s)",
+            (chunk, campaign, rate, start, planned.max_redrives),
+        )
+        causes.update(blocked)
+        progress(len(chunk))
+    return causes

@@ -83,12 +83,16 @@ def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
         return
     yield f"## A sample: job {letter['id']}"
     payload = msgspec.json.format(msgspec.json.encode(letter["payload"])).decode()
-    yield f"```json\n{payload}\n```"
+    yield _fenced(payload, "json")
     for failure in letter["failures"]:
         yield _FAILURE.format_map(_quoted(failure))
     if letter["failures"]:
         stack = letter["failures"][-1]["detail"].get("stack", ())
-        yield "```\n" + _lines("{file}:{line} in {function}", stack) + "\n```"
+        yield _fenced(_lines("{file}:{line} in {function}", stack))
+
+
+def _fenced(text: str, language: str = "") -> str:
+    return f"```{language}\n{text}\n```"
 
 
 def _quoted(failure: dict[str, Any]) -> dict[str, Any]:

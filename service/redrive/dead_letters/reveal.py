@@ -19,15 +19,18 @@ def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: s
     hidden = [row for row in rows if row["message"] == HIDDEN]
     if not hidden:
         return
+    messages = _messages(conn, [row[job] for row in hidden])
+    for row in hidden:
+        row["message"] = messages.get((row[job], row["group"]), HIDDEN)
+
+
+def _messages(conn: psycopg.Connection[Any], jobs: Sequence[int]) -> dict[tuple[int, str], str]:
+    """The latest message of each job and fingerprint."""
     with conn.cursor(row_factory=dict_row) as cursor:
         failures = cursor.execute(
             "select distinct on (job, fingerprint) job, fingerprint, message, detail"
             " from redrive.failures where job = any (%s::bigint[])"
             " order by job, fingerprint, deliveries desc",
-            ([row[job] for row in hidden],),
+            (list(jobs),),
         ).fetchall()
-    messages = {
-        (f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"] for f in failures
-    }
-    for row in hidden:
-        row["message"] = messages.get((row[job], row["group"]), HIDDEN)
+    return {(f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"] for f in failures}

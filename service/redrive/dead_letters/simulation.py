@@ -14,7 +14,7 @@ from redrive.handlers import Handlers
 from redrive.rules.categories import Evidence, judge
 from redrive.rules.model import Claimed, Failure
 from redrive.rules.policy import Policy, decide
-from redrive.rules.settlement import DeadLetter, Outcome
+from redrive.rules.settlement import DeadLetter, NotComplete, Outcome
 
 MIDDLE = 0.5
 """Stands in for chance: it changes how long a wait is, never what is decided."""
@@ -76,18 +76,30 @@ def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[s
 
 
 def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
+    failure = _failure(row, policy)
+    claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
+    ending = decide(claimed, failure, policy, MIDDLE)
+    then = row["reason"] or str(Outcome.RETRY)
+    now = _now(ending, then)
+    return Change(
+        row["kind"], row["error_class"], row["category"], str(failure.category), then, now
+    )
+
+
+def _now(ending: NotComplete, then: str) -> str:
+    if not isinstance(ending, DeadLetter):
+        return str(ending.outcome)
+    # that rests on the failures before it, which one record does not tell
+    return then if then == "same_failure" else str(ending.reason)
+
+
+def _failure(row: dict[str, Any], policy: Policy) -> Failure:
+    """A recorded failure, in the category that the policy puts it in."""
     detail = row["detail"]
     evidence = Evidence(
         tuple(detail["classes"]), row["message"], detail.get("status"), detail.get("sqlstate")
     )
     category, verdict = judge(evidence, policy.rules)
-    failure = Failure(
+    return Failure(
         row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
     )
-    claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
-    ending = decide(claimed, failure, policy, MIDDLE)
-    then = row["reason"] or str(Outcome.RETRY)
-    now = str(ending.reason if isinstance(ending, DeadLetter) else ending.outcome)
-    if isinstance(ending, DeadLetter) and then == "same_failure":
-        now = then  # that rests on the failures before it, which one record does not tell
-    return Change(row["kind"], row["error_class"], row["category"], str(category), then, now)
