@@ -132,7 +132,7 @@ _WRITINGS: tuple[Callable[[str], str], ...] = (
     lambda text: text.encode("unicode_escape").decode(),
     lambda text: repr("'" + text)[2:-1],
     lambda text: repr('"' + text)[2:-1],
-    lambda text: repr(text)[2:-1],
+    lambda text: repr(text)[1:-1],
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     lambda text: quote(text, safe=""),
