@@ -58,7 +58,7 @@ class Provider:
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # named so by its base class
                 pass
 
             def do_POST(self) -> None:

@@ -36,7 +36,7 @@ class Collector:
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # named so by its base class
                 pass
 
             def do_POST(self) -> None:

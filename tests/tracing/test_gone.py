@@ -55,8 +55,8 @@ class Hole:
 class Span:
     """As much of one as the queue looks at."""
 
-    class context:  # noqa: N801
-        class trace_flags:  # noqa: N801
+    class context:  # noqa: N801 # an attribute of a span
+        class trace_flags:  # noqa: N801 # an attribute of a span
             sampled = True
 
 

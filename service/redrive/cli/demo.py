@@ -45,8 +45,8 @@ def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> No
 
 def _run(*, once: bool, home: Path | None, observe: bool) -> int:
     from redrive.demo import story  # noqa: PLC0415 # only this command wants the embedded Postgres
-    from redrive.demo.home import open_home  # noqa: PLC0415
-    from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415
+    from redrive.demo.home import open_home  # noqa: PLC0415 # as above
+    from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415 # as above
 
     was_stopped = False
     with open_home(home.resolve() if home else None) as path:

@@ -48,9 +48,9 @@ def set_up() -> "Tracing":
     Raises:
         SettingsError: the otlp extra is not installed.
     """
-    from opentelemetry import trace  # noqa: PLC0415 # only who asks for it pays for it
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
 
     spans = _exporting_queue()
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
@@ -66,9 +66,9 @@ def set_up() -> "Tracing":
 
 def _exporting_queue() -> "SpanQueue":
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        from redrive.observability.span_queue import SpanQueue  # noqa: PLC0415
+        from redrive.observability.span_queue import SpanQueue
     except ImportError as error:
         msg = f"{ENDPOINTS[0]} is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
@@ -96,7 +96,7 @@ class Tracing:
         self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]
     ) -> Iterator["Span"]:
         """One attempt, as the current span while its handler runs."""
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind
 
         attributes = _attributes("process", queue) | {
             "messaging.message.id": str(job),
@@ -122,7 +122,7 @@ class Tracing:
         Args:
             created: traceparent headers of what created some of the jobs; the span links to them.
         """
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind
 
         if self.is_overrun:
             return
@@ -145,7 +145,7 @@ class Tracing:
 
 def fail(span: "Span", error_class: str) -> None:
     """Mark an attempt's span as failed, by class only."""
-    from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
+    from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("error.type", error_class)
     span.set_status(Status(StatusCode.ERROR))
@@ -166,7 +166,7 @@ def current_traceparent() -> str | None:
     """The context of the attempt that runs here, or None where it is not traced."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry import trace
 
     span = trace.get_current_span()
     return traceparent(span) if span.get_span_context().is_valid else None
@@ -181,7 +181,7 @@ def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mappi
     if "opentelemetry.trace" not in sys.modules or "traceparent" in headers:
         yield headers
         return
-    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry import trace
 
     if not trace.get_current_span().get_span_context().is_valid:
         yield headers
@@ -206,7 +206,7 @@ def _attributes(operation: str, queue: str) -> dict[str, Any]:
 
 def _link(header: object, role: str) -> "Link | None":
     """A link to the context in a traceparent header; None when it holds none."""
-    from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415
+    from opentelemetry.trace import Link, SpanContext, TraceFlags
 
     parts = header.split("-") if isinstance(header, str) else []
     try:
