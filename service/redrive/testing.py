@@ -10,27 +10,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Unpack, assert_never, cast
+from dataclasses import dataclass, field
+from typing import Any, Unpack, cast
 
 import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
 from redrive.encryption import shown_payload
-from redrive.handlers import Handlers
+from redrive.handlers import Handlers, decode_object
 from redrive.rules.job_fields import CheckedJob, JobOptions, Payload, check_job, fields_of_call
-from redrive.rules.model import Failure
-from redrive.rules.settlement import (
-    Cancel,
-    Complete,
-    DeadLetter,
-    NotComplete,
-    Release,
-    Retry,
-    Settlement,
-)
-from redrive.worker.protocol import Jobs, Observed, SideEffect, Work
+from redrive.rules.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
+from redrive.worker.protocol import Jobs, Observed, SideEffect, Work, report_of
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.deadlines import cancel_overdue
 from redrive.worker.runner.services import Services
@@ -179,24 +170,16 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
 
 
 def _outcome(settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
-    outcome = Outcome(settlement.outcome.event, side_effects=side_effects)
-    match settlement:
-        case Complete() | Cancel():
-            return outcome
-        case Release(why=why, delay=delay):
-            return replace(outcome, reason=why, delay=delay)
-        case Retry(delay=delay, failure=failure):
-            return replace(_with(failure, outcome), delay=delay)
-        case DeadLetter(reason=reason, failure=failure):
-            return replace(_with(failure, outcome), reason=str(reason))
-        case _:
-            assert_never(settlement)
-
-
-def _with(failure: Failure, outcome: Outcome) -> Outcome:
-    return replace(
-        outcome,
-        category=str(failure.category),
-        error_class=failure.error_class,
-        message=failure.message,
+    if isinstance(settlement, Complete):
+        return Outcome(settlement.outcome.event, side_effects=side_effects)
+    report = report_of(0, 0, settlement)
+    failure = {} if report.failure is None else decode_object(report.failure)
+    return Outcome(
+        report.outcome.event,
+        None if isinstance(settlement, Retry) else report.reason,
+        report.delay,
+        report.category,
+        failure.get("error_class", ""),
+        failure.get("message", ""),
+        side_effects,
     )
