@@ -65,6 +65,7 @@ def test_settling_twice_settles_once(database: Database, outcome: Outcome) -> No
     assert not settle(database.conn, worker, job, outcome, failure=failure(), reason="gave_up")
 
     assert totals(database.conn) == after == {"enqueued": 1, "claimed": 1, outcome.event: 1}
+    assert database.value("select sum(running) from redrive.depths_v1()") == 0
 
 
 def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
