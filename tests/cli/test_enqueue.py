@@ -125,3 +125,25 @@ def test_the_version_counts_towards_the_size_of_the_headers() -> None:
     check_job({"kind": "mail", "headers": headers})
     with pytest.raises(InvalidJob, match="headers: "):
         check_job({"kind": "mail", "headers": headers, "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "complaint"),
+    [
+        (("enqueue", "some.kind", ""), "", "payload: is not valid JSON"),
+        (("enqueue", "some.kind", "null"), "", "payload: must be an object, not null"),
+        (
+            ("enqueue", "-"),
+            '{"kind": "some.kind", "payload": null}',
+            "line 1.payload: must be an object, not null",
+        ),
+    ],
+)
+def test_a_payload_that_is_not_there_is_not_taken_for_an_empty_one(
+    redrive: Redrive, database: Database, arguments: Any, stdin: str, complaint: str
+) -> None:
+    """C20: an unset variable of a shell enqueued a job with `{}`."""
+    done = redrive(*arguments, stdin=stdin)
+
+    assert (done.code, complaint in done.err) == (64, True), done.err
+    assert database.value("select count(*) from redrive.jobs") == 0

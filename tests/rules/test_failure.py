@@ -352,3 +352,33 @@ def test_a_made_up_failure_is_a_record_too():
     assert isinstance(failure, Failure)
     assert failure.record()["detail"] == {"exit": "signal 9"}
     assert "\0" not in failure.message
+
+
+NUMBERS = [
+    "3",
+    "-3",
+    "+3",
+    "3.5",
+    ".5",
+    "1e-05",
+    "-2.5E+10",
+    "1,234.50",
+    "12345678.5",
+    "3kg",
+    "3.5kg",
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_is_a_number_whatever_its_form(number: str):
+    """C21: 2,000 failures of four causes made ten groups."""
+    assert normalise(f"of {number} in stock ({number}) 2026-11-22") == (
+        "of <n> in stock (<n>) <n>-<n>-<n>"
+    )
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**30), 10**30))
+def test_every_number_that_python_writes_is_one_placeholder(number: float):
+    """C21."""
+    for text in (str(number), repr(number), f"{number:,}", f"{number:e}", f"{number:.2f}"):
+        assert normalise(f"expected {text}, got less") == "expected <n>, got less"

@@ -424,6 +424,15 @@ def test_what_the_other_side_asks_for_is_never_undercut(
     assert ending.delay >= asked
 
 
+def test_jobs_that_were_throttled_together_come_back_one_by_one():
+    """C22: all of them returned in the instant that Retry-After named."""
+    failure = _failure(Category.THROTTLED, retry_after=120.0)
+    endings = [decide(Claimed("k", 3), failure, Policy(backoff=4), n / 10) for n in range(10)]
+    delays = [ending.delay for ending in endings if isinstance(ending, settlement.Retry)]
+
+    assert delays == [120.0 + 16.0 * n / 10 for n in range(10)]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

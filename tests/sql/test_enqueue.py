@@ -50,6 +50,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("payload", '{"a": [1, {"b": 1e400}]}', "payload.a[1].b: number outside the range of a double"),
     ("payload", '{"a": -1e400}', "payload.a: number outside the range of a double"),
     ("run_at", "infinity", f"run_at: {YEARS_RULE}"),
+    ("run_at", "-infinity", f"run_at: {YEARS_RULE}"),
+    ("run_at", "1999-12-31 23:59:59+00", f"run_at: {YEARS_RULE}"),
     ("run_at", "20000-01-01 00:00:00+00", f"run_at: {YEARS_RULE}"),
     ("priority", 1001, f"priority: {PRIORITY_RULE}"),
     ("priority", -1001, f"priority: {PRIORITY_RULE}"),

@@ -96,11 +96,13 @@ def enqueue(
         _enqueue_one(
             settings,
             kind,
-            _read_json("payload", payload or "{}"),
+            {} if payload is None else _read_payload("payload", payload),
             cast("JobOptions", given),
             as_json=as_json,
         )
 
+
+NO_PAYLOAD = "must be an object, not null"
 
 _STATUS = {"live": "has not ended", "succeeded": "has succeeded"}
 """What became of the job that has the key, by `Enqueued.outcome`."""
@@ -176,12 +178,22 @@ def _read_line(path: str, text: bytes) -> dict[str, Any]:
     if not isinstance(job, dict):
         raise InvalidJob(path, "must be an object with at least a kind")
     fields = cast("dict[str, Any]", job)
+    if "payload" in fields and fields["payload"] is None:
+        raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
     if isinstance(fields.get("run_at"), str):
         try:
             fields["run_at"] = Instant().convert(fields["run_at"], None, None)
         except click.UsageError as error:
             raise InvalidJob(f"{path}.run_at", error.message) from None
     return fields
+
+
+def _read_payload(path: str, text: str) -> Any:
+    """A payload that was given: for the API none is an empty one, here something is missing."""
+    payload = _read_json(path, text)
+    if payload is None:
+        raise InvalidJob(path, NO_PAYLOAD)
+    return payload
 
 
 def _read_json(path: str, text: str | bytes) -> Any:

@@ -119,7 +119,8 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Not
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
     wait = delay(policy, job.attempt, jitter, failure.category)
-    return _retry_unless_expired(job, failure, max(wait, failure.retry_after or 0.0))
+    # On top of what the other side asked for: jobs that it throttled together do not come back so.
+    return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:

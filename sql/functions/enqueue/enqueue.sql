@@ -26,7 +26,8 @@ begin
         when headers is null then 'headers: must be an object'
         when priority is null or priority not between -1000 and 1000
             then 'priority: must lie between -1000 and 1000'
-        when due = 'infinity' then 'run_at: must lie between the years 2000 and 9999'
+        when due = 'infinity' or run_at < '2000-01-01 00:00:00+00'
+            then 'run_at: must lie between the years 2000 and 9999'
         when length(idempotency_key) > 255 then 'idempotency_key: must have 1 to 255 characters'
         when length(ordering_key) > 255 then 'ordering_key: must have 1 to 255 characters'
         when expires_in not between interval '1 ms' and interval '100 years'
