@@ -21,7 +21,8 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
     on redrive.jobs to redrive_producer, redrive_worker, redrive_operator;
 
 grant execute on function
-    redrive.register_v1(text, text), redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
+    redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
+    redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]),

@@ -322,6 +322,7 @@ create table redrive.workers (
     seen_at timestamptz not null default now(),
     lost_at timestamptz,
     inflight int not null default 0,
+    ttl interval,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -645,6 +646,12 @@ create function redrive.register_v1(worker_name text, worker_version text)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.register_v1 to redrive_worker;
+
+create function redrive.register_v2(worker_name text, worker_version text, ttl interval)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.register_v2 to redrive_worker;
 
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)

@@ -54,9 +54,13 @@ def make_jobs(
     return [row[0] for row in rows]
 
 
-def make_worker(conn: Connection, name: str = "worker-1") -> int:
-    """Register a worker. Returns its id."""
-    return store.register(conn, name, "test")
+def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = None) -> int:
+    """Register a worker. Returns its id. Without a `ttl` of its own it is judged by its rescuer."""
+    if ttl is not None:
+        return store.register(conn, name, "test", ttl)
+    row = conn.execute("select redrive.register_v1(%s, 'test')", (name,)).fetchone()
+    assert row
+    return row[0]
 
 
 def lanes_of(conn: Connection) -> list[Lane]:

@@ -265,6 +265,20 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
     assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
 
 
+def test_no_job_expires_while_it_waits_for_its_turn(database: Database) -> None:
+    """C14: with a window of 60 s and 10 jobs at 0.1/s, 3 were due after their own expiry."""
+    ids = make_dead_letters(database.conn, 10)
+    database.conn.execute(
+        "update redrive.dead_letters set expires_at = created_at + interval '60 s'"
+    )
+    redrive(database.conn, ids, rate=0.1)
+
+    windows = database.column(
+        "select extract(epoch from expires_at - run_at)::float8 from redrive.jobs"
+    )
+    assert [round(window) for window in windows] == [60] * 10
+
+
 def test_two_operators_with_the_same_ids_give_each_job_one_generation(database: Database) -> None:
     ids = make_dead_letters(database.conn, 2000)
     operators = [database.session() for _ in range(2)]

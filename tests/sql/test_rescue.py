@@ -83,6 +83,20 @@ def test_a_worker_is_lost_only_after_its_ttl(database: Database) -> None:
     assert database.column("select lost_at from redrive.workers") == [None]
 
 
+def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(database: Database) -> None:
+    """C5: a worker with a ttl of 5 s took running jobs from a healthy one with a ttl of 60 s."""
+    make_jobs(database.conn, 2)
+    patient = make_worker(database.conn, "patient", ttl=60)
+    hasty = make_worker(database.conn, "hasty", ttl=0.1)
+    (job,), _ = claim(database.conn, patient, 1), claim(database.conn, hasty, 1)
+    silence(database, patient, 10)
+    silence(database, hasty, 10)
+
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(database.conn, timedelta(hours=1)) == NOBODY
+    assert complete(database.conn, patient, job) == {job.id}
+
+
 def test_a_server_that_just_started_gives_everybody_one_ttl(database: Database) -> None:
     (uptime,) = database.row("select clock_timestamp() - pg_postmaster_start_time()")
     silence(database, make_worker(database.conn), 7 * 86_400)

@@ -231,9 +231,10 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
     )
 
 
-def register(conn: Connection, name: str, version: str) -> int:
-    """Returns a new identity for this worker."""
-    return _value(conn, "select redrive.register_v1(%s, %s)", name, version) or 0
+def register(conn: Connection, name: str, version: str, ttl: float) -> int:
+    """Return a new identity for this worker, which may be silent for `ttl` seconds."""
+    sql = "select redrive.register_v2(%s, %s, %s * interval '1 second')"
+    return _value(conn, sql, name, version, ttl) or 0
 
 
 def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:
@@ -257,7 +258,7 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
 
 
 def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
-    """Take jobs back from workers silent for `ttl` seconds."""
+    """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
         "select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)
     ).fetchone()

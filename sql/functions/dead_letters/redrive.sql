@@ -45,8 +45,9 @@ begin
         select p.id, p.queue, p.kind,
                clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
-               -- the window it had from the start, counted anew
-               clock_timestamp() + (p.expires_at - p.created_at),
+               -- the window it had from the start, counted anew from when it is due
+               clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second'
+                   + (p.expires_at - p.created_at),
                p.tenant, p.ordering_key, p.idempotency_key,
                p.headers - 'attempt_traceparent' || coalesce((
                    -- the span of its new attempts is linked to the one that died

@@ -1,5 +1,6 @@
 -- rescue: take jobs back from workers whose heartbeat stopped, and settle them as lost.
--- in:    ttl, max_losses: a job that lost this many workers is dead-lettered, it may be what kills
+-- in:    ttl: for workers that said none of their own
+--        max_losses: a job that lost this many workers is dead-lettered, it may be what kills
 --        them
 -- out:   counts
 -- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs, skip
@@ -23,8 +24,10 @@ begin
     update redrive.workers w set lost_at = clock_timestamp()
     where w.id in (
         select s.id from redrive.workers s
-        where s.lost_at is null and s.seen_at < clock_timestamp() - ttl
-          and pg_postmaster_start_time() < clock_timestamp() - ttl
+        where s.lost_at is null
+          -- its own ttl: one who beats more rarely is not lost for whoever looks more often
+          and greatest(s.seen_at, pg_postmaster_start_time())
+              < clock_timestamp() - coalesce(s.ttl, rescue_v1.ttl)
         for update skip locked);
     select array_agg(s.id) into lost_ids
     from (select w.id from redrive.workers w where w.lost_at is not null for update skip locked) s;

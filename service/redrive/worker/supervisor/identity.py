@@ -19,18 +19,19 @@ logger = logging.getLogger("redrive.worker")
 class Identity:
     """The identities of one worker; `me` is None before the first claim and after `leave`."""
 
-    def __init__(self, name: str, version: str, heartbeat: Heartbeat) -> None:
+    def __init__(self, name: str, version: str, ttl: float, heartbeat: Heartbeat) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
         self._name = name
         self._version = version
+        self._ttl = ttl
         self._heartbeat = heartbeat
 
     def take(self, conn: store.Connection) -> int:
         """The identity to claim for, a new one if need be. Raises psycopg.Error."""
         if self.me is None:
             sent = time.monotonic()
-            self.me = store.register(conn, self._name, self._version)
+            self.me = store.register(conn, self._name, self._version, self._ttl)
             self._heartbeat.heard(self.me, sent)
             logger.info("registered", extra={"worker": self.me})
         return self.me

@@ -140,7 +140,7 @@ class Supervisor:
             self._selector.wake,
             self._pool.held,
         )
-        self._identity = Identity(options.name, options.version, self._heartbeat)
+        self._identity = Identity(options.name, options.version, options.ttl, self._heartbeat)
         self._listener = Listener(listen_link, self._notified)
         self._watchdog = Watchdog(
             self._link,
