@@ -37,6 +37,23 @@ def make_job(
     return enqueue(conn, kind, payload, **options)
 
 
+def make_full_job(conn: Connection) -> int:
+    """Enqueue a job in which no field is at its default. Returns its id."""
+    return make_job(
+        conn,
+        "a.b",
+        {"n": 1},
+        queue="q",
+        priority=-3,
+        max_attempts=9,
+        idempotency_key="ik",
+        ordering_key="ok",
+        tenant="acme",
+        expires_in=3600,
+        headers={"traceparent": "00-1"},
+    )
+
+
 def make_jobs(
     conn: Connection, count: int, kind: str = "invoice.charge", **columns: Any
 ) -> list[int]:

@@ -19,6 +19,7 @@ from tests.factories import (
     make_campaign,
     make_dead_letter,
     make_dead_letters,
+    make_full_job,
     make_job,
     make_worker,
     redrive,
@@ -49,19 +50,7 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
 
 def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
-    make_job(
-        database.conn,
-        "a.b",
-        {"n": 1},
-        queue="q",
-        priority=-3,
-        max_attempts=9,
-        idempotency_key="ik",
-        ordering_key="ok",
-        tenant="acme",
-        expires_in=3600,
-        headers={"traceparent": "00-1"},
-    )
+    make_full_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.value("select to_jsonb(j) from redrive.jobs j")

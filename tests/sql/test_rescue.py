@@ -12,6 +12,7 @@ from tests.factories import (
     claim_one,
     complete,
     failure,
+    make_full_job,
     make_job,
     make_jobs,
     make_worker,
@@ -157,19 +158,7 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
 
 
 def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) -> None:
-    make_job(
-        database.conn,
-        "a.b",
-        {"n": 1},
-        queue="q",
-        priority=-3,
-        max_attempts=9,
-        idempotency_key="ik",
-        ordering_key="ok",
-        tenant="acme",
-        expires_in=3600,
-        headers={"traceparent": "00-1"},
-    )
+    make_full_job(database.conn)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")

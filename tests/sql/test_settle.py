@@ -14,6 +14,7 @@ from tests.factories import (
     claim,
     claim_one,
     failure,
+    make_full_job,
     make_job,
     make_jobs,
     make_worker,
@@ -250,19 +251,7 @@ def test_a_release_keeps_what_was_known_of_the_last_failure(database: Database) 
 
 def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
-    make_job(
-        database.conn,
-        "a.b",
-        {"n": 1},
-        queue="q",
-        priority=-3,
-        max_attempts=9,
-        idempotency_key="ik",
-        ordering_key="ok",
-        tenant="acme",
-        expires_in=3600,
-        headers={"traceparent": "00-1"},
-    )
+    make_full_job(database.conn)
     worker = make_worker(database.conn)
     settle(
         database.conn,
