@@ -160,8 +160,10 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 def _class_names(*errors: BaseException) -> tuple[str, ...]:
     """The classes of these exceptions and their bases, each once, nearest first."""
-    classes = (cls for error in errors for cls in type(error).__mro__ if cls is not object)
-    return tuple(dict.fromkeys(map(full_name, classes)))[:MAX_CLASSES]
+    classes = dict.fromkeys(cls for error in errors for cls in type(error).__mro__)
+    return tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[
+        :MAX_CLASSES
+    ]
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:

@@ -59,15 +59,17 @@ _VARIABLES = (
     _Variable("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
     _Variable(":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     _Variable("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    # a number in any form, with its sign and its unit: -3, 1,234.50, 1e-05, 3.5kg
+    # a number in any form (-3, 1,234.50, 1e-05, 3.5kg); a hexadecimal id, of which one of eight
+    # digits in 2,500 has no decimal digit; a word with a digit in it
     _Variable(
         "",
-        re.compile(r"(?<![\w.])[+-]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][+-]?\d+)?\w*"),
+        re.compile(
+            r"(?<![\w.])[+-]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][+-]?\d+)?\w*"
+            r"|\b(?:[0-9a-fA-F]{8,64}\b|[^\W\d]*\d\w*)"
+            r"|\d+"
+        ),
         "<n>",
     ),
-    # hexadecimal ids: one in 2,500 of eight digits has no decimal digit
-    _Variable("", re.compile(r"\b[0-9a-fA-F]{8,64}\b"), "<n>"),
-    _Variable("", re.compile(r"\b(?=\w{0,63}\d)\w*\d\w*\b|\d+"), "<n>"),
     # what scrub() has hidden as a card number: one number in ten looks like one
     _Variable("[", re.compile(re.escape(HIDDEN)), "<n>"),
 )

@@ -204,9 +204,12 @@ def _without(secrets: Collection[str], text: str) -> str:
 
 def _forms(secret: str) -> set[str]:
     """What a text can look like in another one, where that is long enough to be looked for."""
+    if secret.isascii() and secret.isalnum():
+        return {secret} if len(secret) >= SHORTEST_SECRET else set()
     forms: set[str] = set()
-    for write in _WRITINGS:
-        with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate has no place in a URL
+    # A lone surrogate has no place in a URL; those forms come last.
+    with contextlib.suppress(UnicodeEncodeError):
+        for write in _WRITINGS:
             forms.add(write(secret))
     return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
