@@ -151,7 +151,7 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     original = read_attribute(error, "orig")  # what SQLAlchemy wraps
     driver = original if isinstance(original, BaseException) else error
     return Evidence(
-        classes=_class_names(error, driver),
+        classes=_class_names(error) if driver is error else _class_names(error, driver),
         message=message,
         status=status_of(error),
         sqlstate=read_text(driver, "sqlstate") or read_text(driver, "pgcode"),
@@ -160,10 +160,8 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 def _class_names(*errors: BaseException) -> tuple[str, ...]:
     """The classes of these exceptions and their bases, each once, nearest first."""
-    classes = dict.fromkeys(cls for error in errors for cls in type(error).__mro__)
-    return tuple(dict.fromkeys(full_name(cls) for cls in classes if cls is not object))[
-        :MAX_CLASSES
-    ]
+    names = [full_name(c) for error in errors for c in type(error).__mro__ if c is not object]
+    return tuple(dict.fromkeys(names))[:MAX_CLASSES]
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
@@ -216,7 +214,7 @@ def status_of(error: BaseException) -> int | None:
     """The HTTP status an exception carries (httpx, requests, aiohttp, urllib), or None."""
     response = read_attribute(error, "response")
     candidates = (
-        read_attribute(response, "status_code"),
+        None if response is None else read_attribute(response, "status_code"),
         read_attribute(error, "status_code"),
         read_attribute(error, "status"),
         read_attribute(error, "code"),
