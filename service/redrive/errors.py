@@ -34,12 +34,6 @@ class InvalidJob(RedriveError, ValueError):
         self.path = path
         self.rule = rule
 
-    @classmethod
-    def from_text(cls, text: str) -> "InvalidJob":
-        """Read 'path: rule', as the database's own check raises it (SQLSTATE RD001)."""
-        path, _, rule = text.partition(": ")
-        return cls(path, rule)
-
 
 class StaleClaim(RedriveError):
     """The job is no longer this worker's: it has ended, or another worker has claimed it."""
