@@ -22,17 +22,23 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
 
 grant execute on function
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
-    redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
+    redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
+    redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
+                     int),
+    redrive.claimed_v1(int, bigint),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]),
+    redrive.complete_v2(int[], bigint[], bigint[], int[], bigint[]),
     redrive.complete_in_transaction_v1(int, bigint, int),
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[],
                       jsonb[], text[]),
+    redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
+                      int[], jsonb[], text[], bigint[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.rescue_v1(interval, int),
-    redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
+    redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
 grant execute on function redrive.sample_v1() to redrive_worker, redrive_viewer;
@@ -45,7 +51,7 @@ grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
     redrive.stats_v1(interval)
 to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores,
+grant select on redrive.migrations, redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 

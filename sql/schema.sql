@@ -63,9 +63,29 @@ create table redrive.chores (
     name text not null,
     ran_at timestamptz not null default '-infinity'::timestamptz,
     every interval,
+    place text[],
     constraint chores_pkey primary key (name)
 ) with (fillfactor=50);
 grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.claims (
+    id bigint generated always as identity not null,
+    worker int not null,
+    queue text not null,
+    priority smallint not null,
+    lane smallint not null,
+    upto timestamptz not null,
+    upto_id bigint not null,
+    kinds text[],
+    ids bigint[] not null,
+    constraint claims_pkey primary key (id)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000,
+    autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
+    autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+create index claims_lane_idx on redrive.claims (queue, priority, lane, id);
+create index claims_worker_idx on redrive.claims (worker, id);
+grant select on redrive.claims to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.completions (
     kind text not null,
@@ -225,15 +245,15 @@ create table redrive.jobs (
     payload jsonb not null default '{}',
     noted boolean not null default false,
     constraint jobs_pkey primary key (id)
-) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
     autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
-    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on);
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
 create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
     is not null and run_at < 'infinity'::timestamptz;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
     null;
-create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at);
+create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at, id);
 create index jobs_retrying_idx on redrive.jobs (queue, run_at) where failed_at is not null;
 create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where
     idempotency_key is not null;
@@ -244,6 +264,13 @@ create trigger jobs_parked before insert on redrive.jobs for each row when (new.
 grant select on redrive.jobs to redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
+
+create table redrive.lanes (
+    queue text not null,
+    priority smallint not null,
+    lane smallint not null,
+    constraint lanes_pkey primary key (queue, priority, lane)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 
 create table redrive.migrations (
     version int not null,
@@ -279,6 +306,15 @@ create table redrive.queues (
     constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
 ) with (fillfactor=50);
 grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.running_keys (
+    queue text not null,
+    ordering_key text not null,
+    job bigint not null,
+    constraint running_keys_pkey primary key (queue, ordering_key)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+create index running_keys_job_idx on redrive.running_keys (job);
 
 create table redrive.samples (
     minute timestamptz not null,
@@ -323,6 +359,9 @@ create table redrive.workers (
     lost_at timestamptz,
     inflight int not null default 0,
     ttl interval,
+    marks_jobs boolean not null default false,
+    kinds text[],
+    is_closed boolean not null default false,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -401,11 +440,40 @@ create function redrive.claim_v1(me int, queues text[], priorities smallint[], l
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+grant execute on function redrive.claim_v1 to redrive_worker;
+
+create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
+    floors timestamptz[], floor_ids bigint[], seen bigint[], sweep boolean, want int)
+    returns table(lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of
+        bigint)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.claim_v1 to redrive_worker;
+grant execute on function redrive.claim_v2 to redrive_worker;
+
+create function redrive.claimed_v1(me int, after bigint)
+    returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
+        rest text, run_at timestamptz)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set join_collapse_limit = 1
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.claimed_v1 to redrive_worker;
+
+create function redrive.claims_of_v1(workers int[], ids bigint[])
+    returns bigint[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
     returns void
@@ -422,13 +490,20 @@ grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
 create function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
     returns bigint[]
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.complete_v1 to redrive_worker;
+
+create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
+    ended bigint[])
+    returns bigint[]
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.complete_v1 to redrive_worker;
+grant execute on function redrive.complete_v2 to redrive_worker;
 
 create function redrive.count_buried()
     returns trigger
@@ -466,6 +541,11 @@ create function redrive.done_chore_v1(chore text, every interval)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
+
+create function redrive.end_claims_v1(workers int[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
@@ -532,6 +612,10 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
 
+create function redrive.handles_v1(kinds text[], kind text)
+    returns boolean
+    language sql stable;
+
 create function redrive.hide_messages_v1()
     returns int
     language sql security definer
@@ -546,6 +630,12 @@ create function redrive.lanes_v1(only_queues text[])
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
+
+create function redrive.marked_v1(workers int[])
+    returns table(worker int, claim bigint, id bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = on;
 
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
@@ -657,7 +747,10 @@ create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, ou
     buried int)
     returns record
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 grant execute on function redrive.rescue_v1 to redrive_worker;
 
 create function redrive.resume_v1(queue text, actor text, why text)
@@ -668,9 +761,18 @@ grant execute on function redrive.resume_v1 to redrive_operator;
 
 create function redrive.retire_v1(me int)
     returns int
-    language plpgsql security definer
+    language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.retire_v1 to redrive_worker;
+
+create function redrive.retire_v2(me int, known bigint[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+grant execute on function redrive.retire_v2 to redrive_worker;
 
 create function redrive.sample_v1()
     returns void
@@ -696,13 +798,21 @@ create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[],
     reasons text[])
     returns setof bigint
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.settle_v1 to redrive_worker;
+
+create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
+    outcomes text[], run_ats timestamptz[], delays float8[], refunds boolean[], losses int[],
+    failures jsonb[], reasons text[], ended bigint[])
+    returns setof bigint
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.settle_v1 to redrive_worker;
+grant execute on function redrive.settle_v2 to redrive_worker;
 
 create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries int[], whats text[],
     details jsonb[])
@@ -736,9 +846,17 @@ grant execute on function redrive.take_probe_v1 to redrive_worker;
 
 create function redrive.unpark_v1()
     returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.unpark_v1 to redrive_worker;
+
+create function redrive.unpark_v2(keys int)
+    returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_bitmapscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
-grant execute on function redrive.unpark_v1 to redrive_worker;
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.unpark_v2 to redrive_worker;

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from redrive.enqueue import enqueue
 from redrive.worker import store
 from redrive.worker.protocol import Report
-from redrive.worker.store import EPOCH, Lane
+from redrive.worker.store import START, Lane, Place
 from tests.postgres import Connection
 
 
 class Claimed(NamedTuple):
-    """A row of claim_v1."""
+    """A row of claimed_v1."""
 
+    claim: int
     id: int
     deliveries: int
     attempt: int
     kind: str
     payload: str
     extras: str | None
-    lane_no: int
     run_at: datetime
 
     @property
@@ -91,15 +91,50 @@ def claim(
     want: int = 100,
     *,
     lanes: Sequence[Lane] | None = None,
-    floors: Sequence[datetime] | None = None,
+    places: Sequence[Place] | None = None,
 ) -> list[Claimed]:
-    """Claim from all lanes that hold jobs, or from those given, in the order of the statement's
-    rows.
+    """Claim from all lanes that hold jobs, or from those given; without places, from the beginning.
+
+    In the order of the statement's rows.
     """
     chosen = lanes_of(conn) if lanes is None else lanes
-    request = store.ClaimRequest(worker, chosen, floors or [EPOCH] * len(chosen), want)
-    _, _, rows = store.exchange(conn, [], [], request)
-    return [Claimed(*row) for row in rows]
+    request = store.ClaimRequest(
+        worker,
+        chosen,
+        places or [START] * len(chosen),
+        want,
+        sweep=places is None,
+        after=last_claim(conn),
+    )
+    return [Claimed(*row) for row in exchange(conn, claim=request).claimed]
+
+
+def last_claim(conn: Connection) -> int:
+    """The newest claim of anybody that is still there, 0 when there is none."""
+    row = conn.execute("select coalesce(max(id), 0) from redrive.claims").fetchone()
+    return row[0] if row else 0
+
+
+def holders(conn: Connection) -> dict[int, int]:
+    """Whose the claimed jobs are: job -> worker."""
+    rows = conn.execute(
+        "select j.id, k.worker from redrive.claims k, unnest(k.ids) as c(id)"
+        " join redrive.jobs j on j.id = c.id order by j.id"
+    )
+    return dict(rows.fetchall())
+
+
+def exchange(
+    conn: Connection,
+    completions: Sequence[store.Completion] = (),
+    reports: Sequence[store.ClaimReport] = (),
+    claim: store.ClaimRequest | None = None,
+) -> store.Answer:
+    """Settle and claim as a worker does. An error of the claim is raised, too."""
+    answer = store.exchange(conn, store.Settlements(completions, reports), claim)
+    if answer.claim_error is not None:
+        raise answer.claim_error
+    return answer
 
 
 def claim_one(conn: Connection, worker: int) -> Claimed:
@@ -110,10 +145,8 @@ def claim_one(conn: Connection, worker: int) -> Claimed:
 
 def complete(conn: Connection, worker: int, *jobs: Claimed) -> set[int]:
     """Complete jobs. Returns the ids that were."""
-    completed, _, _ = store.exchange(
-        conn, [(job.id, job.deliveries, worker) for job in jobs], [], None
-    )
-    return {job.id for job in jobs} if completed is None else completed
+    answer = exchange(conn, [(job.id, job.deliveries, job.claim, worker) for job in jobs])
+    return {job.id for job in jobs} if answer.completed is None else answer.completed
 
 
 def failure(**overrides: Any) -> str:
@@ -134,10 +167,8 @@ def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **report: 
     """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to
     end.
     """
-    _, settled, _ = store.exchange(
-        conn, [], [(Report(job.id, job.deliveries, outcome, **report), worker)], None
-    )
-    return settled == {job.id}
+    said = Report(job.id, job.deliveries, outcome, **report)
+    return exchange(conn, reports=[(said, job.claim, worker)]).settled == {job.id}
 
 
 def bury(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
@@ -166,10 +197,14 @@ def make_dead_letters(conn: Connection, count: int, **columns: Any) -> list[int]
     ids, worker = make_jobs(conn, count, **columns), make_worker(conn, "undertaker")
     jobs = claim(conn, worker, count)
     reports = [
-        (Report(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()), worker)
+        (
+            Report(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()),
+            job.claim,
+            worker,
+        )
         for job in jobs
     ]
-    store.exchange(conn, [], reports, None)
+    exchange(conn, reports=reports)
     store.retire(conn, worker)
     return ids
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from redrive import enqueue, enqueue_many
+from tests.factories import holders
 from tests.flow import look
 from tests.flow.handlers import SIGNALS
 from tests.flow.harness import Workers, wait_for
@@ -144,8 +145,7 @@ def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: W
     worker = workers()
 
     def all_settled() -> bool:
-        held = database.value("select count(*) from redrive.jobs where worker is not null")
-        return held == 0 and look.live(database) == len(far)
+        return not holders(database.conn) and look.live(database) == len(far)
 
     wait_for(
         all_settled,

@@ -25,7 +25,15 @@ from redrive.enqueue import enqueue_reporting
 from redrive.job import COMPLETE
 from redrive.worker import store
 from redrive.worker.protocol import Report
-from tests.factories import Claimed, claim, failure, make_campaign, make_worker
+from tests.factories import (
+    Claimed,
+    claim,
+    exchange,
+    failure,
+    holders,
+    make_campaign,
+    make_worker,
+)
 from tests.postgres import Database
 
 MAX_REDRIVES = 2
@@ -177,10 +185,8 @@ class Histories(RuleBasedStateMachine):
                 found = self.conn.execute(COMPLETE, (worker, row.id, row.deliveries)).fetchone()
             settled = bool(found and found[0])
         else:
-            completed, _, _ = store.exchange(
-                self.conn, [(row.id, row.deliveries, worker)], [], None
-            )
-            settled = completed is None
+            answer = exchange(self.conn, [(row.id, row.deliveries, row.claim, worker)])
+            settled = answer.completed is None
         assert settled == is_current, "the fence"
         if is_current:
             self._gone(row.id)
@@ -218,7 +224,7 @@ class Histories(RuleBasedStateMachine):
             failure() if outcome in {"retry", "dead"} else None,
             "because",
         )
-        _, settled, _ = store.exchange(self.conn, [], [(report, worker)], None)
+        settled = exchange(self.conn, reports=[(report, row.claim, worker)]).settled
         assert settled == ({row.id} if is_current else set()), "the fence"
         if not is_current:
             return
@@ -283,7 +289,8 @@ class Histories(RuleBasedStateMachine):
         """What was put off is due; what waits for its key is looked at."""
         self.conn.execute(
             "update redrive.jobs set run_at = clock_timestamp()"
-            " where worker is null and run_at < 'infinity'"
+            " where run_at < 'infinity' and id <> all (%s)",
+            (list(holders(self.conn)),),
         )
         store.unpark(self.conn)
 
@@ -352,7 +359,9 @@ class Histories(RuleBasedStateMachine):
         live = {
             row[0]: row[1:]
             for row in self.database.rows(
-                "select id, worker, deliveries, attempt, losses, redrives from redrive.jobs"
+                "select j.id, k.worker, j.deliveries + (k.id is not null)::int,"
+                " j.attempt + (k.id is not null)::int, j.losses, j.redrives"
+                " from redrive.jobs j left join redrive.claims k on j.id = any (k.ids)"
             )
         }
         dead = {
@@ -401,7 +410,7 @@ class Histories(RuleBasedStateMachine):
         assert counted == self.tally.events
         n = counted.get
         live = self.database.value("select count(*) from redrive.jobs")
-        held = self.database.value("select count(*) from redrive.jobs where worker is not null")
+        held = len(holders(self.conn))
         open_dead = self.database.value(
             "select count(*) from redrive.dead_letters where state = 'open'"
         )

@@ -26,11 +26,13 @@ from tests.postgres import Database
 
 COUNTED_BY_HAND = """
     select queue,
-           count(*) filter (where worker is null and run_at <= now()),
-           count(*) filter (where worker is null and run_at > now() and failed_at is null),
-           count(*) filter (where worker is null and run_at > now() and failed_at is not null),
-           count(*) filter (where worker is not null)
-    from redrive.jobs group by queue
+           count(*) filter (where not claimed and run_at <= now()),
+           count(*) filter (where not claimed and run_at > now() and failed_at is null),
+           count(*) filter (where not claimed and run_at > now() and failed_at is not null),
+           count(*) filter (where claimed)
+    from redrive.jobs j,
+    lateral (select exists (select from redrive.claims k where j.id = any (k.ids)) as claimed) c
+    group by queue
 """
 
 

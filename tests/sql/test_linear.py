@@ -20,7 +20,7 @@ def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(
 ) -> None:
     """By the plan of an empty table, and by that of a full one."""
     session, worker = database.session(), make_worker(database.conn)
-    prepare(session, "complete_v1" if outcome == "complete" else "settle_v1")
+    prepare(session, "complete_v2" if outcome == "complete" else "settle_v2")
     looks_at(session, worker, [], outcome)
     costs: list[float] = []
     for count in (50, 500):
@@ -62,7 +62,14 @@ def prepare(session: Session, function: str) -> None:
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
             statement = re.sub(rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
-    statement = statement.replace(", ".join(names[: len(types)]), numbers).replace("(ids)", "($2)")
+    else:
+        arrays = len(types) - 1  # the last one is not one of those side by side
+        statement = statement.replace(
+            ", ".join(names[:arrays]), ", ".join(numbers.split(", ")[:arrays])
+        )
+        for name in ("workers", "claims", "ids", "ended"):
+            number = names.index(name) + 1
+            statement = re.sub(rf"(?<![.]){name}(?=[,)])", f"${number}", statement)
     session.rows(f"prepare statement ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
 
 
@@ -70,6 +77,7 @@ def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -
     """How many rows and elements the ending of these jobs looks at."""
     columns: list[list[Any]] = [
         [worker] * len(jobs),
+        [job.claim for job in jobs],
         [job.id for job in jobs],
         [job.deliveries for job in jobs],
     ]
@@ -77,6 +85,7 @@ def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -
         columns += [
             [value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")
         ]
+    columns.append(sorted({job.claim for job in jobs}))
     return looks(session, len(jobs), columns)
 
 

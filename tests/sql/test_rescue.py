@@ -12,6 +12,7 @@ from tests.factories import (
     claim_one,
     complete,
     failure,
+    holders,
     make_full_job,
     make_job,
     make_jobs,
@@ -60,12 +61,14 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
 
     assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 2, 0)
 
+    assert holders(database.conn) == {held.id: alive}
     assert database.rows(
         "select id, worker, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s,"
         " run_at >= %s"
-        " from redrive.jobs where worker is null order by id",
+        " from redrive.jobs where id <> %s order by id",
         before,
         before,
+        held.id,
     ) == [(job.id, None, 1, 1, 1, 1, "worker-lost", True, True) for job in jobs]
     assert database.rows(
         "select job, deliveries, worker, error_class, category from redrive.failures order by job"
@@ -168,7 +171,9 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
 
     left_behind = {"worker", "run_at", "streak", "failed_at", "noted", "losses", "fingerprint"}
     for column in row.keys() - left_behind:
-        assert letter[{"attempt": "attempts"}.get(column, column)] == row[column], column
+        raised = column in {"attempt", "deliveries"}
+        now = letter[{"attempt": "attempts"}.get(column, column)]
+        assert now == (row[column] + 1 if raised else row[column]), column
 
 
 def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> None:
@@ -202,10 +207,8 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
     sweeper = database.session(lock_timeout="1ms")
 
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
-    assert database.rows("select id, worker from redrive.jobs order by id") == [
-        (first, worker),
-        (second, None),
-    ]
+    assert holders(database.conn) == {first: worker}
+    assert database.rows("select id from redrive.jobs where losses = 1") == [(second,)]
     assert database.value("select lost_at is not null from redrive.workers"), (
         "and claims nothing more"
     )
@@ -262,7 +265,7 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Da
     sweeper.rows("commit")
 
     assert waiting.result(10) == []
-    assert database.value("select count(*) from redrive.jobs where worker is not null") == 0
+    assert holders(database.conn) == {}
 
 
 def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
@@ -277,10 +280,7 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     found = [d.result() for d in done]
     rescue(database.conn, timedelta(milliseconds=100))
 
-    assert (
-        database.value("select count(*) from redrive.jobs where worker is null and losses = 1")
-        == 300
-    )
+    assert database.value("select count(*) from redrive.jobs where losses = 1") == 300
     assert totals(database.conn)["rescued"] == 300
     assert sum(rescued for _, rescued, _ in found) <= 300
 
@@ -297,9 +297,12 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     assert store.retire(database.conn, worker) == 2
     assert store.retire(database.conn, worker) == 0, "and may be sent again"
 
-    assert database.rows(
-        "select worker, deliveries, attempt, losses from redrive.jobs order by id"
-    ) == [(None, 1, 0, 0), (None, 1, 0, 0), (other, 1, 1, 0)]
+    assert database.rows("select deliveries, attempt, losses from redrive.jobs order by id") == [
+        (1, 0, 0),
+        (1, 0, 0),
+        (0, 0, 0),
+    ]
+    assert set(holders(database.conn).values()) == {other}
     assert database.column("select id from redrive.workers") == [other]
     assert database.rows(
         "select event, reason, n from redrive.totals where event = 'released'"
@@ -321,10 +324,38 @@ def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(
     claiming.rows("commit")
 
     assert waiting.result(10) == 3
-    assert (
-        database.value("select count(*) from redrive.jobs where worker is null and attempt = 0")
-        == 3
-    )
+    assert holders(database.conn) == {}
+    assert database.column("select deliveries from redrive.jobs") == [1, 1, 1]
+
+
+def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
+    database: Database,
+) -> None:
+    """C10: jobs of a claim whose reply was lost waited for the longest job of their worker."""
+    make_jobs(database.conn, 5)
+    worker, other = make_worker(database.conn), make_worker(database.conn, "other")
+    known = claim(database.conn, worker, 2)[:1]
+    claim(database.conn, worker, 3)
+
+    assert store.retire(database.conn, worker, [job.id for job in known]) == 4
+    assert holders(database.conn) == {known[0].id: worker}
+    assert len(claim(database.conn, other)) == 4
+    make_job(database.conn)
+    assert claim(database.conn, worker) == [], "it claims nothing more"
+    assert complete(database.conn, worker, *known) == {known[0].id}
+    store.retire(database.conn, worker)
+    assert database.column("select id from redrive.workers") == [other]
+
+
+def test_a_claim_whose_worker_nobody_knows_is_rescued(database: Database) -> None:
+    """C17: a job whose worker had no row was never rescued."""
+    make_jobs(database.conn, 3)
+    worker = make_worker(database.conn)
+    claim(database.conn, worker)
+    database.rows("delete from redrive.workers")
+
+    assert rescue(database.conn, timedelta(hours=1)) == (1, 3, 0)
+    assert holders(database.conn) == {}
 
 
 def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(

@@ -1,6 +1,6 @@
 """The statements of the worker, one function each: rows in, rows out, no decisions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
@@ -17,15 +17,21 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """A floor below every run_at: the scan starts at the beginning of the lane."""
 
 _CLAIM = (
-    "select id, deliveries, attempt, kind, payload, rest, lane_no, run_at"
-    " from redrive.claim_v1("
-    "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s, %s)"
+    "select lane_no, claim, jobs, upto, upto_id, as_of from redrive.claim_v2("
+    "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
+    " %s::bigint[], %s, %s)"
 )
-_COMPLETE = "select redrive.complete_v1(%s::int[], %s::bigint[], %s::int[])"
+_CLAIMED = (
+    "select claim, id, deliveries, attempt, kind, payload, rest, run_at"
+    " from redrive.claimed_v1(%s, %s)"
+)
+_COMPLETE = (
+    "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+)
 _SETTLE = (
-    "select redrive.settle_v1("
-    "%s::int[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
-    " %s::boolean[], %s::int[], %s::jsonb[], %s::text[])"
+    "select redrive.settle_v2("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
+    " %s::boolean[], %s::int[], %s::jsonb[], %s::text[], %s::bigint[])"
 )
 _SIDE_EFFECTS = (
     "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
@@ -36,17 +42,20 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
-Row = tuple[int, int, int, str, str, str | None, int, datetime]
-"""id, deliveries, attempt, kind, payload, JSON of `Extras`, number of the lane, run_at.
+KEYS_AT_A_TIME = 1000
+"""Ordering keys that one step of `unpark` looks at."""
+
+Row = tuple[int, int, int, int, str, str, str | None, datetime]
+"""claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at.
 
 A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
 """
 
-Completion = tuple[int, int, int]
-"""id, deliveries, worker"""
+Completion = tuple[int, int, int, int]
+"""id, deliveries, claim, worker"""
 
-WorkerReport = tuple[Report, int]
-"""A report, and the identity that holds the job."""
+ClaimReport = tuple[Report, int, int]
+"""A report, and the claim and the identity that hold the job."""
 
 WorkerSideEffect = tuple[int, SideEffect]
 """The identity that holds a job, and what its handler reported."""
@@ -61,25 +70,68 @@ class Lane:
     lane: int
 
 
+class Place(NamedTuple):
+    """Where to go on in a lane: after the job `id` that is due at `run_at`.
+
+    All before it had been claimed when the claim `as_of` was made.
+    """
+
+    run_at: datetime
+    id: int
+    as_of: int
+
+
+START = Place(EPOCH, 0, 0)
+"""The beginning of a lane."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What to claim: lanes in the order to look, and from which run_at in each."""
+    """What to claim: lanes in the order to look, and where each one's scan starts.
+
+    `sweep`: from the beginning instead, for what has become visible there. `after`: the last claim
+    that is known of this worker.
+    """
 
     worker: int
     lanes: Sequence[Lane]
-    floors: Sequence[datetime]
+    places: Sequence[Place]
     want: int
+    sweep: bool = True
+    after: int = 0
+
+
+class LaneClaim(NamedTuple):
+    """What came of a claim in one lane: claim_v2 says more."""
+
+    lane_no: int | None
+    claim: int | None
+    jobs: int
+    upto: datetime | None
+    upto_id: int | None
+    as_of: int | None
+
+
+class Settlements(NamedTuple):
+    """What to settle. `ended`: the claims of which nothing is left with it."""
+
+    completions: Sequence[Completion] = ()
+    reports: Sequence[ClaimReport] = ()
+    ended: Sequence[int] = ()
 
 
 class Answer(NamedTuple):
     """What an exchange came to.
 
-    The ids that were completed (None: all of them), those settled by reports, the claimed rows.
+    The ids that were completed (None: all of them), those settled by reports, the claims and the
+    rows of their jobs; or why nothing was claimed.
     """
 
     completed: set[int] | None
     settled: set[int]
+    lanes: list[LaneClaim]
     claimed: list[Row]
+    claim_error: psycopg.Error | None = None
 
 
 class BreakerRow(NamedTuple):
@@ -99,39 +151,55 @@ class Rescued(NamedTuple):
     dead: int
 
 
-def exchange(
-    conn: Connection,
-    completions: Sequence[Completion],
-    reports: Sequence[WorkerReport],
-    claim: ClaimRequest | None,
-) -> Answer:
-    """Settle and claim in one round trip, one transaction, one commit.
+def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
+    """Settle, then claim, then read what was claimed: three transactions, one round trip.
 
-    Settlements come first and by ascending id, and the claim never waits, so nobody waits while
-    holding.
+    The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
+    settled, whatever becomes of it. Raises psycopg.Error when nothing is known to be settled.
     """
+    completions, reports, ended = settlements
     with (
         conn.cursor(binary=True) as completing,
         conn.cursor(binary=True) as settling,
         conn.cursor(binary=True) as claiming,
+        conn.cursor(binary=True) as reading,
     ):
-        with conn.pipeline():
-            if completions:
-                _send_completions(completing, completions)
-            if reports:
-                _send_reports(settling, reports)
-            if claim is not None:
-                _send_claim(claiming, claim, is_alone=not completions and not reports)
+        claim_error = None
+        try:
+            with conn.pipeline() as pipeline:
+                if completions:
+                    _send_completions(completing, completions, () if reports else ended)
+                if reports:
+                    _send_reports(settling, reports, ended)
+                if claim is not None:
+                    if completions or reports:
+                        pipeline.sync()
+                    _send_claim(claiming, claim)
+                    pipeline.sync()
+                    reading.execute(_CLAIMED, (claim.worker, claim.after))
+        except psycopg.Error as error:
+            asked = [c for c, sent in ((completing, completions), (settling, reports)) if sent]
+            if claim is None or not asked or not all(c.description for c in asked):
+                raise
+            claim_error = error
+        has_claimed = claim is not None and claim_error is None
         return Answer(
             _completed(completing) if completions else None,
             {job for (job,) in settling.fetchall()} if reports else set(),
-            claiming.fetchall() if claim is not None else [],
+            [LaneClaim(*row) for row in claiming.fetchall()] if has_claimed else [],
+            reading.fetchall() if has_claimed else [],
+            claim_error,
         )
 
 
-def _send_completions(cursor: Cursor, completions: Sequence[Completion]) -> None:
-    ids, deliveries, workers = zip(*sorted(completions), strict=True)
-    cursor.execute(_COMPLETE, (Ints(workers), Bigints(ids), Ints(deliveries)))
+def _send_completions(
+    cursor: Cursor, completions: Sequence[Completion], ended: Sequence[int]
+) -> None:
+    ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
+    cursor.execute(
+        _COMPLETE,
+        (Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)),
+    )
 
 
 def _completed(cursor: Cursor) -> set[int] | None:
@@ -140,13 +208,14 @@ def _completed(cursor: Cursor) -> set[int] | None:
     return None if ids is None else set(ids)
 
 
-def _send_reports(cursor: Cursor, reports: Sequence[WorkerReport]) -> None:
+def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]) -> None:
     ordered = sorted(reports, key=lambda item: item[0].id)
-    said = [report for report, _ in ordered]
+    said = [report for report, _, _ in ordered]
     cursor.execute(
         _SETTLE,
         (
-            Ints([worker for _, worker in ordered]),
+            Ints([worker for _, _, worker in ordered]),
+            Bigints([claim for _, claim, _ in ordered]),
             Bigints([report.id for report in said]),
             Ints([report.deliveries for report in said]),
             Texts([report.outcome for report in said]),
@@ -156,12 +225,13 @@ def _send_reports(cursor: Cursor, reports: Sequence[WorkerReport]) -> None:
             Ints([report.losses for report in said]),
             Texts([report.failure for report in said]),
             Texts([report.reason for report in said]),
+            Bigints(ended),
         ),
     )
 
 
-def _send_claim(cursor: Cursor, claim: ClaimRequest, *, is_alone: bool) -> None:
-    """Ask for jobs. `is_alone`: nothing is settled with it, so its commit may be relaxed."""
+def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
+    """Ask for jobs."""
     cursor.execute(
         _CLAIM,
         (
@@ -169,9 +239,11 @@ def _send_claim(cursor: Cursor, claim: ClaimRequest, *, is_alone: bool) -> None:
             [lane.queue for lane in claim.lanes],
             [lane.priority for lane in claim.lanes],
             [lane.lane for lane in claim.lanes],
-            list(claim.floors),
+            [place.run_at for place in claim.places],
+            Bigints([place.id for place in claim.places]),
+            Bigints([place.as_of for place in claim.places]),
+            claim.sweep,
             claim.want,
-            is_alone,
         ),
     )
 
@@ -245,9 +317,12 @@ def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:
     return {worker for (worker,) in found}
 
 
-def retire(conn: Connection, worker: int) -> int:
-    """Release what an identity still holds and forget it. Returns how many jobs that were."""
-    return _value(conn, "select redrive.retire_v1(%s)", worker) or 0
+def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> int:
+    """Release what an identity holds but the `known` jobs; without any, forget it.
+
+    Returns how many jobs that were.
+    """
+    return _value(conn, "select redrive.retire_v2(%s, %s::bigint[])", worker, list(known)) or 0
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
@@ -276,8 +351,11 @@ def sample(conn: Connection) -> None:
 
 
 def unpark(conn: Connection) -> int:
-    """Wake ordering keys whose first job waits for nobody. Returns how many."""
-    return _value(conn, "select redrive.unpark_v1()") or 0
+    """Wake ordering keys whose first job waits for nobody, of those next in turn.
+
+    Returns how many.
+    """
+    return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
 
 
 def is_pending(

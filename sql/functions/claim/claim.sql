@@ -1,17 +1,21 @@
--- claim: take up to `want` due jobs for worker `me`, lane by lane in the order given.
--- in:    parallel arrays, one element per lane: queues, priorities, lanes, floors (run_at to start
---        the scan at); relaxed: commit without waiting for the disk, for a claim that shares its
---        transaction with no settlement: a claim lost in a crash only means that the jobs are
---        claimed again, and the fence catches the first ones
--- out:   the jobs; `lane_no` counts the lanes from 1; `rest` holds what few jobs have, null where
---        there is nothing
--- locks: job rows skip locked, the worker row for key share: it never waits
--- plan:  jobs_ready_idx
-create or replace function redrive.claim_v1(
-    me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[], want int,
-    relaxed boolean)
-returns table (id bigint, deliveries int, attempt int, kind text, payload text, rest text,
-               lane_no int, run_at timestamptz)
+-- claim: list up to `want` due jobs as those of worker `me`, lane by lane in the order given. The
+-- jobs stay as they are. They are read by claimed_v1, in a transaction of its own: whoever is
+-- stopped while it takes a long answer in holds no lane meanwhile.
+-- in:    parallel arrays, one element per lane: queues, priorities, lanes, and where to start: after
+--        the place (floors, floor_ids), as it stood when claim `seen` was made; sweep: look from the
+--        beginning, for what has become visible behind those places
+-- out:   a row for each lane that had something due: its number, from 1; the claim and how many jobs
+--        it lists, null and 0 when others have them; up to where the lane has been claimed, as of
+--        claim `seen`: null while somebody else claims from it. And a row without a lane when all
+--        that was due by `upto` and visible has been looked at
+-- locks: the row of the lane, skip locked, and the worker's for key share
+-- plan:  jobs_ready_idx, claims_lane_idx
+-- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
+-- and the fence, the claim, is gone for those who had it.
+create or replace function redrive.claim_v2(
+    me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
+    floor_ids bigint[], seen bigint[], sweep boolean, want int)
+returns table (lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 -- A queue is empty most of the time, so this is planned on an empty table and must not come out as
@@ -24,60 +28,169 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+    mine text[];           -- kinds
+    is_alone boolean;      -- all workers have the same kinds
+    others bigint[];       -- jobs that are claimed, behind or beside the place where this one starts
+    newest record;
+    pick record;
+    left_to_claim int := want;
+    looked_at_all boolean := true;
+    is_known boolean := false;
 begin
-    if relaxed then
-        perform set_config('synchronous_commit', 'off', true);
-    end if;
-    return query
-    with alive as materialized (
-        select w.id from redrive.workers w where w.id = me and w.lost_at is null for key share),
-    pick as materialized (
-        select l.lane_no, due.tid
-        from unnest(queues, priorities, lanes, floors) with ordinality
-            as l(queue, priority, lane, floor, lane_no),
-        lateral (
-            select j.ctid as tid
-            from redrive.jobs j
+    perform set_config('synchronous_commit', 'off', true);
+    for lane_no in
+        select l.no
+        from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
+            as l(queue, priority, lane, floor, floor_id, no)
+        where exists (
+            select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
-              and j.run_at >= l.floor and j.run_at <= now()
+              and (j.run_at, j.id) > (case when sweep then '-infinity' else l.floor end, l.floor_id)
+              and j.run_at <= now())
+        order by l.no
+    loop
+        if not is_known then
+            -- Held until the commit: a rescue that declares this worker lost came before, and is
+            -- seen here, or comes after, and finds the claim.
+            select w.kinds into mine from redrive.workers w
+            where w.id = me and w.lost_at is null and not w.is_closed for key share;
+            if not found then
+                return;
+            end if;
+            select not exists (select from redrive.workers w where w.kinds is distinct from mine)
+            into is_alone;
+            is_known := true;
+        end if;
+        claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
+
+        perform from redrive.lanes l
+        where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
+          and l.lane = lanes[lane_no]
+        for update skip locked;
+        if not found then
+            insert into redrive.lanes
+            select queues[lane_no], priorities[lane_no], lanes[lane_no]
+            where not exists (
+                select from redrive.lanes l
+                where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
+                  and l.lane = lanes[lane_no])
+            on conflict do nothing;
+        end if;
+        if not found then
+            looked_at_all := false;
+            return next;
+            continue;
+        end if;
+
+        -- The claims of a lane follow each other: the newest says where those of our kinds are.
+        upto := floors[lane_no]; upto_id := floor_ids[lane_no]; as_of := seen[lane_no];
+        select k.id, k.upto, k.upto_id into newest from redrive.claims k
+        where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
+          and k.lane = lanes[lane_no] and k.id > seen[lane_no] and k.kinds is not distinct from mine
+        order by k.id desc limit 1;
+        if (newest.upto, newest.upto_id) > (upto, upto_id) then
+            upto := newest.upto; upto_id := newest.upto_id; as_of := newest.id;
+        end if;
+        others := null;
+        if sweep or not is_alone then
+            select coalesce(array_agg(c.id), '{}') into others
+            from redrive.claims k, unnest(k.ids) as c(id)
+            where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
+              and k.lane = lanes[lane_no] and (sweep or k.kinds is distinct from mine);
+        end if;
+
+        with due as materialized (
+            select j.id, j.kind, j.run_at, j.ordering_key
+            from redrive.jobs j
+            where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
+              and j.lane = lanes[lane_no]
+              and (j.run_at, j.id) > (case when sweep then '-infinity' else upto end,
+                                      case when sweep then 0 else upto_id end)
+              and j.run_at <= now()
               and j.worker is null
+              and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
+              and (j.kind = any (mine) or redrive.handles_v1(mine, j.kind)
+                   or j.expires_at <= now())
               -- One of a key at a time, the older first. One that was inserted before and committed
               -- after the others could not see them, and was not parked; it waits for the one that
               -- runs.
-              and (j.ordering_key is null or not exists (
-                  select from redrive.jobs o
-                  where o.queue = j.queue and o.ordering_key = j.ordering_key
-                    and o.run_at < 'infinity' and o.id <> j.id
-                    and (o.id < j.id or o.worker is not null)))
-            order by j.run_at
-            limit want
-            for update of j skip locked) due
-        -- no ORDER BY here: it would lock a batch of every lane before the first is taken
-        limit want),
-    taken as (
-        update redrive.jobs j
-        set worker = me, deliveries = deliveries + 1, attempt = attempt + 1
-        -- `offset 0` keeps the worker row unlocked, and the poll free of a transaction id, while
-        -- nothing is due
-        from pick, lateral (select from alive where pick.tid is not null offset 0) as still_alive
-        where j.ctid = pick.tid
-        -- only what leaves: a CTE of whole rows is copied three times on its way
-        returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.payload::text as payload,
-            case when j.failed_at is null and j.idempotency_key is null and j.headers = '{}'
-                      and j.max_attempts is null and j.expires_at is null and j.losses = 0
-                      and j.redrives = 0 and j.tenant is null and j.ordering_key is null then null
-                 else jsonb_build_object(
-                     'max_attempts', j.max_attempts, 'losses', j.losses, 'streak', j.streak,
-                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
-                     'headers', j.headers, 'idempotency_key', j.idempotency_key,
-                     'ordering_key', j.ordering_key,
-                     'expires_in', extract(epoch from j.expires_at - clock_timestamp())
-                 )::text end as rest,
-            pick.lane_no::int as lane_no, j.run_at),
-    counted as (
-        insert into redrive.deltas (queue, kind, event, n)
-        select t.queue, t.kind, 'claimed', count(*) from taken t group by t.queue, t.kind)
-    select t.id, t.deliveries, t.attempt, t.kind, t.payload, t.rest, t.lane_no, t.run_at
-    from taken t;
+              and (j.ordering_key is null or (
+                  not exists (select from redrive.running_keys r
+                              where r.queue = j.queue and r.ordering_key = j.ordering_key)
+                  and not exists (
+                      select from redrive.jobs o
+                      where o.queue = j.queue and o.ordering_key = j.ordering_key
+                        and o.run_at < 'infinity' and o.id <> j.id
+                        and (o.id < j.id or o.worker is not null))))
+            order by j.run_at, j.id
+            limit left_to_claim),
+        -- Of two claims at once, from two lanes, one finds the key taken here.
+        keyed as (
+            insert into redrive.running_keys (queue, ordering_key, job)
+            select queues[lane_no], d.ordering_key, d.id from due d
+            where d.ordering_key is not null
+            order by d.ordering_key
+            on conflict do nothing
+            returning job),
+        taken as materialized (
+            select d.* from due d
+            where d.ordering_key is null or d.id in (select k.job from keyed k)),
+        counted as (
+            insert into redrive.deltas (queue, kind, event, n)
+            select queues[lane_no], t.kind, 'claimed', count(*) from taken t group by t.kind)
+        select array_agg(t.id order by t.run_at, t.id) as ids, count(*)::int as n,
+               max(t.run_at) as last_at, (select count(*) from due) as due
+        into pick
+        from taken t;
+        looked_at_all := looked_at_all and pick.due < left_to_claim;
+        if pick.n > 0 then
+            if (pick.last_at, pick.ids[pick.n]) > (upto, upto_id) then
+                upto := pick.last_at; upto_id := pick.ids[pick.n];
+            end if;
+            insert into redrive.claims as k (
+                worker, queue, priority, lane, upto, upto_id, kinds, ids)
+            values (me, queues[lane_no], priorities[lane_no], lanes[lane_no], upto, upto_id, mine,
+                    pick.ids)
+            returning k.id into claim;
+            as_of := claim; jobs := pick.n;
+            left_to_claim := left_to_claim - pick.n;
+        end if;
+        return next;
+        exit when left_to_claim = 0;
+    end loop;
+    if looked_at_all then
+        lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
+        return next;
+    end if;
+end
+$$;
+
+-- As the release before called it: `relaxed` is what every claim is now.
+create or replace function redrive.claim_v1(
+    me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[], want int,
+    relaxed boolean)
+returns table (id bigint, deliveries int, attempt int, kind text, payload text, rest text,
+               lane_no int, run_at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    none constant bigint[] := array_fill(0, array[cardinality(queues)]);
+    made bigint[];
+    numbers int[];
+begin
+    select array_agg(c.claim), array_agg(c.lane_no) into made, numbers
+    from redrive.claim_v2(me, queues, priorities, lanes, floors, none, none,
+                          sweep => floors[1] < '2000-01-01', want => want) c
+    where c.claim is not null;
+    return query
+    select c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, m.lane_no, c.run_at
+    from unnest(made, numbers) as m(claim, lane_no)
+    join redrive.claimed_v1(me, made[1] - 1) c on c.claim = m.claim;
 end
 $$;

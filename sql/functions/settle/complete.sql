@@ -1,9 +1,14 @@
 -- complete: the ending of almost every attempt; a batch of them, already sorted by id.
--- in:    parallel arrays: workers, ids, deliveries (as claimed: the fence)
+-- in:    parallel arrays: workers, claims, ids, deliveries (as claimed); ended: claims of which
+--        nothing is left when these are settled
 -- out:   null when all were settled, else the ids that were; the others had been fenced off
 -- locks: job rows, ascending
--- plan:  jobs_pkey
-create or replace function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
+-- plan:  jobs_pkey, claims_pkey
+-- The fence is twofold: the claim is there and its worker's, and the job's deliveries are as they
+-- were when it was claimed. Whoever takes a job from a claim raises them, and this statement looks
+-- at them again after a wait.
+create or replace function redrive.complete_v2(
+    workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[])
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,11 +22,18 @@ as $$
 declare
     settled bigint[];
 begin
-    with verdict as materialized (
-        select * from unnest(workers, ids, deliveries) as v(worker, id, deliveries)),
+    with alive as materialized (
+        select k.id, k.worker from redrive.claims k
+        where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
+    verdict as materialized (
+        select v.worker, v.id, v.deliveries, a.id is not null as is_claimed
+        from unnest(workers, claims, ids, deliveries) as v(worker, claim, id, deliveries)
+        left join alive a on a.id = v.claim and a.worker = v.worker),
     gone as (
         delete from redrive.jobs j using verdict v
-        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
+        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
+                               -- as a worker of the release before had claimed it
+                               or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
@@ -51,6 +63,9 @@ begin
         where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from special where redrives > 0))
         returning d.queue, d.kind),
+    freed as (
+        delete from redrive.running_keys r
+        where r.job = any (array(select id from special where ordering_key is not null))),
     -- the next job of each finished ordering key moves in front of every floor
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
@@ -65,12 +80,29 @@ begin
         select queue, kind, 'completed', count(*) from gone group by queue, kind
         union all
         select queue, kind, 'resolved', count(*) from resolved group by queue, kind),
+    over as (
+        delete from redrive.claims k where k.id = any (ended) and k.worker = any (workers)),
     judged as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
     select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
     into settled from gone g;
+    return settled;
+end
+$$;
+
+-- As the release before called it: without the claims.
+create or replace function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
+returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    settled bigint[];
+begin
+    settled := redrive.complete_v2(workers, redrive.claims_of_v1(workers, ids), ids, deliveries, '{}');
+    perform redrive.end_claims_v1(workers);
     return settled;
 end
 $$;

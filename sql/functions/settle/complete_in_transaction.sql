@@ -4,5 +4,7 @@ returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select redrive.complete_v1(array[worker], array[id], array[deliveries]) is null
+    select redrive.complete_v2(
+        array[worker], redrive.claims_of_v1(array[worker], array[id]), array[id],
+        array[deliveries], '{}') is null
 $$;

@@ -1,16 +1,17 @@
 -- settle: every ending but complete, a mixed batch, already sorted by id.
--- in:    parallel arrays: workers, ids, deliveries (as claimed: the fence),
+-- in:    parallel arrays: workers, claims, ids, deliveries (as claimed: the fence, see complete),
 --        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
 --        refunds   the attempt does not count, losses  the process died under it (0 or 1),
 --        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
---          died or was released
+--          died or was released; and ended: claims of which nothing is left afterwards
 -- out:   the ids that were settled; the others had been fenced off
--- locks: job rows, ascending
--- plan:  jobs_pkey
-create or replace function redrive.settle_v1(
-    workers int[], ids bigint[], deliveries int[], outcomes text[], run_ats timestamptz[],
-    delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
+-- locks: job rows, ascending, then their claims
+-- plan:  jobs_pkey, claims_pkey
+create or replace function redrive.settle_v2(
+    workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
+    run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
+    reasons text[], ended bigint[])
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -23,22 +24,31 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    with verdict as materialized (
-        select *
-        from unnest(workers, ids, deliveries, outcomes, run_ats, delays, refunds, losses, failures,
-                    reasons)
-            as v(worker, id, deliveries, outcome, run_again, delay, refund, lost, failure, reason)),
+    with alive as materialized (
+        select k.id, k.worker from redrive.claims k
+        where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
+    verdict as materialized (
+        select v.*, a.id is not null as is_claimed
+        from unnest(workers, claims, ids, deliveries, outcomes, run_ats, delays, refunds, losses,
+                    failures, reasons)
+            as v(worker, claim, id, deliveries, outcome, run_again, delay, refund, lost, failure,
+                 reason)
+        left join alive a on a.id = v.claim and a.worker = v.worker),
     gone as (
         delete from redrive.jobs j using verdict v
-        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
+        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
+                               or (j.worker = v.worker and j.deliveries = v.deliveries))
           and v.outcome in ('dead', 'cancel')
-        returning j.*, v.outcome, v.failure, v.reason, v.refund, v.lost),
+        returning j.*, v.worker as held_by, v.claim, v.deliveries as delivered,
+                  -- one more than the row says, unless the release before had written it
+                  j.attempt + v.deliveries - j.deliveries as tried,
+                  v.outcome, v.failure, v.reason, v.refund, v.lost),
     back as (
         update redrive.jobs j
-        set worker = null,
+        set worker = null, deliveries = v.deliveries,
             run_at = greatest(clock_timestamp(), coalesce(
                 v.run_again, clock_timestamp() + v.delay * interval '1 second')),
-            attempt = j.attempt - v.refund::int,
+            attempt = j.attempt + v.deliveries - j.deliveries - v.refund::int,
             losses = j.losses + v.lost,
             failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
             streak = case when v.failure is null then j.streak
@@ -51,10 +61,26 @@ begin
                                'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                            else j.headers end
         from verdict v
-        where j.id = v.id and j.deliveries = v.deliveries and j.worker = v.worker
+        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
+                               or (j.worker = v.worker and j.deliveries = v.deliveries))
           and v.outcome in ('retry', 'release', 'rescue')
-        returning j.id, j.deliveries, j.attempt + v.refund::int as attempt, j.queue, j.kind,
-                  j.ordering_key, j.worker, v.worker as held_by, v.outcome, v.failure, v.reason),
+        returning j.id, v.claim, j.deliveries, j.attempt + v.refund::int as attempt, j.queue,
+                  j.kind, j.ordering_key, v.worker as held_by, v.outcome, v.failure, v.reason),
+    -- They may come back while their claim lives on: it lists them no longer.
+    unlisted as (
+        update redrive.claims k
+        set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
+                        where c.id not in (select g.id from gone g union all
+                                           select b.id from back b)
+                        order by c.n)
+        where k.id = any (array(select g.claim from gone g union select b.claim from back b))
+          and k.id <> all (ended)),
+    over as (
+        delete from redrive.claims k where k.id = any (ended) and k.worker = any (workers)),
+    freed as (
+        delete from redrive.running_keys r
+        where r.job = any (array(select g.id from gone g where g.ordering_key is not null union all
+                                 select b.id from back b where b.ordering_key is not null))),
     recorded as (
         insert into redrive.failures (job, deliveries, attempt, worker, error_class, message,
                                       category, fingerprint, detail)
@@ -62,7 +88,7 @@ begin
                (select w.name from redrive.workers w where w.id = s.held_by),
                s.failure ->> 'error_class', s.failure ->> 'message', s.failure ->> 'category',
                s.failure ->> 'fingerprint', coalesce(s.failure -> 'detail', '{}')
-        from (select id, deliveries, attempt, worker as held_by, failure from gone
+        from (select id, delivered as deliveries, tried as attempt, held_by, failure from gone
               where outcome = 'dead'
               union all
               select id, deliveries, attempt, held_by, failure from back) s
@@ -76,7 +102,7 @@ begin
         select g.id, g.redrives, g.queue, g.kind, g.reason,
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
-               coalesce(g.failure ->> 'fingerprint', ''), g.attempt - g.refund::int, g.deliveries,
+               coalesce(g.failure ->> 'fingerprint', ''), g.tried - g.refund::int, g.delivered,
                g.losses + g.lost, g.max_attempts, g.priority, g.lane, g.created_at,
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
@@ -138,5 +164,21 @@ begin
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select s.id from settled s where s.event <> 'outcome';
+end
+$$;
+
+-- As the release before called it: without the claims.
+create or replace function redrive.settle_v1(
+    workers int[], ids bigint[], deliveries int[], outcomes text[], run_ats timestamptz[],
+    delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query select redrive.settle_v2(
+        workers, redrive.claims_of_v1(workers, ids), ids, deliveries, outcomes, run_ats, delays,
+        refunds, losses, failures, reasons, '{}');
+    perform redrive.end_claims_v1(workers);
 end
 $$;

@@ -16,20 +16,26 @@ as $$
 begin
     return query
     with told as materialized (
-        select * from unnest(workers, ids, deliveries, whats, details)
-            as v(worker, id, deliveries, what, detail)),
+        select *
+        from unnest(workers, ids, deliveries, whats, details, redrive.claims_of_v1(workers, ids))
+            as v(worker, id, deliveries, what, detail, claim)),
     here as materialized (
         select j.id from redrive.jobs j
         where j.id = any (ids)
-          and (j.id, j.deliveries, j.worker) in (select t.id, t.deliveries, t.worker from told t)),
+          and exists (select from told t
+                      where t.id = j.id
+                        and (t.claim is not null and t.deliveries = j.deliveries + 1
+                             or t.worker = j.worker and t.deliveries = j.deliveries))),
     free as materialized (
         select j.id from redrive.jobs j where j.id = any (array(select h.id from here h))
         for no key update skip locked),
     marked as (
         update redrive.jobs j set noted = true
-        from (select distinct t.worker, t.id, t.deliveries from told t
+        from (select distinct t.worker, t.claim, t.id, t.deliveries from told t
               where t.id in (select f.id from free f)) t
-        where j.id = t.id and j.deliveries = t.deliveries and j.worker = t.worker
+        where j.id = t.id
+          and (t.claim is not null and j.deliveries = t.deliveries - 1
+               or j.worker = t.worker and j.deliveries = t.deliveries)
         returning j.id),
     kept as (
         insert into redrive.side_effects (job, deliveries, what, detail)

@@ -38,10 +38,11 @@ begin
         union all
         select q.queue, 0, 0, 0 from redrive.queues q
         where not exists (select from sums s where s.queue = q.queue)),
-    lanes as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
+    claimed as materialized (select c.id from redrive.claims k, unnest(k.ids) as c(id)),
+    every_lane as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
     due as materialized (  -- those that run among them: whoever is claimed keeps its run_at
         select l.queue, sum(c.n) as n, bool_or(c.n >= cap) as cut, min(o.run_at) as oldest
-        from lanes l,
+        from every_lane l,
         lateral (select count(*) as n from (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
@@ -51,11 +52,12 @@ begin
             select j.run_at from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and j.run_at <= now() and j.worker is null
-            order by j.run_at limit 1) o on true
+              and j.id not in (select c.id from claimed c)
+            order by j.run_at, j.id limit 1) o on true
         group by l.queue),
     later as (
         select l.queue, sum(c.n) as n, bool_or(c.n >= cap) as cut
-        from due d join lanes l on l.queue = d.queue,
+        from due d join every_lane l on l.queue = d.queue,
         lateral (select count(*) as n from (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane

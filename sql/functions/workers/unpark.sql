@@ -1,32 +1,56 @@
 -- unpark: wake the first job of each ordering key whose predecessor ended before it could see it.
-create or replace function redrive.unpark_v1() returns int
+-- in:    keys: how many to look at, from where the last step ended
+-- out:   jobs woken
+-- plan:  jobs_ordering_idx, a descent for each key
+create or replace function redrive.unpark_v2(keys int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
-    woken int;
+    head record;
+    at_queue text;
+    at_key text;
+    woken int := 0;
 begin
-    with recursive heads as (
-        (select j.queue, j.ordering_key, j.id from redrive.jobs j where j.ordering_key is not null
-         order by j.queue, j.ordering_key, j.id limit 1)
-        union all
-        select n.queue, n.ordering_key, n.id
-        from heads h, lateral (
-            select j.queue, j.ordering_key, j.id from redrive.jobs j
-            where j.ordering_key is not null
-              and (j.queue, j.ordering_key) > (h.queue, h.ordering_key)
-            order by j.queue, j.ordering_key, j.id limit 1) n)
-    update redrive.jobs j set run_at = clock_timestamp()
-    from heads h
-    where j.id = h.id and j.run_at = 'infinity'
-      -- a redriven head may be older than the job of its key that runs now
-      and not exists (select from redrive.jobs o
-                      where o.queue = h.queue and o.ordering_key = h.ordering_key
-                        and o.worker is not null);
-    get diagnostics woken = row_count;
+    -- A key is free whose job is not claimed any more.
+    delete from redrive.running_keys r
+    where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id))
+       or not exists (select from redrive.jobs j where j.id = r.job);
+    select coalesce(c.place[1], ''), coalesce(c.place[2], '') into at_queue, at_key
+    from redrive.chores c where c.name = 'unpark';
+    for step in 1 .. keys loop
+        select j.queue, j.ordering_key, j.id, j.run_at into head from redrive.jobs j
+        where j.ordering_key is not null and (j.queue, j.ordering_key) > (at_queue, at_key)
+        order by j.queue, j.ordering_key, j.id limit 1;
+        at_queue := head.queue; at_key := head.ordering_key;
+        exit when not found;
+        if head.run_at = 'infinity' then
+            update redrive.jobs j set run_at = clock_timestamp()
+            where j.id = head.id and j.run_at = 'infinity'
+              -- a redriven head may be older than the job of its key that runs now
+              and not exists (select from redrive.running_keys r
+                              where r.queue = head.queue and r.ordering_key = head.ordering_key)
+              and not exists (select from redrive.jobs o
+                              where o.queue = head.queue and o.ordering_key = head.ordering_key
+                                and o.worker is not null);
+            woken := woken + found::int;
+        end if;
+    end loop;
+    update redrive.chores c set place = array[at_queue, at_key]
+    where c.name = 'unpark' and c.place is distinct from array[at_queue, at_key];
     return woken;
 end
+$$;
+
+-- As the release before called it.
+create or replace function redrive.unpark_v1() returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select redrive.unpark_v2(1000)
 $$;

@@ -10,7 +10,7 @@ way through a runner, and so that they do not come back all at once.
 import random
 import time
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -114,9 +114,9 @@ class Breakers:
         self._held.append((held, report))
         return True
 
-    def workers(self) -> set[int]:
-        """The identities that jobs were claimed for whose failures are held back."""
-        return {held.worker for held, _ in self._held}
+    def jobs(self) -> Iterator[Held]:
+        """The jobs whose failures are held back."""
+        return (held for held, _ in self._held)
 
     def give_up(self) -> list[tuple[Held, Report]]:
         """Take out what is held back, as it came: there is no time left to ask."""

@@ -35,10 +35,6 @@ class Dispatch:
         yield from self._waiting
         yield from self._suspects
 
-    def workers(self) -> set[int]:
-        """The identities its jobs were claimed for."""
-        return {held.worker for held in self}
-
     def room(self, *, backlog: bool) -> int:
         """Jobs to claim now; `backlog`: whether more are likely to wait than were claimed."""
         if self._waiting or len(self._suspects) > SUSPECTS_WAITING or not self._kinds:

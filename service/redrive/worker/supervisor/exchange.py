@@ -5,7 +5,7 @@ What it means when that fails is decided here, too.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 import psycopg
@@ -24,6 +24,9 @@ from redrive.worker.supervisor.settlements import (
     storable_forms,
 )
 from redrive.worker.supervisor.telemetry import Telemetry
+
+BUSY_LANE_SECONDS = 0.001
+"""Until a lane is tried again that somebody else was claiming from."""
 
 TELL_AGAIN_SECONDS = 0.1
 """Until a side effect is reported again whose job its handler holds in a transaction of its own."""
@@ -54,6 +57,8 @@ class Exchange:
         self._tell_at = 0.0
         self._hold_off_until = 0.0
         self._looks_for_lanes = False
+        self._claimant: int | None = None
+        self._last_claim = 0
 
     # ------------------------------------------------------------------ what it is told
 
@@ -94,9 +99,9 @@ class Exchange:
         """When to settle, if settlements may wait for `linger` seconds; monotonic."""
         return max(self._pending.due_at(linger), self.available_at)
 
-    def workers(self) -> set[int]:
-        """The identities that jobs were claimed for which are not settled yet."""
-        return self._pending.workers()
+    def jobs(self) -> Iterable[Held]:
+        """The jobs that are not settled yet."""
+        return self._pending.held()
 
     # ------------------------------------------------------------------ the round trip
 
@@ -115,14 +120,18 @@ class Exchange:
                     self._send_side_effects(conn, side_effects, now)
                     side_effects = []
                 began = time.monotonic()
-                answer = store.exchange(conn, *settlements.columns(), request)
+                answer = store.exchange(conn, settlements.columns(), request)
                 cost = time.monotonic() - began
+                if answer.claim_error is not None:
+                    self._settled(settlements, answer, cost)
+                    settlements = SettlementBatch([], [])
+                    raise answer.claim_error
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements, side_effects)
             return []
         self._settled(settlements, answer, cost)
-        return [] if request is None else self._learn(request, answer.claimed, cost)
+        return [] if request is None else self._learn(request, answer, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:
         return now >= self._pending.due_at(linger) or (
@@ -132,6 +141,9 @@ class Exchange:
     def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
         """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
         worker = self._identity.take(conn)
+        if worker != self._claimant:
+            self._claimant, self._last_claim = worker, 0
+            self._lanes.start_over()
         request = self._request(conn, worker, room, now) if room else None
         self._polling.looked()
         return request
@@ -144,7 +156,7 @@ class Exchange:
         self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
         if self._looks_for_lanes and not self._lanes.known:
             self._look(conn)
-        request = self._lanes.request(worker, room, now)
+        request = self._lanes.request(worker, room, now, after=self._last_claim)
         if request is None:
             polling.found_nothing(now, random.random())
             if polling.was_notified:  # of a lane that could not be looked for yet
@@ -164,14 +176,17 @@ class Exchange:
         self._telemetry.settled(settlements.held(), cost)
         self._pending.done(settlements, answer.completed, answer.settled)
 
-    def _learn(
-        self, request: store.ClaimRequest, rows: Sequence[store.Row], cost: float
-    ) -> list[Held]:
+    def _learn(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        jobs = held_from(batch, rows)
-        self._lanes.learn(request, jobs, cost)
+        jobs = held_from(batch, answer.lanes, answer.claimed)
+        if jobs:
+            self._last_claim = jobs[-1].claim.id
+        is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(jobs, cost)
-        self._polling.claimed(len(jobs), request.want, time.monotonic(), random.random())
+        now, chance = time.monotonic(), random.random()
+        self._polling.claimed(len(jobs), request.want, now, chance)
+        if is_any_busy:
+            self._polling.no_later_than(now + BUSY_LANE_SECONDS * (0.5 + chance))
         return jobs
 
     # ------------------------------------------------------------------ lanes
@@ -252,7 +267,7 @@ class Exchange:
         """Send one report by itself. Returns False when the database does not accept its data."""
         try:
             with self._link.use() as conn:
-                answer = store.exchange(conn, *one.columns(), None)
+                answer = store.exchange(conn, one.columns(), None)
         except psycopg.Error as error:
             self._telemetry.database_error("settle", error)
             if trouble(error) is Trouble.DATA:

@@ -7,15 +7,24 @@ from datetime import datetime
 import msgspec
 
 from redrive.worker.protocol import Work
-from redrive.worker.store import Row
+from redrive.worker.store import LaneClaim, Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What the jobs of one claim share: the identity that claimed, and the queue of each lane."""
+    """What jobs claimed together share: the identity that claimed, and the queue of each lane."""
 
     worker: int
     queues: list[str]
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """The row that says whose some jobs of one lane are; `left` counts those not settled yet."""
+
+    id: int
+    lane_no: int
+    left: int
 
 
 class Held(msgspec.Struct, gc=False, eq=False):
@@ -35,6 +44,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
     run_at: datetime
     queue: str
     batch: Batch
+    claim: Claim
     position: int = 0
 
     @property
@@ -55,10 +65,28 @@ class Held(msgspec.Struct, gc=False, eq=False):
         )
 
 
-def held_from(batch: Batch, rows: Iterable[Row]) -> list[Held]:
+def held_from(batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]) -> list[Held]:
     """Give the columns of claimed rows their names."""
     queues = batch.queues
+    claims = {
+        lane.claim: Claim(lane.claim, lane.lane_no, lane.jobs)
+        for lane in lanes
+        if lane.claim is not None and lane.lane_no is not None
+    }
     return [
-        Held(id_, deliveries, attempt, kind, payload, extras, no, run_at, queues[no - 1], batch)
-        for id_, deliveries, attempt, kind, payload, extras, no, run_at in rows
+        Held(
+            id_,
+            deliveries,
+            attempt,
+            kind,
+            payload,
+            extras,
+            claim.lane_no,
+            run_at,
+            queues[claim.lane_no - 1],
+            batch,
+            claim,
+        )
+        for claim_id, id_, deliveries, attempt, kind, payload, extras, run_at in rows
+        for claim in (claims[claim_id],)
     ]

@@ -1,17 +1,18 @@
 """Who the worker is in the database: the identity that claims jobs, and those it left behind.
 
 An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
-for it, it beats on while anything known of it is unsettled, and then what is still claimed for it
-is given back.
+for it, what nobody knows of is given back at once, and it beats on while anything known of it is
+unsettled.
 """
 
 import logging
 import time
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable
 
 from redrive.database.connect import Link
 from redrive.worker import store
 from redrive.worker.supervisor.heartbeat import Heartbeat
+from redrive.worker.supervisor.held import Held
 
 logger = logging.getLogger("redrive.worker")
 
@@ -22,6 +23,7 @@ class Identity:
     def __init__(self, name: str, version: str, ttl: float, heartbeat: Heartbeat) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
+        self._closed: set[int] = set()  # of these, what nobody knew of has been given back
         self._name = name
         self._version = version
         self._ttl = ttl
@@ -57,16 +59,26 @@ class Identity:
             self._heartbeat.forget(worker)
         return lost
 
-    def retire(self, link: Link, known: AbstractSet[int]) -> None:
-        """Give back what was claimed for those left behind, except `known` ones.
+    def retire(self, link: Link, known: Iterable[Held]) -> None:
+        """Give back what was claimed for those left behind, except `known` jobs.
 
         Raises psycopg.Error.
         """
-        for worker in self.left - known:
+        kept: dict[int, list[int]] = {worker: [] for worker in self.left}
+        for held in known:
+            if held.worker in kept:
+                kept[held.worker].append(held.id)
+        for worker, jobs in kept.items():
+            if jobs and worker in self._closed:
+                continue
             with link.use() as conn:
-                released = store.retire(conn, worker)
-            self.left.discard(worker)
-            self._heartbeat.forget(worker)
+                released = store.retire(conn, worker, jobs)
+            if jobs:
+                self._closed.add(worker)
+            else:
+                self._closed.discard(worker)
+                self.left.discard(worker)
+                self._heartbeat.forget(worker)
             if released:
                 logger.info(
                     "released jobs of an identity left behind",

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import FrameType
 
 import psycopg
@@ -338,12 +339,13 @@ class Supervisor:
     def _retire_left(self, now: float) -> None:
         """Give back what identities left behind were claimed for without our knowing.
 
-        One whose jobs we know of waits until they are settled.
+        One whose jobs we know of keeps these until they are settled.
         """
         if not self._identity.left or now < self._exchange.available_at:
             return
-        known = self._pool.workers() | self._dispatch.workers()
-        known |= self._breakers.workers() | self._exchange.workers()
+        known = chain(
+            self._pool.jobs(), self._dispatch, self._breakers.jobs(), self._exchange.jobs()
+        )
         try:
             self._identity.retire(self._link, known)
         except psycopg.Error as error:

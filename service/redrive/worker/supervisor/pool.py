@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ import msgspec
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import OpenBreakers
 from redrive.worker.shared_state import SharedState
+from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runner_process import RunnerProcess
 
@@ -60,9 +61,9 @@ class RunnerPool:
         """Jobs in the hands of runners, by queue and kind."""
         return Tally((held.queue, held.kind) for runner in self.runners for held in runner.jobs())
 
-    def workers(self) -> set[int]:
-        """The identities their jobs were claimed for."""
-        return {held.worker for runner in self.runners for held in runner.jobs()}
+    def jobs(self) -> Iterator[Held]:
+        """The jobs in their hands."""
+        return (held for runner in self.runners for held in runner.jobs())
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of these identities, and end the runners that had any."""

@@ -5,6 +5,7 @@ to nothing.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -15,8 +16,8 @@ from redrive.rules.failure import made_up
 from redrive.rules.model import Category
 from redrive.rules.settlement import Outcome
 from redrive.worker.protocol import Report
-from redrive.worker.store import Completion, WorkerReport
-from redrive.worker.supervisor.held import Held
+from redrive.worker.store import Settlements
+from redrive.worker.supervisor.held import Claim, Held
 from redrive.worker.supervisor.telemetry import Telemetry
 
 FULL_BATCH = 500
@@ -35,12 +36,20 @@ class SettlementBatch(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.completions or self.reports)
 
-    def columns(self) -> tuple[list[Completion], list[WorkerReport]]:
+    def columns(self) -> Settlements:
         """What the database is to know of them."""
-        return (
-            [(held.id, held.deliveries, held.batch.worker) for held in self.completions],
-            [(report, held.worker) for report, held in self.reports],
+        return Settlements(
+            [
+                (held.id, held.deliveries, held.claim.id, held.batch.worker)
+                for held in self.completions
+            ],
+            [(report, held.claim.id, held.worker) for report, held in self.reports],
+            [claim.id for claim, jobs in self.claims().items() if jobs == claim.left],
         )
+
+    def claims(self) -> Counter[Claim]:
+        """How many of the jobs of each claim these are."""
+        return Counter(held.claim for held in self.held())
 
     def held(self) -> Iterable[Held]:
         """Their jobs."""
@@ -97,9 +106,9 @@ class PendingSettlements:
         if self:
             self._note()
 
-    def workers(self) -> set[int]:
-        """The identities their jobs were claimed for."""
-        return {held.worker for held in self._waiting.held()}
+    def held(self) -> Iterable[Held]:
+        """Their jobs."""
+        return self._waiting.held()
 
     def done(self, taken: SettlementBatch, completed: set[int] | None, settled: set[int]) -> None:
         """The database has answered: these ids were ours to settle; `completed` None: all of them.
@@ -107,6 +116,8 @@ class PendingSettlements:
         The others had been fenced off; after an unknown outcome a missing one may be our own
         earlier success.
         """
+        for claim, jobs in taken.claims().items():
+            claim.left -= jobs
         stale: list[Held] = []
         if completed is not None:
             stale += [held for held in taken.completions if held.id not in completed]

@@ -1,0 +1,36 @@
+-- claimed: the jobs of a worker's claims, in their order.
+-- in:    after: only of claims that came after this one
+-- out:   `rest` holds what few jobs have, null where there is nothing
+-- plan:  claims_worker_idx, jobs_pkey, nested in this order, which is the order of the rows
+create or replace function redrive.claimed_v1(me int, after bigint)
+returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
+               rest text, run_at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set join_collapse_limit = 1
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select k.id, j.id, j.deliveries + 1, j.attempt + 1, j.kind, j.payload::text,
+           case when j.failed_at is null and j.idempotency_key is null and j.headers = '{}'
+                     and j.max_attempts is null and j.expires_at is null and j.losses = 0
+                     and j.redrives = 0 and j.tenant is null and j.ordering_key is null then null
+                else jsonb_build_object(
+                    'max_attempts', j.max_attempts, 'losses', j.losses, 'streak', j.streak,
+                    'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
+                    'headers', j.headers, 'idempotency_key', j.idempotency_key,
+                    'ordering_key', j.ordering_key,
+                    'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end,
+           j.run_at
+    from redrive.claims k
+    cross join lateral unnest(k.ids) as c(id)
+    join redrive.jobs j on j.id = c.id
+    where k.worker = me and k.id > after;
+end
+$$;
