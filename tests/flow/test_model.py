@@ -25,7 +25,7 @@ from redrive.enqueue import enqueue_reporting
 from redrive.job import COMPLETE
 from redrive.worker import store
 from redrive.worker.protocol import Report
-from tests.factories import Claimed, claim, failure, make_campaign, make_worker
+from tests.factories import Claimed, claim, failure, make_campaign, make_worker, silence
 from tests.postgres import Database
 
 MAX_REDRIVES = 2
@@ -88,9 +88,7 @@ class Histories(RuleBasedStateMachine):
     def _worker(self, n: int) -> int:
         """One that is heard of until it is lost: the clock must not decide anything here."""
         worker = make_worker(self.conn, f"worker-{n}")
-        self.conn.execute(
-            "update redrive.workers set seen_at = now() + interval '1 day' where id = %s", (worker,)
-        )
+        silence(self.conn, worker, -86_400)
         return worker
 
     # ------------------------------------------------------------------ producers
@@ -257,9 +255,7 @@ class Histories(RuleBasedStateMachine):
     def lose(self, n: int) -> None:
         """A worker falls silent for longer than its ttl, and somebody rescues."""
         worker = self.workers[n]
-        self.conn.execute(
-            "update redrive.workers set seen_at = now() - interval '1 day' where id = %s", (worker,)
-        )
+        silence(self.conn, worker)
         lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
         mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
         spent = {j for j, k in mine.items() if k.losses + 1 >= MAX_LOSSES}
