@@ -32,7 +32,6 @@ from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.inbox import Inbox
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.lanes import LaneBook
-from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
@@ -152,19 +151,18 @@ class Supervisor:
         url, ttl = self._options.url, self._options.ttl
         heartbeat_link = Link(url, "redrive heartbeat", synchronous_commit="off")
         maintenance_link = Link(url, "redrive maintenance", **MAINTENANCE_SETTINGS)
-        listen_link = Link(url, "redrive listen")
         self._heartbeat = Heartbeat(
             heartbeat_link,
             ttl,
             self._silenced,
             self._selector.wake,
+            self._notified,
             self._telemetry.beat_failed,
             self._pool.held,
         )
         self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
-        self._listener = Listener(listen_link, self._notified)
         self._watchdog = Watchdog(
-            *(self._link, heartbeat_link, maintenance_link, listen_link),
+            *(self._link, heartbeat_link, maintenance_link),
             checks=(
                 self._heartbeat.check_silence,
                 self._enforce_deadlines,
@@ -199,7 +197,6 @@ class Supervisor:
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop()
-            self._listener.stop()
         return self._exit_status
 
     def _start(self) -> None:
@@ -207,7 +204,6 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         self._watchdog.start()
         self._pool.replenish()
-        self._listener.start()
         self._heartbeat.start()
         self._maintenance.start()
         gc.freeze()  # what was imported stays: no collection need look at it again

@@ -94,6 +94,7 @@ class Maintenance:
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._do_all(now)
+        self.link.close()
 
     def _do_all(self, now: float) -> None:
         self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
