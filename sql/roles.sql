@@ -37,7 +37,8 @@ grant execute on function
                       int[], jsonb[], text[], bigint[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
-    redrive.take_probe_v1(text, int, interval), redrive.rescue_v1(interval, int),
+    redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
+    redrive.rescue_v1(interval, int),
     redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;

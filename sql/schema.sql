@@ -97,6 +97,14 @@ create table redrive.completions (
 create index completions_at_idx on redrive.completions (at);
 grant select on redrive.completions to redrive_operator;
 
+create table redrive.contact (
+    one boolean not null default true,
+    at timestamptz not null default clock_timestamp(),
+    elapsed interval not null default '00:00:00'::interval,
+    constraint contact_pkey primary key (one),
+    constraint contact_one_check check (one)
+) with (fillfactor=10);
+
 create table redrive.dead_letters (
     id bigint not null,
     redrives int not null,
@@ -362,6 +370,7 @@ create table redrive.workers (
     marks_jobs boolean not null default false,
     kinds text[],
     is_closed boolean not null default false,
+    heard interval not null default '00:00:00'::interval,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -403,6 +412,11 @@ grant execute on function redrive.added_per_minute_v1 to redrive_operator, redri
 create function redrive.admit()
     returns trigger
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.advance_contact_v1()
+    returns void
+    language sql security definer
     set search_path = pg_catalog, pg_temp;
 
 create function redrive.all_lanes_v1()
@@ -504,6 +518,11 @@ create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[]
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.complete_v2 to redrive_worker;
+
+create function redrive.contact_now_v1()
+    returns interval
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.count_buried()
     returns trigger
@@ -630,6 +649,12 @@ create function redrive.lanes_v1(only_queues text[])
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
+
+create function redrive.mark_lost_v1(ttl interval)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.mark_lost_v1 to redrive_worker;
 
 create function redrive.marked_v1(workers int[])
     returns table(worker int, claim bigint, id bigint)

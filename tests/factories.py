@@ -80,6 +80,15 @@ def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = No
     return row[0]
 
 
+def silence(conn: Connection, worker: int, seconds: float = 3600) -> None:
+    """Let the last beat of a worker be that long ago, in a time without an outage."""
+    conn.execute(
+        "update redrive.workers set seen_at = seen_at - %(s)s * interval '1 second',"
+        " heard = redrive.contact_now_v1() - %(s)s * interval '1 second' where id = %(id)s",
+        {"s": seconds, "id": worker},
+    )
+
+
 def lanes_of(conn: Connection) -> list[Lane]:
     """Every lane that holds a job."""
     return [lane for lane, _ in store.lanes(conn, None)]

@@ -184,6 +184,12 @@ async def hang_async_blocking(payload: dict[str, Any], job: Job) -> None:
     time.sleep(600)  # noqa: ASYNC251 # that is what it is about
 
 
+@jobs.handle("hang.for-a-while", policy=Policy(timeout=3, max_attempts=1))
+def hang_for_a_while(payload: dict[str, Any], job: Job) -> None:
+    note("start", job)
+    time.sleep(60)
+
+
 @jobs.handle("hang.sync", policy=HARD)
 def hang_sync(payload: dict[str, Any], job: Job) -> None:
     note("start", job)

@@ -112,7 +112,7 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
     worker = workers().wait_ready()
     deaf = (
         "select count(pg_terminate_backend(pid)) from pg_stat_activity"
-        " where application_name = 'redrive listen'"
+        " where application_name = 'redrive heartbeat'"
     )
     waits = []
     for _ in range(5):
@@ -130,7 +130,8 @@ def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
     workers().wait_ready()
     listening = (
         "select count(*) from pg_stat_activity"
-        " where application_name = 'redrive listen' and query = 'listen redrive'"
+        " where application_name = 'redrive heartbeat'"
+        " and (query = 'listen redrive' or query like '%beat_v1%')"
     )
     wait_for(lambda: database.value(listening))
     began = time.monotonic()

@@ -33,6 +33,7 @@ from tests.factories import (
     holders,
     make_campaign,
     make_worker,
+    silence,
 )
 from tests.postgres import Database
 
@@ -96,9 +97,7 @@ class Histories(RuleBasedStateMachine):
     def _worker(self, n: int) -> int:
         """One that is heard of until it is lost: the clock must not decide anything here."""
         worker = make_worker(self.conn, f"worker-{n}")
-        self.conn.execute(
-            "update redrive.workers set seen_at = now() + interval '1 day' where id = %s", (worker,)
-        )
+        silence(self.conn, worker, -86_400)
         return worker
 
     # ------------------------------------------------------------------ producers
@@ -263,9 +262,7 @@ class Histories(RuleBasedStateMachine):
     def lose(self, n: int) -> None:
         """A worker falls silent for longer than its ttl, and somebody rescues."""
         worker = self.workers[n]
-        self.conn.execute(
-            "update redrive.workers set seen_at = now() - interval '1 day' where id = %s", (worker,)
-        )
+        silence(self.conn, worker)
         lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
         mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
         spent = {j for j, k in mine.items() if k.losses + 1 >= MAX_LOSSES}

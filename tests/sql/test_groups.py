@@ -17,6 +17,7 @@ from tests.factories import (
     make_jobs,
     make_worker,
     redrive,
+    silence,
 )
 from tests.postgres import Database
 
@@ -124,9 +125,7 @@ def test_one_died_of_a_killed_worker_is_in_a_group(database: Database):
     make_job(database.conn)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
-    database.conn.execute(
-        "update redrive.workers set seen_at = clock_timestamp() - interval '1 hour'"
-    )
+    silence(database.conn, worker)
     database.conn.execute("select * from redrive.rescue_v1(interval '0', 1)")
 
     assert _counts(database) == _truth(database) == {"worker-lost": (1, 1)}

@@ -1,6 +1,5 @@
 """What a claim may cost: no write to a job, no second look at dead rows, so much WAL.
 
-
 Tuples and blocks are those the server counted for the transaction itself, so these numbers are
 exact; nothing is timed.
 """

@@ -18,6 +18,7 @@ from tests.factories import (
     make_worker,
     redrive,
     settle,
+    silence,
     totals,
 )
 from tests.postgres import Database, Session
@@ -227,10 +228,7 @@ def work(session: Session, stop: Event, dice: random.Random) -> int:
             store.retire(conn, worker)
             worker = make_worker(conn)
         elif dice.random() < 0.1:  # it goes silent, and what it holds is rescued
-            conn.execute(
-                "update redrive.workers set seen_at = seen_at - interval '1 hour' where id = %s",
-                (worker,),
-            )
+            silence(conn, worker)
             worker = make_worker(conn)
     store.retire(conn, worker)
     return turns

@@ -19,6 +19,7 @@ from tests.factories import (
     make_worker,
     redrive,
     settle,
+    silence,
     totals,
 )
 from tests.postgres import Connection, Database
@@ -31,20 +32,11 @@ def rescue(conn: Connection, ttl: timedelta = TTL, max_losses: int = 3) -> tuple
     return store.rescue(conn, ttl.total_seconds(), max_losses)
 
 
-def silence(database: Database, worker: int, seconds: int = 3600) -> None:
-    """Let the last beat of a worker be that long ago."""
-    database.conn.execute(
-        "update redrive.workers set seen_at = clock_timestamp() - %s * interval '1 second'"
-        " where id = %s",
-        (seconds, worker),
-    )
-
-
 def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     assert store.beat(database.conn, {worker: 3}) == {worker}
 
     assert rescue(database.conn, timedelta(milliseconds=100)) == NOBODY
@@ -56,7 +48,7 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
     lost, alive = make_worker(database.conn, "lost"), make_worker(database.conn, "alive")
     jobs = claim(database.conn, lost, 2)
     (held,) = claim(database.conn, alive)
-    silence(database, lost)
+    silence(database.conn, lost)
     (before,) = database.row("select clock_timestamp()")
 
     assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 2, 0)
@@ -80,7 +72,7 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
 
 
 def test_a_worker_is_lost_only_after_its_ttl(database: Database) -> None:
-    silence(database, make_worker(database.conn), 29)
+    silence(database.conn, make_worker(database.conn), 29)
     database.conn.execute("select set_config('redrive.any', '', false)")
 
     assert rescue(database.conn, timedelta(seconds=30)) == NOBODY
@@ -93,27 +85,19 @@ def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(database: Dat
     patient = make_worker(database.conn, "patient", ttl=60)
     hasty = make_worker(database.conn, "hasty", ttl=0.1)
     (job,), _ = claim(database.conn, patient, 1), claim(database.conn, hasty, 1)
-    silence(database, patient, 10)
-    silence(database, hasty, 10)
+    silence(database.conn, patient, 10)
+    silence(database.conn, hasty, 10)
 
     assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 1, 0)
     assert rescue(database.conn, timedelta(hours=1)) == NOBODY
     assert complete(database.conn, patient, job) == {job.id}
 
 
-def test_a_server_that_just_started_gives_everybody_one_ttl(database: Database) -> None:
-    (uptime,) = database.row("select clock_timestamp() - pg_postmaster_start_time()")
-    silence(database, make_worker(database.conn), 7 * 86_400)
-
-    assert rescue(database.conn, uptime + timedelta(minutes=1)) == NOBODY
-    assert rescue(database.conn, uptime / 2) == (1, 0, 0)
-
-
 def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
     make_job(database.conn)
     worker, other = make_worker(database.conn), make_worker(database.conn, "other")
     claim_one(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     rescue(database.conn, timedelta(milliseconds=100))
 
     assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
@@ -124,7 +108,7 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
     for losses in (1, 2, 3):
         worker = make_worker(database.conn, f"w{losses}")
         claim_one(database.conn, worker)
-        silence(database, worker)
+        silence(database.conn, worker)
         assert rescue(database.conn, timedelta(milliseconds=100)) == (
             (1, 1, 0) if losses < 3 else (1, 0, 1)
         )
@@ -165,7 +149,7 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
-    silence(database, worker)
+    silence(database.conn, worker)
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
@@ -183,7 +167,7 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
     settle(database.conn, worker, job, "dead", reason="not_retryable", failure=failure())
     redrive(database.conn, [job.id])
     claim_one(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
 
     assert database.rows(
@@ -203,7 +187,7 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
     handler = database.session()
     handler.rows("begin")
     handler.rows("select from redrive.jobs where id = %s for update", first)
-    silence(database, worker)
+    silence(database.conn, worker)
     sweeper = database.session(lock_timeout="1ms")
 
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
@@ -228,7 +212,7 @@ def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued
     handler = database.session()
     handler.rows("begin")
     complete(handler.conn, worker, job)
-    silence(database, worker)
+    silence(database.conn, worker)
     assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 0)
     handler.rows("commit")
 
@@ -241,7 +225,7 @@ def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued
 def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    silence(database, worker)
+    silence(database.conn, worker)
     claiming, sweeper = database.session(), database.session(lock_timeout="1ms")
     claiming.rows("begin")
     claim_one(claiming.conn, worker)
@@ -255,7 +239,7 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Da
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     sweeper, claiming = database.session(), database.session()
     sweeper.rows("begin")
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
@@ -273,7 +257,7 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     for n in range(30):
         worker = make_worker(database.conn, f"w{n}")
         assert len(claim(database.conn, worker, 10)) == 10
-        silence(database, worker)
+        silence(database.conn, worker)
     sessions = [database.session() for _ in range(8)]
     done = [s.start(lambda s=s: rescue(s.conn, timedelta(milliseconds=100))) for s in sessions]
     wait(done)
@@ -376,8 +360,8 @@ def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
 
 def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: Database) -> None:
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
-    silence(database, one)
-    silence(database, two)
+    silence(database.conn, one)
+    silence(database.conn, two)
 
     assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
     assert database.rows(
@@ -458,7 +442,7 @@ def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(database: Databas
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
 
     assert claim_one(database.conn, next_worker).id == second
@@ -468,7 +452,7 @@ def test_a_lost_job_keeps_its_place_in_the_key(database: Database) -> None:
     first, _ = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)
-    silence(database, worker)
+    silence(database.conn, worker)
     rescue(database.conn, timedelta(milliseconds=100))
 
     assert [job.id for job in claim(database.conn, next_worker)] == [first]

@@ -391,6 +391,17 @@ def answers() -> list:
             width=6,
         ),
         chart(
+            "Chores that fail",
+            "What workers do for one another: rescue takes jobs back from lost workers, fold and"
+            " sample keep the counters, unpark wakes ordering keys.",
+            "ops",
+            query(rate("redrive_maintenance_failures_total", "chore", where=WHERE), "{{chore}}"),
+            colors={"rescue": BAD},
+            stacked=True,
+            alerts=("RedriveChoresFailing",),
+            width=6,
+        ),
+        chart(
             "Oldest transaction",
             "The oldest that holds vacuum back. From half an hour on, claims get slower.",
             "s",

@@ -53,7 +53,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* A worker holds four: claims, heartbeats, notifications, figures. Handlers' own come on top. */ -}}
+{{- /* A worker holds four: claims, heartbeats with notifications, chores, figures. Handlers' own come on top. */ -}}
 {{- $connections = add $connections (mul 4 $pool.most) -}}
 {{- end -}}
 {{- /* exporter, and one each for migration, purge, redrive with its lock */ -}}

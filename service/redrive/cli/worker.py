@@ -153,5 +153,6 @@ def _ready(health: Health) -> Checks:
         "runners": None if health.has_ready_runner else "none is ready",
         "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
         "heartbeat thread": None if is_beating else "stood still",
+        "maintenance": health.maintenance,
         "draining": "it is stopping" if health.is_draining else None,
     }

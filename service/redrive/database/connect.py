@@ -147,6 +147,11 @@ class Link:
         """Monotonic instant before which nobody should try again."""
         return self._retry_at
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is no connection just now."""
+        return self._conn is None
+
     @contextlib.contextmanager
     def use(self, bound: float = CALL_SECONDS) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """The connection, for one call of at most `bound` seconds.

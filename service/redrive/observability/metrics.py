@@ -206,6 +206,11 @@ class Metrics:
             "Database errors, by operation and SQLSTATE.",
             ("operation", "sqlstate"),
         )
+        self.maintenance_failures = Counter(
+            "redrive_maintenance_failures_total",
+            "Chores of all workers that this worker could not do, by chore.",
+            ("chore",),
+        )
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
         self.busy = Gauge(
             "redrive_worker_slots_busy",

@@ -332,6 +332,14 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
     )
 
 
+def mark_lost(conn: Connection, ttl: float) -> int:
+    """Mark workers lost that were silent for their own ttl, else for `ttl` seconds.
+
+    Returns how many.
+    """
+    return _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
+
+
 def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(

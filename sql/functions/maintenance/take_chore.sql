@@ -6,7 +6,10 @@ as $$
     with taken as (
         update redrive.chores c set ran_at = clock_timestamp()
         where c.name = (select o.name from redrive.chores o
-                        where o.name = chore and o.ran_at < clock_timestamp() - take_chore_v1.every
+                        where o.name = chore
+                          -- in the future: the server's clock was set back since
+                          and (o.ran_at < clock_timestamp() - take_chore_v1.every
+                               or o.ran_at > clock_timestamp())
                         for update skip locked)
         returning 1)
     select exists (select from taken)

@@ -5,7 +5,9 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-    update redrive.workers w set seen_at = clock_timestamp(), inflight = b.inflight
+    select redrive.advance_contact_v1();
+    update redrive.workers w
+    set seen_at = clock_timestamp(), heard = redrive.contact_now_v1(), inflight = b.inflight
     from unnest(ids, inflights) as b(id, inflight)
     where w.id = b.id and w.lost_at is null
     returning w.id

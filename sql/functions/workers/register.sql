@@ -6,8 +6,8 @@ create or replace function redrive.register_v2(
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (name, version, ttl)
-    values (worker_name, worker_version, ttl) returning id
+    insert into redrive.workers (name, version, ttl, heard)
+    values (worker_name, worker_version, ttl, redrive.contact_now_v1()) returning id
 $$;
 
 -- As the release before called it.
@@ -15,5 +15,6 @@ create or replace function redrive.register_v1(worker_name text, worker_version 
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (name, version) values (worker_name, worker_version) returning id
+    insert into redrive.workers (name, version, heard)
+    values (worker_name, worker_version, redrive.contact_now_v1()) returning id
 $$;

@@ -20,17 +20,9 @@ declare
     held record;
 begin
     -- Marking first closes the race with a claim: it holds its worker row for key share and looks
-    -- at lost_at again. After a restart of the server everybody gets one ttl to be heard again: the
-    -- outage was not theirs.
-    update redrive.workers w set lost_at = clock_timestamp()
-    where w.id in (
-        select s.id from redrive.workers s
-        where s.lost_at is null
-          -- its own ttl: one who beats more rarely is not lost for whoever looks more often
-          and greatest(s.seen_at, pg_postmaster_start_time())
-              < clock_timestamp() - coalesce(s.ttl, rescue_v1.ttl)
-        for update skip locked);
-    -- A claim whose worker is not known to anybody is nobody's either.
+    -- at lost_at again. A worker has done so already, by itself; the release before has not.
+    perform redrive.mark_lost_v1(ttl);
+    -- A claim whose worker nobody knows is nobody's either.
     insert into redrive.workers (id, name, lost_at) overriding system value
     select distinct k.worker, 'unknown', clock_timestamp() from redrive.claims k
     where not exists (select from redrive.workers w where w.id = k.worker)

@@ -1,40 +1,27 @@
-"""The thread that keeps the worker alive in the database, and does the chores that workers share.
+"""The thread that keeps the worker alive in the database.
 
-It shares nothing with handlers, so nothing a handler does can silence it. When it cannot make
-itself heard in time, the worker must assume that its jobs are being given to others, and stops.
+It shares nothing with handlers, chores or claims, so nothing they do can silence it. When it cannot
+make itself heard in time, the worker must assume that its jobs are being given to others, and
+stops.
+
+Between two beats it waits, and hears NOTIFY meanwhile: a hint that something may be due. Polling is
+the truth and never stops. A LISTEN connection can be lost without a sign, which the next beat
+finds; through PgBouncer in transaction mode it hears nothing, and that costs latency only.
 """
 
-import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.connect import Link
+from redrive.database.connect import LONGEST_BACKOFF, Link
 from redrive.worker import store
 
-logger = logging.getLogger("redrive.heartbeat")
-
 BEATS_PER_TTL = 6
-RESCUE_SECONDS = 5.0
-FOLD_SECONDS = 2.0
-UNPARK_SECONDS = 5.0
-SETTLING_SECONDS = 1.0
-MAX_LOSSES = 100
-"""A job that lost so many workers is dead-lettered by whoever takes it back.
-
-Before that its policy decides, at the claim.
-"""
-
-CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
-    "fold": (FOLD_SECONDS, store.fold),
-    "sample": (FOLD_SECONDS, store.sample),
-    "unpark": (UNPARK_SECONDS, store.unpark),
-}
-"""What one of all workers does at most once in so many seconds, besides the rescue."""
 
 
 @dataclass
@@ -48,15 +35,18 @@ class Heartbeat:
     link: Link
     ttl: float
     on_silence: Callable[[], None]
-    on_rescue: Callable[[int, int, int], None]
     on_lost: Callable[[], None]
+    on_notify: Callable[[], None]
+    on_failure: Callable[[psycopg.Error], None]
     inflight: Callable[[], int]
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
     _lost: set[int] = field(default_factory=set[int], init=False)
-    _next_beat: float = field(default=0.0, init=False)
-    _next_chores: float = field(default=0.0, init=False)
+    _left: set[int] = field(default_factory=set[int], init=False)
+    """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
+    _listening: store.Connection | None = field(default=None, init=False)
+    _beat_at: float = field(default=0.0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
@@ -82,6 +72,16 @@ class Heartbeat:
         """An identity was retired."""
         self._heard.pop(worker, None)
         self._lost.discard(worker)
+        self._left.discard(worker)
+
+    def leave(self, workers: AbstractSet[int]) -> None:
+        """The supervisor has let go of lost identities' jobs.
+
+        They are beaten on until they are retired. If it was the database that was away nobody has
+        taken their jobs, and nobody must before what had ended is settled.
+        """
+        self._left |= workers
+        self._lost -= workers
 
     def lost(self) -> set[int]:
         """The identities that others may have declared lost."""
@@ -101,6 +101,7 @@ class Heartbeat:
         silent = {
             worker for worker, heard in list(self._heard.items()) if now - heard > self.ttl - margin
         }
+        silent -= self._left
         if silent - self._lost:
             self._lost.update(silent)
             self.on_silence()
@@ -108,51 +109,48 @@ class Heartbeat:
     # ------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
-        self._next_chores = time.monotonic() + random.uniform(0.0, RESCUE_SECONDS)
-        while not self._stopping.wait(min(0.5, self.ttl / 20)):
-            now = self.ticked_at = time.monotonic()
-            if now < self.link.retry_at:
-                continue
+        while not self._stopping.is_set():
+            self.ticked_at = time.monotonic()
             try:
-                self._tick(now)
+                if self.ticked_at >= self._beat_at:
+                    self._beat(self.ticked_at)
+                self._listen(min(0.5, self.ttl / 20))
             except psycopg.Error as error:
-                logger.debug("the heartbeat could not reach the database: %s", type(error).__name__)
-                self._put_off_chores(now)
+                self.on_failure(error)
+                # Not as patient as the link: whoever was away may only be silent for so long.
+                longest = min(LONGEST_BACKOFF, self.interval)
+                self._stopping.wait(random.uniform(0.05, longest))
 
-    def _put_off_chores(self, now: float) -> None:
-        """After an outage every supervisor settles first: no jobs are rescued that have ended."""
-        settled_at = self.link.retry_at + SETTLING_SECONDS
-        self._next_chores = max(self._next_chores, now + 0.5, settled_at)
-
-    def _tick(self, now: float) -> None:
-        if now >= self._next_beat and self._heard:
-            self._beat()
-            self._next_beat = now + self.interval * random.uniform(0.9, 1.0)
-        if now >= self._next_chores:
-            self._do_chores()
-            interval = min(FOLD_SECONDS, self.ttl / 3)
-            self._next_chores = now + interval * random.uniform(0.8, 1.2)
-
-    def _beat(self) -> None:
-        sent = time.monotonic()
+    def _beat(self, sent: float) -> None:
+        """Beat for each identity. Raises psycopg.Error."""
         known = list(self._heard)
+        if not known:
+            return
         with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
             alive = store.beat(conn, dict.fromkeys(known, self.inflight()))
         for worker in known:
-            if worker not in self._heard:
-                continue  # retired meanwhile
-            if worker not in alive:
-                self._lost.add(worker)
-                self.on_lost()
-            elif worker not in self._lost:
-                self._heard[worker] = sent
+            self._hear(worker, sent, is_alive=worker in alive)
+        self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
-    def _do_chores(self) -> None:
-        with self.link.use() as conn:
-            if store.take_chore(conn, "rescue", min(RESCUE_SECONDS, self.ttl / 3)):
-                rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
-                if rescued.workers:
-                    self.on_rescue(*rescued)
-            for name, (every, do) in CHORES.items():
-                if store.take_chore(conn, name, every):
-                    do(conn)
+    def _listen(self, seconds: float) -> None:
+        """Wait for so long, or until the database says that jobs were enqueued.
+
+        Raises psycopg.Error.
+        """
+        with self.link.use(bound=seconds + 5.0) as conn:
+            if conn is not self._listening:
+                conn.execute("listen redrive")
+                self._listening = conn
+            for _ in conn.notifies(timeout=seconds, stop_after=1):
+                self.on_notify()
+
+    def _hear(self, worker: int, sent: float, *, is_alive: bool) -> None:
+        if worker not in self._heard:
+            return  # retired meanwhile
+        if worker in self._left:
+            self._heard[worker] = sent
+        elif not is_alive:
+            self._lost.add(worker)
+            self.on_lost()
+        elif worker not in self._lost:
+            self._heard[worker] = sent

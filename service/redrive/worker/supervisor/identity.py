@@ -55,8 +55,7 @@ class Identity:
         if self.me in lost:
             self.me = None
         self.left |= lost
-        for worker in lost:
-            self._heartbeat.forget(worker)
+        self._heartbeat.leave(lost)
         return lost
 
     def retire(self, link: Link, known: Iterable[Held]) -> None:

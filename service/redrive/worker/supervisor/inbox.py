@@ -78,6 +78,13 @@ class Inbox:
                 self._breakers.succeeded(held.kind)
         self._exchange.completed(finished, example)
 
+    def read_last(self, runner: RunnerProcess) -> None:
+        """Hear of a dead runner what it said last, and what it completed without saying so."""
+        for message in runner.receive() or ():
+            self.heed(runner, message)
+        rows = [(held.id, held.deliveries, 0.0) for held in runner.sort_out().completed]
+        self.completed(runner, rows)
+
     def take_back(self, held: Held) -> None:
         """Keep a job that never started for another runner, unless we are stopping."""
         if self._drain.is_on:

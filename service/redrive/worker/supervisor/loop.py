@@ -2,7 +2,8 @@
 
 It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
 then settles and claims in one round trip. Each part keeps its own clock; the loop waits for the
-first that is due.
+first that is due. What must not wait for a round trip is not done here: the heartbeat, the chores
+and the deadlines of running jobs have threads of their own.
 """
 
 import gc
@@ -32,7 +33,7 @@ from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.inbox import Inbox
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.lanes import LaneBook
-from redrive.worker.supervisor.listener import Listener
+from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
 from redrive.worker.supervisor.runner_process import RunnerProcess
@@ -47,6 +48,13 @@ LINGER_SECONDS = 0.002
 
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 """Between two rounds of housekeeping: an idle worker should cost next to nothing."""
+
+MAINTENANCE_SETTINGS = {
+    "statement_timeout": "5s",
+    "lock_timeout": "2s",
+    "synchronous_commit": "off",
+}
+"""A chore comes round again in seconds: none is worth a long wait, or one for the disk."""
 
 SEE_OUT_SECONDS = 1.2
 """How long runners that have nothing left to do may take to export their last spans."""
@@ -94,6 +102,8 @@ class Health:
     """Calls that failed in a row."""
     has_ready_runner: bool
     is_draining: bool
+    maintenance: str | None
+    """What is wrong with the chores that this worker does."""
 
 
 class Supervisor:
@@ -128,30 +138,38 @@ class Supervisor:
         )
 
     def _connect(self) -> None:
-        """Build what talks to the database; what runs beside the loop has a link of its own."""
+        """Build what talks to the database, each with the link that its thread has to itself."""
         options, telemetry = self._options, self._telemetry
         self._link = Link(options.url, "redrive worker")
-        heartbeat_link = Link(options.url, "redrive heartbeat", synchronous_commit="off")
-        listen_link = Link(options.url, "redrive listen")
-        self._heartbeat = Heartbeat(
-            heartbeat_link,
-            options.ttl,
-            self._silenced,
-            telemetry.rescued,
-            self._selector.wake,
-            self._pool.held,
-        )
+        self._connect_threads()
         self._identity = Identity(options.name, options.version, options.ttl, self._heartbeat)
-        self._listener = Listener(listen_link, self._notified)
-        self._watchdog = Watchdog(
-            self._link,
-            heartbeat_link,
-            listen_link,
-            checks=(self._heartbeat.check_silence, self._exit_when_overdue),
-        )
         lanes = LaneBook(options.queues)
         self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
+
+    def _connect_threads(self) -> None:
+        """Build what runs beside the loop."""
+        url, ttl = self._options.url, self._options.ttl
+        heartbeat_link = Link(url, "redrive heartbeat", synchronous_commit="off")
+        maintenance_link = Link(url, "redrive maintenance", **MAINTENANCE_SETTINGS)
+        self._heartbeat = Heartbeat(
+            heartbeat_link,
+            ttl,
+            self._silenced,
+            self._selector.wake,
+            self._notified,
+            self._telemetry.beat_failed,
+            self._pool.held,
+        )
+        self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
+        self._watchdog = Watchdog(
+            *(self._link, heartbeat_link, maintenance_link),
+            checks=(
+                self._heartbeat.check_silence,
+                self._enforce_deadlines,
+                self._exit_when_overdue,
+            ),
+        )
 
     def health(self, now: float) -> Health:
         """How this worker is. Any thread may ask."""
@@ -164,6 +182,7 @@ class Supervisor:
             self._link.failures,
             self._pool.is_any_ready(),
             self._drain.is_on,
+            self._maintenance.fault(now),
         )
 
     # ------------------------------------------------------------------ life
@@ -178,7 +197,7 @@ class Supervisor:
         finally:
             self._pool.kill()
             self._heartbeat.stop()
-            self._listener.stop()
+            self._maintenance.stop()
         return self._exit_status
 
     def _start(self) -> None:
@@ -186,8 +205,8 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         self._watchdog.start()
         self._pool.replenish()
-        self._listener.start()
         self._heartbeat.start()
+        self._maintenance.start()
         gc.freeze()  # what was imported stays: no collection need look at it again
 
     def _turn(self) -> None:
@@ -311,7 +330,7 @@ class Supervisor:
         self._telemetry.gauges(self._pool.inflight(), slots, is_draining=self._drain.is_on)
 
     def _look_after_runners(self, now: float) -> None:
-        self._pool.enforce_deadlines()
+        self._pool.stop_condemned()
         self._pool.enforce_memory()
         for runner in self._pool.dead():
             self._read_out(runner)
@@ -332,6 +351,8 @@ class Supervisor:
         """
         lost = self._identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
+        for runner in self._pool.give_up(lost):
+            self._inbox.read_last(runner)
         self._telemetry.declared_lost(self._pool.held())
         self._pool.forget(lost)
         self._dispatch.forget(lost)
@@ -364,6 +385,11 @@ class Supervisor:
         """
         self._pool.kill()
         self._selector.wake()
+
+    def _enforce_deadlines(self, now: float) -> None:
+        """Here and not in the loop, which may be stuck in a call for longer than a job may last."""
+        if self._pool.enforce_deadlines(now):
+            self._selector.wake()
 
     def _exit_when_overdue(self, now: float) -> None:
         """Whatever hangs, the process ends: what is not settled by then is rescued by others."""

@@ -66,10 +66,9 @@ class RunnerPool:
         return (held for runner in self.runners for held in runner.jobs())
 
     def forget(self, workers: AbstractSet[int]) -> None:
-        """Drop the jobs of these identities, and end the runners that had any."""
+        """Drop the jobs of these identities."""
         for runner in self.runners:
-            if runner.forget(workers):
-                runner.give_up()
+            runner.forget(workers)
 
     # ------------------------------------------------------------------ whom to talk to
 
@@ -152,15 +151,28 @@ class RunnerPool:
 
     # ------------------------------------------------------------------ limits
 
-    def enforce_deadlines(self) -> None:
-        """Retire runners with an attempt that outlived its timeout, then kill them."""
-        now, now_ns = time.monotonic(), time.monotonic_ns()
-        for runner in self.runners:
+    def enforce_deadlines(self, now: float) -> bool:
+        """Condemn runners with an attempt that outlived its timeout, then kill them.
+
+        Any one thread may, beside the loop. Returns whether there was anything to do.
+        """
+        now_ns = time.monotonic_ns()
+        acted = False
+        for runner in list(self.runners):
             if runner.must_die(now):
-                runner.kill()
+                runner.kill_living()
+                acted = True
                 continue
             for job in runner.overdue(self._kinds.timeout, now_ns):
                 runner.condemn(job, now)
+                acted = True
+        return acted
+
+    def stop_condemned(self) -> None:
+        """Let those that are to be killed start nothing more."""
+        for runner in self.runners:
+            if runner.killed_for and not runner.retiring:
+                runner.stop()
 
     def measure(self, now: float) -> None:
         """Take the speed of each."""
@@ -186,6 +198,14 @@ class RunnerPool:
         give_up_at = time.monotonic() + patience
         for runner in self.runners:
             runner.wait(give_up_at - time.monotonic())
+
+    def give_up(self, workers: AbstractSet[int]) -> list[RunnerProcess]:
+        """End those that have jobs of these identities. Returns them, dead."""
+        given_up = [r for r in self.runners if any(j.worker in workers for j in r.jobs())]
+        for runner in given_up:
+            runner.give_up()
+            runner.wait()
+        return given_up
 
     def kill(self) -> None:
         """End all of them now. Any thread may."""

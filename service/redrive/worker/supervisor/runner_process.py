@@ -16,7 +16,7 @@ from pathlib import Path
 
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Down, Jobs, Stop, Up, decode_up
-from redrive.worker.shared_state import SharedState
+from redrive.worker.shared_state import Running, SharedState
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.speed import Speed
 
@@ -179,12 +179,10 @@ class RunnerProcess:
         """Let go of jobs that it never started."""
         return [held for job in jobs if (held := self.held.pop(job, None)) is not None]
 
-    def forget(self, workers: AbstractSet[int]) -> bool:
-        """Drop the jobs of these identities. Returns whether there were any."""
-        theirs = [held.id for held in self.held.values() if held.worker in workers]
-        for job in theirs:
+    def forget(self, workers: AbstractSet[int]) -> None:
+        """Drop the jobs of these identities."""
+        for job in [held.id for held in self.held.values() if held.worker in workers]:
             del self.held[job]
-        return bool(theirs)
 
     def _ended(self, count: int) -> None:
         self.speed.ended += count
@@ -216,21 +214,27 @@ class RunnerProcess:
 
     def overdue(self, timeout_of: Callable[[str], float], now_ns: int) -> Iterator[int]:
         """The jobs that have outlived their timeouts and react to no cancellation."""
-        for running in self.shared.running():
+        for running in self._running():
             held = self.held.get(running.id)
             if held is None or held.deliveries != running.deliveries or held.id in self.killed_for:
                 continue
             seconds = (now_ns - running.since_ns) / 1e9
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
             # A slot may be read while it is written: what is so is so when one looks again.
-            if is_late and running in self.shared.running():
+            if is_late and running in self._running():
                 yield held.id
 
+    def _running(self) -> list[Running]:
+        """What runs in it; nothing once the loop has closed it, as another thread may see late."""
+        try:
+            return self.shared.running()
+        except ValueError:  # its memory is given back
+            return []
+
     def condemn(self, job: int, now: float) -> None:
-        """Stop it for a job that hangs; it is killed once its neighbours had time to finish."""
-        self.killed_for.add(job)
+        """Sentence it for a job that hangs: to death, once its neighbours had time to finish."""
         self.kill_at = min(self.kill_at, now + (0.0 if self.load == 1 else NEIGHBOUR_SECONDS))
-        self.stop()
+        self.killed_for.add(job)
 
     def must_die(self, now: float) -> bool:
         """Whether it is time to kill it, for a job that hangs or because it does not end."""
@@ -259,6 +263,11 @@ class RunnerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             self.process.kill()
+
+    def kill_living(self) -> None:
+        """End it unless it has ended: by then its number may be another's."""
+        if self.process.returncode is None:
+            self.kill()
 
     def give_up(self) -> None:
         """End it now, through no fault of its jobs."""

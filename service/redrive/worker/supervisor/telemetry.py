@@ -10,6 +10,8 @@
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
 | runner_ended | a runner process died | runner_deaths | warning |
+| chore_failed | a chore came to nothing | maintenance_failures | warning |
+| beat_failed | the database did not hear a beat | db_errors | |
 | database_error | the database refused or was gone | db_errors | warning |
 
 Log lines carry ids, kinds and categories, never payloads or messages of failures.
@@ -27,6 +29,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from redrive.database.connect import Trouble, trouble
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.model import Category
@@ -54,9 +57,12 @@ RELEASES = (
 
 _LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
-OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending")
+OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending", "beat", "maintenance")
 """What the database may refuse; the code of a cut connection is `none`."""
 
+
+CHORES = ("rescue", "fold", "sample", "unpark")
+"""What workers do for one another."""
 
 CLAIM_RESULTS = ("hit", "empty", "error")
 DEATH_CAUSES = ("signal", "exit", "deadline")
@@ -95,6 +101,8 @@ class Telemetry:
             metrics.runner_deaths.create((cause,))
         for operation in OPERATIONS:
             metrics.database_errors.create((operation, "none"))
+        for chore in CHORES:
+            metrics.maintenance_failures.create((chore,))
         metrics.exchange.observe((), ())
         metrics.lost.create(())
         metrics.rescued.create(())
@@ -221,10 +229,33 @@ class Telemetry:
         self.metrics.runner_deaths.add((cause,))
         logger.warning("runner died", extra={"cause": cause, "status": status, "running": running})
 
-    def database_error(self, operation: str, error: psycopg.Error) -> None:
-        """The database refused, or was gone. Its text may hold values and stays out of the log."""
+    def chore_failed(self, chore: str, error: psycopg.Error, in_a_row: int) -> None:
+        """A chore of this worker came to nothing, so many times in a row."""
+        if trouble(error) is Trouble.LOST:  # that is the database's trouble, not the chore's
+            self._count_database_error("maintenance", error)
+            return
+        self.metrics.maintenance_failures.add((chore,))
+        if in_a_row in _MILESTONES or in_a_row % 1000 == 0:
+            extra = {
+                "chore": chore,
+                "error": type(error).__name__,
+                "sqlstate": error.sqlstate or "none",
+                "in_a_row": in_a_row,
+            }
+            logger.warning("maintenance failed", extra=extra)
+
+    def beat_failed(self, error: psycopg.Error) -> None:
+        """The database did not hear a beat."""
+        self._count_database_error("beat", error)
+
+    def _count_database_error(self, operation: str, error: psycopg.Error) -> str:
         state = error.sqlstate or "none"
         self.metrics.database_errors.add((operation, state))
+        return state
+
+    def database_error(self, operation: str, error: psycopg.Error) -> None:
+        """The database refused, or was gone. Its text may hold values and stays out of the log."""
+        state = self._count_database_error(operation, error)
         if operation == "exchange":
             self.metrics.claims.add(("error",))
         self.errors_in_a_row += 1

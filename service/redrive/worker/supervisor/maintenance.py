@@ -1,0 +1,127 @@
+"""The thread that does the chores that all workers share: rescue, folding counters, unparking.
+
+Whichever worker comes first does one. Nothing waits for this thread, and its connection is its own:
+a chore that is slow or fails delays no beat, no claim and no other worker.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import psycopg
+
+from redrive.database.connect import Link
+from redrive.worker import store
+from redrive.worker.supervisor.telemetry import Telemetry
+
+logger = logging.getLogger("redrive.maintenance")
+
+RESCUE_SECONDS = 5.0
+FOLD_SECONDS = 2.0
+UNPARK_SECONDS = 5.0
+CHORE_SECONDS = 10.0
+"""How long a chore may take; the server's own timeouts are shorter."""
+
+STANDSTILL_SECONDS = 60.0
+UNWELL_SECONDS = 300.0
+"""How long a chore may fail until this worker is not well."""
+
+PUT_OFF_SECONDS = 10.0
+"""Until this worker tries a chore again that failed, so that the others have their turn."""
+
+MAX_LOSSES = 100
+"""A job that lost so many workers is dead-lettered by whoever takes it back.
+
+Before that its policy decides, at the claim.
+"""
+
+RESCUE = "rescue"
+CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
+    "fold": (FOLD_SECONDS, store.fold),
+    "sample": (FOLD_SECONDS, store.sample),
+    "unpark": (UNPARK_SECONDS, store.unpark),
+}
+"""What one of all workers does at most once in so many seconds, besides the rescue."""
+
+
+class Failing(NamedTuple):
+    """A chore that has come to nothing each time, from the first to the last; monotonic."""
+
+    first_at: float
+    last_at: float
+    times: int
+
+
+@dataclass
+class Maintenance:
+    """Does chores until stopped. `ttl` in seconds: of workers that said none of their own."""
+
+    link: Link
+    ttl: float
+    telemetry: Telemetry
+    _ticked_at: float = field(default_factory=time.monotonic, init=False)
+    _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def start(self) -> None:
+        """Do chores, in a thread of its own."""
+        threading.Thread(target=self._run, name="maintenance", daemon=True).start()
+
+    def stop(self) -> None:
+        """Do no more."""
+        self._stopping.set()
+
+    def fault(self, now: float) -> str | None:
+        """What is wrong with it, in words; None when it is well. Any thread may ask."""
+        if now - self._ticked_at > STANDSTILL_SECONDS:
+            return "stood still"
+        for name, failing in list(self._failing.items()):
+            # a chore that failed here once may have been others' to do ever since
+            if now - failing.first_at > UNWELL_SECONDS > now - failing.last_at:
+                return f"{name} has failed for {now - failing.first_at:.0f} s"
+        return None
+
+    # ------------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        interval = min(FOLD_SECONDS, self.ttl / 3)
+        self._stopping.wait(random.uniform(0.0, interval))
+        while not self._stopping.wait(interval * random.uniform(0.8, 1.2)):
+            now = self._ticked_at = time.monotonic()
+            if now >= self.link.retry_at:
+                self._do_all(now)
+        self.link.close()
+
+    def _do_all(self, now: float) -> None:
+        self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
+        for name, (every, do) in CHORES.items():
+            failing = self._failing.get(name)
+            if failing is None or now - failing.last_at > PUT_OFF_SECONDS:
+                self._attempt(name, every, do)
+
+    def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                if not store.take_chore(conn, name, every):
+                    return
+                do(conn)
+        except psycopg.Error as error:
+            self._failed(name, error)
+        else:
+            self._failing.pop(name, None)
+
+    def _failed(self, name: str, error: psycopg.Error) -> None:
+        now = time.monotonic()
+        before = self._failing.get(name, Failing(now, now, 0))
+        self._failing[name] = Failing(before.first_at, now, before.times + 1)
+        self.telemetry.chore_failed(name, error, before.times + 1)
+
+    def _rescue(self, conn: store.Connection) -> None:
+        store.mark_lost(conn, self.ttl)
+        rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
+        if rescued.workers:
+            self.telemetry.rescued(*rescued)

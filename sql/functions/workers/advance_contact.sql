@@ -1,0 +1,14 @@
+-- advance_contact: keep what the clock of contact shows. Whoever beats or looks for lost workers
+-- does; one of them at a time, the others go on.
+-- locks: the one row, skip locked
+create or replace function redrive.advance_contact_v1() returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    update redrive.contact c set elapsed = redrive.contact_now_v1(), at = clock_timestamp()
+    where c.one in (
+        select o.one from redrive.contact o
+        -- not at every beat of a thousand workers; at once when the server's clock was set back
+        where clock_timestamp() not between o.at and o.at + interval '0.2 s'
+        for update skip locked)
+$$;

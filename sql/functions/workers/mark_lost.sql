@@ -1,0 +1,25 @@
+-- mark_lost: say which workers are lost. By itself, so that it holds even when taking their jobs
+-- back fails.
+-- in:    ttl: for workers that said none of their own
+-- out:   how many were found now
+-- locks: worker rows, skip locked
+create or replace function redrive.mark_lost_v1(ttl interval) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    found_now int;
+begin
+    perform redrive.advance_contact_v1();
+    update redrive.workers w set lost_at = clock_timestamp()
+    where w.id in (
+        select s.id from redrive.workers s
+        where s.lost_at is null
+          -- its own ttl: one who beats more rarely is not lost for whoever looks more often
+          and s.heard < redrive.contact_now_v1() - coalesce(s.ttl, mark_lost_v1.ttl)
+        for update skip locked);
+    get diagnostics found_now = row_count;
+    return found_now;
+end
+$$;

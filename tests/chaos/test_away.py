@@ -1,0 +1,71 @@
+"""The database is away for longer than the ttl, and comes back: nobody was at fault."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from redrive import enqueue
+from redrive.database.connect import connect
+from redrive.database.embedded import EmbeddedPostgres
+from tests.flow.harness import wait_for, workers_on
+from tests.flow.proxy import Proxy, proxy_for
+from tests.postgres import Connection
+
+TTL = 4
+AWAY_SECONDS = 7
+LONG, QUICK = 9, 12
+
+
+def stopped(postgres: EmbeddedPostgres, _proxy: Proxy) -> None:
+    postgres.stop("immediate")
+    returns_at = time.monotonic() + AWAY_SECONDS
+    wait_for(lambda: time.monotonic() > returns_at)
+    postgres.start()
+
+
+def written(conn: Connection) -> None:
+    """Wait until what was committed is on disk: a claim that a crash may forget runs again."""
+    (lsn,) = conn.execute("select pg_current_wal_insert_lsn()").fetchone() or ()
+    flushed = "select pg_current_wal_flush_lsn() >= %s"
+    wait_for(lambda: conn.execute(flushed, (lsn,)).fetchone() == (True,))
+
+
+def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> None:
+    proxy.refuse = True
+    returns_at = time.monotonic() + AWAY_SECONDS
+    wait_for(lambda: time.monotonic() > returns_at)
+    proxy.refuse = False
+
+
+@pytest.mark.parametrize("go_away", [stopped, cut_off])
+def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
+    postgres: EmbeddedPostgres,
+    tmp_path: Path,
+    go_away: Callable[[EmbeddedPostgres, Proxy], None],
+):
+    """C19: whoever came back first took everybody else for dead."""
+    url = postgres.url("chaos")
+    with proxy_for(url) as proxy, workers_on(proxy.url, tmp_path) as workers:
+        for _ in range(3):
+            workers(redrive_heartbeat_ttl=TTL, redrive_slots=8).wait_ready()
+        with connect(url) as conn:
+            long = [enqueue(conn, "work.until-file", {"file": "go"}) for _ in range(LONG)]
+            quick = [enqueue(conn, "work.sync", {"seconds": 2}) for _ in range(QUICK)]
+            wait_for(lambda: len(workers.ledger()) == LONG + QUICK)
+            written(conn)
+        go_away(postgres, proxy)
+        with connect(url) as conn:
+            count = "select count(*) from redrive.jobs where id = any (%s)"
+            wait_for(lambda: conn.execute(count, (quick,)).fetchone() == (0,))
+            wait_for(lambda: all(len(workers.starts(job)) > 1 for job in long))
+            losses = conn.execute("select id, losses from redrive.jobs where losses > 0").fetchall()
+            (tmp_path / "go").touch()
+            wait_for(lambda: conn.execute(count, (long,)).fetchone() == (0,))
+            dead = conn.execute("select id, reason from redrive.dead_letters").fetchall()
+
+        assert losses == []
+        assert dead == []
+        assert {job: len(workers.starts(job)) for job in quick} == dict.fromkeys(quick, 1)
+        assert [e.attempt for job in long for e in workers.starts(job)] == [1, 1] * LONG

@@ -1,0 +1,92 @@
+"""What a worker owes to its clocks whatever the database does: a beat in time, a deadline kept."""
+
+import time
+
+import pytest
+
+from redrive import enqueue
+from redrive.database.connect import Link
+from redrive.observability.metrics import Metrics
+from redrive.worker.supervisor import maintenance
+from redrive.worker.supervisor.telemetry import Telemetry
+from tests.flow import look
+from tests.flow.harness import Workers, alive, wait_for
+from tests.flow.proxy import proxy_for
+from tests.postgres import Database
+
+WAITING = (
+    "select count(*) from pg_stat_activity where datname = current_database()"
+    " and application_name like 'redrive%%' and wait_event_type = 'Lock'"
+)
+
+
+def test_a_chore_that_hangs_delays_no_beat_and_no_claim(database: Database, workers: Workers):
+    """C2: the beat waited behind a chore, and the worker declared itself lost."""
+    running = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)]
+    worker = workers(redrive_heartbeat_ttl=2).wait_ready()
+    wait_for(lambda: len(workers.ledger()) == 3)
+    blocker = database.session()
+    blocker.rows("begin")
+    blocker.rows("lock table redrive.samples in access exclusive mode")
+    wait_for(lambda: database.value(WAITING), what="no chore hangs")
+    hanging_since = time.monotonic()
+    later = enqueue(database.conn, "work.sync")
+    wait_for(lambda: workers.starts(later))
+    wait_for(lambda: time.monotonic() - hanging_since > 5)
+    blocker.rows("rollback")
+    (workers.home / "go").touch()
+    wait_for(lambda: look.live(database) == 0)
+
+    assert [len(workers.starts(job)) for job in (*running, later)] == [1, 1, 1, 1]
+    assert not [e for e in worker.events() if e["event"] == "declared lost"]
+
+
+def test_a_deadline_is_kept_while_the_database_says_nothing(database: Database, workers: Workers):
+    """C18: the loop sat in a call for up to 15 s, and so long a hanging attempt went on."""
+    with proxy_for(database.url) as proxy:
+        workers(url=proxy.url, redrive_heartbeat_ttl=60).wait_ready()
+        job = enqueue(database.conn, "hang.for-a-while")
+        (start,) = wait_for(lambda: workers.starts(job))
+        proxy.swallow = True
+        wait_for(lambda: not alive(start.pid))
+        seconds = time.monotonic() - start.at
+
+    assert seconds < 6  # of which 3 are its timeout, and 1 what it gets to react
+
+
+def test_a_chore_that_fails_is_counted_and_named_until_it_succeeds(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """C1: the log said it at debug, and nothing else did."""
+    monkeypatch.setattr(maintenance, "PUT_OFF_SECONDS", 0.1)
+    monkeypatch.setattr(maintenance, "STANDSTILL_SECONDS", 600.0)
+    blocker = database.session()
+    blocker.rows("begin")
+    blocker.rows("lock table redrive.samples in access exclusive mode")
+    telemetry = Telemetry(Metrics(), "test", None)
+    chores = maintenance.Maintenance(Link(database.url, "test", lock_timeout="1ms"), 0.6, telemetry)
+    chores.start()
+    wait_for(lambda: failures(telemetry)["sample"])
+    asked_at = time.monotonic() + maintenance.UNWELL_SECONDS
+
+    def fault() -> str | None:
+        """As it will be when the chore has failed for 5 minutes, and just now."""
+        return chores.fault(asked_at)
+
+    named = wait_for(fault)
+    blocker.rows("rollback")
+    wait_for(lambda: fault() is None)
+    chores.stop()
+    wait_for(lambda: chores.link.is_closed)
+
+    assert named.startswith("sample has failed for 30")
+    assert {chore for chore, count in failures(telemetry).items() if count} == {"sample"}
+    assert caplog.records[0].levelname == "WARNING"
+    assert caplog.records[0].__dict__["chore"] == "sample"
+    assert caplog.records[0].__dict__["sqlstate"] == "55P03"
+
+
+def failures(telemetry: Telemetry) -> dict[str, float]:
+    """How often each chore came to nothing."""
+    (family,) = telemetry.metrics.maintenance_failures.collect()
+    return {sample.labels["chore"]: sample.value for sample in family.samples}
