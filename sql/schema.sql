@@ -323,6 +323,8 @@ create table redrive.workers (
     lost_at timestamptz,
     inflight int not null default 0,
     ttl interval,
+    kinds text[],
+    queues text[],
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -532,6 +534,10 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
 
+create function redrive.handles_v1(kinds text[], kind text)
+    returns boolean
+    language sql stable;
+
 create function redrive.hide_messages_v1()
     returns int
     language sql security definer
@@ -652,6 +658,13 @@ create function redrive.register_v2(worker_name text, worker_version text, ttl i
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.register_v2 to redrive_worker;
+
+create function redrive.register_v3(worker_name text, worker_version text, ttl interval, kinds
+    text[], queues text[])
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.register_v3 to redrive_worker;
 
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)

@@ -91,6 +91,19 @@ class BreakerRow(NamedTuple):
     failing: bool
 
 
+class Registration(NamedTuple):
+    """What a worker says of itself.
+
+    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all.
+    """
+
+    name: str
+    version: str
+    ttl: float
+    kinds: Sequence[str]
+    queues: Sequence[str] | None
+
+
 class Rescued(NamedTuple):
     """What a rescue came to: workers lost, jobs rescued, jobs dead-lettered."""
 
@@ -231,10 +244,13 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
     )
 
 
-def register(conn: Connection, name: str, version: str, ttl: float) -> int:
-    """Return a new identity for this worker, which may be silent for `ttl` seconds."""
-    sql = "select redrive.register_v2(%s, %s, %s * interval '1 second')"
-    return _value(conn, sql, name, version, ttl) or 0
+def register(conn: Connection, worker: Registration) -> int:
+    """Return a new identity for this worker."""
+    sql = "select redrive.register_v3(%s, %s, %s * interval '1 second', %s::text[], %s::text[])"
+    queues = None if worker.queues is None else list(worker.queues)
+    return (
+        _value(conn, sql, worker.name, worker.version, worker.ttl, list(worker.kinds), queues) or 0
+    )
 
 
 def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:

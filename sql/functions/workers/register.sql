@@ -1,6 +1,18 @@
 -- register: give a worker its identity. A job belongs to a worker row; the row being beaten in time
 -- is what makes the claim valid.
 -- in:    ttl: how long the worker may be silent before its jobs are others' to run
+--        kinds: what it has handlers for; mail.*: all that begin so
+--        queues: what it serves; null: all
+create or replace function redrive.register_v3(
+    worker_name text, worker_version text, ttl interval, kinds text[], queues text[]) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.workers (name, version, ttl, kinds, queues)
+    values (worker_name, worker_version, ttl, kinds, queues) returning id
+$$;
+
+-- As the releases before called it.
 create or replace function redrive.register_v2(
     worker_name text, worker_version text, ttl interval) returns int
 language sql security definer
@@ -10,7 +22,6 @@ as $$
     values (worker_name, worker_version, ttl) returning id
 $$;
 
--- As the release before called it.
 create or replace function redrive.register_v1(worker_name text, worker_version text) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

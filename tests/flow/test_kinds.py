@@ -1,0 +1,73 @@
+"""Workers claim what they can run, and say what that is (C11)."""
+
+import os
+import signal
+
+import pytest
+
+from redrive import enqueue
+from tests.factories import make_jobs, totals
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+OTHERS = "tests.flow.others:jobs"
+UNFILTERED = "claim_v1 takes jobs of any kind: remove this with the claim that filters"
+DELIVERED = "select coalesce(sum(deliveries), 0)::int from redrive.jobs where kind = 'nobody.knows'"
+
+
+def registered(database: Database) -> list[tuple[list[str], list[str] | None]]:
+    return database.rows("select kinds, queues from redrive.workers order by id")  # type: ignore[return-value]
+
+
+def test_a_worker_says_which_kinds_it_handles_and_which_queues_it_serves(
+    database: Database, workers: Workers
+) -> None:
+    """C11: in its row, and anew when a runner comes back with others."""
+    worker = workers("--queue", "default", handlers=OTHERS)
+    wait_for(lambda: registered(database))
+    assert registered(database) == [(["other.work"], ["default"])]
+
+    (workers.home / "rolled-out").touch()
+    job = enqueue(database.conn, "new.work")
+    os.kill(worker.runners[0], signal.SIGKILL)
+
+    wait_for(lambda: workers.starts(job))
+    wait_for(lambda: registered(database) == [(["other.work", "new.work"], ["default"])])
+
+
+@pytest.mark.xfail(strict=True, reason=UNFILTERED)
+def test_jobs_that_nobody_handles_cost_nothing_while_good_ones_run(
+    database: Database, workers: Workers
+) -> None:
+    """C11: 20,000 of them are not claimed once, and each good job is claimed once."""
+    make_jobs(database.conn, 20_000, "nobody.knows")
+    worker = workers().wait_ready()
+    for _ in range(20):
+        job = enqueue(database.conn, "work.sync")
+        wait_for(lambda job=job: workers.starts(job))
+    wait_for(lambda: look.live(database) == 20_000)
+
+    assert database.value(DELIVERED) == 0
+    assert [entry.delivery for entry in workers.ledger() if entry.phase == "start"] == [1] * 20
+    assert totals(database.conn).get("released", 0) == 0
+    assert worker.metric("redrive_jobs_released_total") == 0
+
+
+@pytest.mark.xfail(strict=True, reason=UNFILTERED)
+def test_workers_with_other_handlers_on_one_queue_leave_each_others_jobs_alone(
+    database: Database, workers: Workers
+) -> None:
+    """C11"""
+    for worker in (workers(), workers(handlers=OTHERS)):
+        worker.wait_ready()
+    for _ in range(100):
+        make_jobs(database.conn, 1, "work.sync")
+        make_jobs(database.conn, 1, "other.work")
+
+    def has_ended() -> bool:
+        return look.live(database) == 0 or totals(database.conn).get("released", 0) > 0
+
+    wait_for(has_ended)
+    assert totals(database.conn).get("released", 0) == 0
+    assert {entry.delivery for entry in workers.ledger()} == {1}
