@@ -44,7 +44,7 @@ to redrive_operator;
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
-    redrive.stats_v1(interval)
+    redrive.stats_v1(interval), redrive.unhandled_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.breakers

@@ -747,6 +747,17 @@ create function redrive.take_probe_v1(name text, worker int, lease interval)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.take_probe_v1 to redrive_worker;
 
+create function redrive.unhandled_v1()
+    returns table(queue text, kind text, jobs bigint, handled text[])
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
 create function redrive.unpark_v1()
     returns int
     language plpgsql security definer

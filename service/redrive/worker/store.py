@@ -104,6 +104,15 @@ class Registration(NamedTuple):
     queues: Sequence[str] | None
 
 
+class Unhandled(NamedTuple):
+    """Jobs that are due on a queue with workers, and what those handle instead of their kind."""
+
+    queue: str
+    kind: str
+    jobs: int
+    handled: list[str]
+
+
 class Rescued(NamedTuple):
     """What a rescue came to: workers lost, jobs rescued, jobs dead-lettered."""
 
@@ -294,6 +303,14 @@ def sample(conn: Connection) -> None:
 def unpark(conn: Connection) -> int:
     """Wake ordering keys whose first job waits for nobody. Returns how many."""
     return _value(conn, "select redrive.unpark_v1()") or 0
+
+
+def unhandled(conn: Connection) -> list[Unhandled]:
+    """The kinds whose jobs wait while no living worker handles them, those of most jobs first."""
+    with conn.cursor(row_factory=class_row(Unhandled)) as cursor:
+        return cursor.execute(
+            "select queue, kind, jobs, handled from redrive.unhandled_v1()"
+        ).fetchall()
 
 
 def is_pending(

@@ -15,6 +15,7 @@ import psycopg
 
 from redrive.database.connect import Link
 from redrive.worker import store
+from redrive.worker.supervisor import unhandled
 
 logger = logging.getLogger("redrive.heartbeat")
 
@@ -22,6 +23,7 @@ BEATS_PER_TTL = 6
 RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
+UNHANDLED_SECONDS = 60.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
 """A job that lost so many workers is dead-lettered by whoever takes it back.
@@ -33,6 +35,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
+    "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 
