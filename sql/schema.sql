@@ -753,8 +753,6 @@ create function redrive.unhandled_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
