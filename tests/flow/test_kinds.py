@@ -46,8 +46,11 @@ def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
 ) -> None:
     """C11: while it waits; the queue is paused so that no older worker can take it."""
     database.rows("select redrive.pause_v1('default', 'test', 'test')")
-    make_jobs(database.conn, 3, "nobody.knows")
     both = [workers(handlers=OTHERS), workers(handlers=OTHERS)]
+    wait_for(lambda: len(registered(database)) == 2)
+    make_jobs(database.conn, 3, "nobody.knows")
+    # they may have looked already, before there was a worker or a job
+    database.rows("update redrive.chores set ran_at = '-infinity' where name = 'unhandled'")
     told = wait_for(lambda: [line for worker in both for line in warnings(worker)])
 
     assert [(line["level"], line["queue"], line["kind"], line["jobs"]) for line in told] == [
