@@ -423,7 +423,8 @@ def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000
     """Milliseconds to claim 100 jobs, floor and all, with few and with many waiting."""
     figures: Figures = {}
     with lab.session(system) as at, connect(lab.server.url_of(at.database), name="bench") as conn:
-        worker, there = store.register(conn, "bench", ""), 0
+        it = store.Registration("bench", "", 60.0, ["*"], None)
+        worker, there = store.register(conn, it), 0
         for depth in depths:
             conn.execute("set statement_timeout = 0")
             conn.execute(

@@ -22,6 +22,7 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
 
 grant execute on function
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
+    redrive.register_v3(text, text, interval, text[], text[]),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
@@ -50,7 +51,7 @@ to redrive_operator;
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
-    redrive.stats_v1(interval)
+    redrive.stats_v1(interval), redrive.unhandled_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.breakers

@@ -368,9 +368,10 @@ create table redrive.workers (
     inflight int not null default 0,
     ttl interval,
     marks_jobs boolean not null default false,
-    kinds text[],
     is_closed boolean not null default false,
     heard interval not null default '00:00:00'::interval,
+    kinds text[],
+    queues text[],
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -768,6 +769,13 @@ create function redrive.register_v2(worker_name text, worker_version text, ttl i
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.register_v2 to redrive_worker;
 
+create function redrive.register_v3(worker_name text, worker_version text, ttl interval, kinds
+    text[], queues text[])
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.register_v3 to redrive_worker;
+
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)
     returns record
@@ -868,6 +876,15 @@ create function redrive.take_probe_v1(name text, worker int, lease interval)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.take_probe_v1 to redrive_worker;
+
+create function redrive.unhandled_v1()
+    returns table(queue text, kind text, jobs bigint, handled text[])
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.unpark_v1()
     returns int

@@ -74,7 +74,7 @@ def make_jobs(
 def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = None) -> int:
     """Register a worker. Returns its id. Without a `ttl` of its own it is judged by its rescuer."""
     if ttl is not None:
-        return store.register(conn, name, "test", ttl)
+        return store.register(conn, store.Registration(name, "test", ttl, ["*"], None))
     row = conn.execute("select redrive.register_v1(%s, 'test')", (name,)).fetchone()
     assert row
     return row[0]

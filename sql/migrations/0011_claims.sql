@@ -50,7 +50,6 @@ alter table redrive.jobs set (fillfactor = 90);
 -- Workers of the release before may hold jobs by jobs.worker, which nothing writes from here on.
 alter table redrive.workers add column marks_jobs boolean not null default true;
 alter table redrive.workers alter column marks_jobs set default false;
-alter table redrive.workers add column kinds text[];
 -- Where the last step of a chore ended.
 alter table redrive.chores add column place text[];
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, failure, make_job, make_worker, settle
+from tests.factories import claim_one, failure, make_job, make_jobs, make_worker, settle
 from tests.postgres import Database
 
 LISTED = {
@@ -109,12 +110,34 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
         "dead",
         "paused",
         "oldest_ready_seconds",
+        "unhandled",
     }
     assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
         1,
         1,
         False,
     )
+
+
+def test_a_kind_that_no_worker_handles_is_told_with_what_they_do_handle(
+    redrive: Redrive, database: Database
+) -> None:
+    """C11"""
+    worker = store.Registration("w", "1.0", 30.0, ["mail.*", "invoice.charge"], None)
+    store.register(database.conn, worker)
+    make_jobs(database.conn, 3, "report")
+    told = (
+        "default: 3 due jobs of report, and no live worker handles this kind; workers here handle:"
+        " invoice.charge, mail.*"
+    )
+
+    listed, checked = redrive("queue", "ls"), redrive("check", "--json")
+    (queue,) = redrive("queue", "ls", "--json").lines
+
+    assert listed.out.splitlines()[-1] == told
+    assert queue["unhandled"] == {"report": 3}
+    assert checked.code == 1
+    assert {"check": "kinds", "ok": False, "text": told} in checked.lines
 
 
 def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:

@@ -80,7 +80,8 @@ def incident(stage: Rehearsal, database: Database) -> None:
         return database.value("select count(*) from redrive.dead_letters where state = 'open'")
 
     work(20)
-    enqueue(database.conn, "nobody.knows", {}, queue="mail")  # released, again and again
+    database.rows("select redrive.pause_v1('archive', 'test', 'no older worker is to take it')")
+    enqueue(database.conn, "nobody.knows", {}, queue="archive")
     time.sleep(3)  # Prometheus sees the counters before they rise
     stage.wrong("billing-release", so=True)
     stage.wrong("mail-provider", so=True)

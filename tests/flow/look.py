@@ -47,6 +47,11 @@ def failures(session: Session, job: int) -> list[tuple[Any, ...]]:
     )
 
 
+def claims_whatever_comes(session: Session) -> None:
+    """Make every worker one that has not said which kinds it handles, as older ones do not."""
+    session.rows("update redrive.workers set kinds = null")
+
+
 def live(session: Session) -> int:
     """Jobs that have not ended."""
     return int(session.value("select count(*) from redrive.jobs"))

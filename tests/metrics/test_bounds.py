@@ -1,6 +1,8 @@
 """What a process exports stays bounded, whatever kinds and queues come."""
 
+import logging
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,10 @@ from redrive.observability.metrics import (
     Histogram,
     Metrics,
 )
+from redrive.rules.settlement import Release
+from redrive.worker.protocol import report_of
+from redrive.worker.store import EPOCH
+from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 
 KINDS = 100_000
@@ -111,3 +117,22 @@ def test_what_is_shown_at_0_is_all_that_the_code_says(call: str, known: tuple[st
 
     assert said
     assert said <= set(known)
+
+
+def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
+    """C11"""
+    telemetry = Telemetry(Metrics(), "1.0", None)
+    rows = [(n, 1, 1, kind, "{}", None, 1, EPOCH) for n, kind in enumerate(("a", "a", "b"))]
+    with caplog.at_level(logging.DEBUG, "redrive"):
+        for held in held_from(Batch(1, ["default"]), rows):
+            settlement = Release("unknown_kind", 15.0)
+            telemetry.ended(held, report_of(held.id, held.deliveries, settlement))
+
+    said = [(r.levelname, r.kind, r.reason) for r in caplog.records]
+    assert said == [
+        ("WARNING", "a", "unknown_kind"),
+        ("DEBUG", "a", "unknown_kind"),
+        ("WARNING", "b", "unknown_kind"),
+    ]
+    now = time.monotonic()
+    assert [telemetry._is_news("a", now + later) for later in (59, 61, 62)] == [False, True, False]

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
+from redrive.worker import store
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 
@@ -96,6 +97,30 @@ def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
 
     assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
     assert 3 <= database.value(written) <= 10, "ours, and one for every two seconds that it took"
+
+
+def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(database: Database, reader):
+    """C11"""
+    stats = reader()
+    series = 'redrive_jobs_unhandled{kind="report",queue="mail"}'
+    worker = store.Registration("w", "1.0", 30.0, ["welcome"], ["mail"])
+    store.register(database.conn, worker)
+    for kind in ("report", "report", "welcome"):
+        database.rows("select redrive.enqueue(%s, queue => 'mail')", kind)
+
+    assert value(shown(stats), series) == 2
+
+    store.register(database.conn, worker._replace(kinds=["rep*"]))
+    database.rows("update redrive.snapshots set taken_at = '-infinity'")
+
+    assert value(again(stats), series) is None
+
+
+def test_a_snapshot_of_the_release_before_is_read(database: Database, reader):
+    shown(reader())
+    database.rows("update redrive.snapshots set body = body - 'unhandled', taken_at = now()")
+
+    assert value(shown(reader()), "redrive_stats_up") == 1
 
 
 def test_figures_read_ahead_are_shown_without_the_database(database: Database, reader):

@@ -24,6 +24,7 @@ def walk(
     payload: str = "{}",
     extras: str | None = None,
     attempt: int = 1,
+    deliveries: int | None = None,
     breakers: OpenBreakers | None = None,
 ) -> NotComplete | None:
     """Take one job through an attempt, as a slot would."""
@@ -32,7 +33,7 @@ def walk(
         services = Services(handlers, 1, sent.append, {"pod": "p1"})
         if breakers is not None:
             services.dependencies.learn(breakers)
-        work = Work(17, attempt, attempt, kind, payload, extras, 1)
+        work = Work(17, deliveries or attempt, attempt, kind, payload, extras, 1)
         task = asyncio.current_task()
         assert task is not None
         settlement = await Attempt(
@@ -106,6 +107,19 @@ def test_a_job_for_a_newer_runner_is_given_back(
     assert settlement.why == why
     assert 7 < settlement.delay < 23
     assert started == []
+
+
+@pytest.mark.parametrize("job", [{"kind": "nobody.knows.it"}, {"kind": "mail", "extras": NEWER}])
+def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any]):
+    """C11: about as long as it has waited, and never much more than an hour."""
+    delays = []
+    for deliveries in (1, 2, 4, 9, 1000):
+        settlement = walk(handlers, **job, deliveries=deliveries)
+        assert isinstance(settlement, Release)
+        delays.append(settlement.delay)
+
+    for delay, about in zip(delays, (15, 30, 120, 3600, 3600), strict=True):
+        assert about / 2 <= delay <= about * 1.5
 
 
 def test_the_hook_hears_of_an_expired_job_but_not_of_one_that_nobody_can_read(

@@ -341,6 +341,7 @@ def workers() -> list:
             most=1,
             colors={"busy": GOOD},
             alerts=("RedriveQueueWaitTooLong", "RedriveQueueStalled"),
+            width=6,
         ),
         chart(
             "Workers by queue",
@@ -348,6 +349,7 @@ def workers() -> list:
             "short",
             query(f"sum by (queue) (redrive_worker_up{{{QUEUE_OR_ALL}}})", "{{queue}}"),
             alerts=("RedriveQueueUnserved",),
+            width=6,
         ),
         chart(
             "Workers alive and lost",
@@ -358,6 +360,16 @@ def workers() -> list:
             query(total(same("redrive_workers_lost", where=WHERE)), "lost"),
             colors={"alive": GOOD, "lost": BAD},
             alerts=("RedriveWorkersNotRescued",),
+            width=6,
+        ),
+        chart(
+            "Unhandled jobs",
+            "Due jobs of a kind that no live worker of their queue has a handler for: they wait.",
+            "short",
+            query(total(same("redrive_jobs_unhandled", "queue", "kind"), "kind"), "{{kind}}"),
+            stacked=True,
+            alerts=("RedriveJobsUnhandled",),
+            width=6,
         ),
     ]
 

@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import LiteralString, NamedTuple
 
@@ -13,10 +13,12 @@ from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import database_option, json_option, settings_for
 from redrive.cli.output import emit
+from redrive.cli.unhandled import sentence
 from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.settings import Settings, unknown
+from redrive.worker import store
 
 CLOCK_SECONDS = 5.0
 LONG_TRANSACTION_SECONDS = 1800.0
@@ -137,7 +139,15 @@ def _of_the_database(settings: Settings) -> list[Finding]:
         vitals = cursor.execute(_READ_VITALS, (list(migrations.ROLES),)).fetchone()
         assert vitals is not None  # noqa: S101 # a select without a table has one row
         checks = (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue)
-        return [look(vitals) for look in checks]
+        return [look(vitals) for look in checks] + [_kinds(store.unhandled(conn))]
+
+
+def _kinds(unhandled: Sequence[store.Unhandled]) -> Finding:
+    if not unhandled:
+        return Finding("kinds", ok=True, text="whatever is due, a live worker of its queue handles")
+    first, more = sentence(unhandled[0]), len(unhandled) - 1
+    text = first + (f"; and {more} more such kinds: see redrive queue ls" if more else "")
+    return Finding("kinds", ok=False, text=text)
 
 
 def _server(vitals: _Vitals) -> Finding:

@@ -9,8 +9,10 @@ from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import acting_options, database_option, json_option, settings_for
 from redrive.cli.output import emit, not_found, table
+from redrive.cli.unhandled import sentence
 from redrive.rules.limits import check_name
 from redrive.settings import Settings
+from redrive.worker import store
 
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""
@@ -26,7 +28,7 @@ def queue() -> None:
 @database_option
 @json_option
 def list_queues(database_url: str | None, as_json: bool) -> None:
-    """List the queues, and how many jobs each holds by state."""
+    """List the queues, how many jobs each holds by state, and kinds that no worker handles."""
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -35,9 +37,11 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
             " from redrive.depths_v1()"
         ).fetchall()
+        unhandled = store.unhandled(conn)
     if as_json:
         for row in rows:
-            emit(row)
+            of_queue = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
+            emit(row | {"unhandled": of_queue})
         return
     table(
         ("queue", *STATES, "paused", "oldest ready"),
@@ -45,6 +49,8 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
+    for found in unhandled:
+        click.echo(sentence(found))
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str]:

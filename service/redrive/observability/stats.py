@@ -95,6 +95,14 @@ class Table(NamedTuple):
     size: int
 
 
+class Unhandled(NamedTuple):
+    """Due jobs of a kind that none of the workers of their queue handles."""
+
+    queue: str
+    kind: str
+    jobs: int
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """What `redrive.stats_v1` returns. Instants are Unix time, ages seconds."""
 
@@ -110,6 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     workers_lost: int
     oldest_transaction: float
     tables: list[Table]
+    unhandled: list[Unhandled] = []  # a snapshot of the release before has none
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -229,6 +238,12 @@ FIGURES = (
         "How long the oldest ready job has been due.",
         ("queue",),
         lambda s: {(d.queue,): d.oldest_ready_seconds for d in s.depths},
+    ),
+    Figure(
+        "redrive_jobs_unhandled",
+        "Due jobs of a kind that no live worker of their queue handles.",
+        ("queue", "kind"),
+        lambda s: {(u.queue, u.kind): u.jobs for u in s.unhandled},
     ),
     Figure(
         "redrive_queue_paused",

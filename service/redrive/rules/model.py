@@ -28,7 +28,6 @@ class Reason(StrEnum):
     INVALID_PAYLOAD = "invalid_payload"
     GAVE_UP = "gave_up"
     KILLED_WORKER = "killed_worker"
-    UNKNOWN_KIND = "unknown_kind"
     UNDECRYPTABLE = "undecryptable"
 
 

@@ -143,6 +143,28 @@ class BreakerRow(NamedTuple):
     failing: bool
 
 
+class Registration(NamedTuple):
+    """What a worker says of itself.
+
+    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all.
+    """
+
+    name: str
+    version: str
+    ttl: float
+    kinds: Sequence[str]
+    queues: Sequence[str] | None
+
+
+class Unhandled(NamedTuple):
+    """Jobs that are due on a queue with workers, and what those handle instead of their kind."""
+
+    queue: str
+    kind: str
+    jobs: int
+    handled: list[str]
+
+
 class Rescued(NamedTuple):
     """What a rescue came to: workers lost, jobs rescued, jobs dead-lettered."""
 
@@ -303,10 +325,13 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
     )
 
 
-def register(conn: Connection, name: str, version: str, ttl: float) -> int:
-    """Return a new identity for this worker, which may be silent for `ttl` seconds."""
-    sql = "select redrive.register_v2(%s, %s, %s * interval '1 second')"
-    return _value(conn, sql, name, version, ttl) or 0
+def register(conn: Connection, worker: Registration) -> int:
+    """Return a new identity for this worker."""
+    sql = "select redrive.register_v3(%s, %s, %s * interval '1 second', %s::text[], %s::text[])"
+    queues = None if worker.queues is None else list(worker.queues)
+    return (
+        _value(conn, sql, worker.name, worker.version, worker.ttl, list(worker.kinds), queues) or 0
+    )
 
 
 def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:
@@ -364,6 +389,14 @@ def unpark(conn: Connection) -> int:
     Returns how many.
     """
     return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
+
+
+def unhandled(conn: Connection) -> list[Unhandled]:
+    """The kinds whose jobs wait while no living worker handles them, those of most jobs first."""
+    with conn.cursor(row_factory=class_row(Unhandled)) as cursor:
+        return cursor.execute(
+            "select queue, kind, jobs, handled from redrive.unhandled_v1()"
+        ).fetchall()
 
 
 def is_pending(

@@ -30,6 +30,7 @@ as $$
 #variable_conflict use_column
 declare
     mine text[];           -- kinds
+    prefixes text[];       -- those that end in a star, as patterns
     is_alone boolean;      -- all workers have the same kinds
     others bigint[];       -- jobs that are claimed, behind or beside the place where this one starts
     newest record;
@@ -58,6 +59,8 @@ begin
             if not found then
                 return;
             end if;
+            prefixes := array(select replace(replace(left(k.kind, -1), '_', '\_'), '%', '\%') || '%'
+                              from unnest(mine) as k(kind) where right(k.kind, 1) = '*');
             select not exists (select from redrive.workers w where w.kinds is distinct from mine)
             into is_alone;
             is_known := true;
@@ -110,7 +113,8 @@ begin
               and j.run_at <= now()
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
-              and (j.kind = any (mine) or redrive.handles_v1(mine, j.kind)
+              -- null: a worker of the release before, which claims whatever comes
+              and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
                    or j.expires_at <= now())
               -- One of a key at a time, the older first. One that was inserted before and committed
               -- after the others could not see them, and was not parked; it waits for the one that

@@ -44,6 +44,12 @@ begin
         'depths', (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from redrive.depths_v1() d),
         'added_per_minute', (select coalesce(jsonb_object_agg(a.queue, a.added), '{}')
                              from redrive.added_per_minute_v1() a),
+        'unhandled', (select coalesce(jsonb_agg(jsonb_build_array(u.queue, u.kind, u.jobs)), '[]')
+                      from (select u.queue, coalesce(k.kind, 'other') as kind, sum(u.jobs) as jobs
+                            from redrive.unhandled_v1() u
+                            left join jsonb_array_elements_text(shown_kinds) as k(kind)
+                                on k.kind = u.kind
+                            group by 1, 2) u),
         'oldest_dead', (select coalesce(jsonb_object_agg(o.queue, o.age_seconds), '{}')
                         from redrive.oldest_dead_v1() o),
         'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)),

@@ -1,6 +1,21 @@
 -- register: give a worker its identity. A job belongs to a worker row; the row being beaten in time
--- is what makes the claim valid.
+-- is what makes the claim valid. Its id is drawn at random: a sequence gives numbers again after a
+-- failover that lost some, and then a stranger's settlement would pass for its own.
 -- in:    ttl: how long the worker may be silent before its jobs are others' to run
+--        kinds: what it has handlers for; mail.*: all that begin so
+--        queues: what it serves; null: all
+create or replace function redrive.register_v3(
+    worker_name text, worker_version text, ttl interval, kinds text[], queues text[]) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.workers (id, name, version, ttl, kinds, queues)
+    overriding system value
+    values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues)
+    returning id
+$$;
+
+-- As the releases before called it.
 create or replace function redrive.register_v2(
     worker_name text, worker_version text, ttl interval) returns int
 language sql security definer
@@ -10,7 +25,6 @@ as $$
     values (worker_name, worker_version, ttl, redrive.contact_now_v1()) returning id
 $$;
 
--- As the release before called it.
 create or replace function redrive.register_v1(worker_name text, worker_version text) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

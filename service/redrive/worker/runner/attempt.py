@@ -42,7 +42,7 @@ from redrive.worker.protocol import (
 from redrive.worker.runner.services import Services
 from redrive.worker.runner.transaction import end_transaction
 
-UNKNOWN_KIND_DELAY = 15.0
+ROLLOUT_DELAY, MAX_ROLLOUT_DELAY = 15.0, 3600.0
 """Seconds (about) until a job is offered again for which this runner is too old."""
 
 NEVER = float("inf")
@@ -122,7 +122,7 @@ class Attempt:
         """Give the job back, but close its window all the same: perhaps nobody ever knows it."""
         if has_expired(self.work.extras):
             raise Settled(self._not_started(Reason.EXPIRED))
-        raise Settled(Release("unknown_kind", _until_rollout()))
+        raise Settled(Release("unknown_kind", _until_rollout(self.work)))
 
     def _decrypted(self) -> Work:
         work = self.work
@@ -163,7 +163,7 @@ class Attempt:
             raise Settled(release)
         version = self.extras.headers.get("version", 1)
         if isinstance(version, int) and version > self.handler.version:
-            raise Settled(Release("newer_payload", _until_rollout()))
+            raise Settled(Release("newer_payload", _until_rollout(self.work)))
 
     async def _say_expired(self) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
@@ -366,6 +366,10 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException
         return None, error
 
 
-def _until_rollout() -> float:
-    """Seconds until a rollout may have brought what is missing; spread, so jobs return apart."""
-    return UNKNOWN_KIND_DELAY * random.uniform(0.5, 1.5)
+def _until_rollout(work: Work) -> float:
+    """Seconds until a rollout may have brought what is missing; spread, so jobs return apart.
+
+    Twice as long after each time that the job was given back: about as long as it has waited.
+    """
+    doublings = min(max(0, work.deliveries - work.attempt), 10)
+    return min(MAX_ROLLOUT_DELAY, ROLLOUT_DELAY * 2.0**doublings) * random.uniform(0.5, 1.5)

@@ -7,7 +7,7 @@ unsettled.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from redrive.database.connect import Link
 from redrive.worker import store
@@ -20,20 +20,18 @@ logger = logging.getLogger("redrive.worker")
 class Identity:
     """The identities of one worker; `me` is None before the first claim and after `leave`."""
 
-    def __init__(self, name: str, version: str, ttl: float, heartbeat: Heartbeat) -> None:
+    def __init__(self, describe: Callable[[], store.Registration], heartbeat: Heartbeat) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
         self._closed: set[int] = set()  # of these, what nobody knew of has been given back
-        self._name = name
-        self._version = version
-        self._ttl = ttl
+        self._describe = describe
         self._heartbeat = heartbeat
 
     def take(self, conn: store.Connection) -> int:
         """The identity to claim for, a new one if need be. Raises psycopg.Error."""
         if self.me is None:
             sent = time.monotonic()
-            self.me = store.register(conn, self._name, self._version, self._ttl)
+            self.me = store.register(conn, self._describe())
             self._heartbeat.heard(self.me, sent)
             logger.info("registered", extra={"worker": self.me})
         return self.me

@@ -17,10 +17,12 @@ class KnownKinds:
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
-    def learn(self, kinds: Mapping[str, Kind]) -> None:
-        """Take what a runner said, by name."""
+    def learn(self, kinds: Mapping[str, Kind]) -> bool:
+        """Take what a runner said, by name. Returns whether these are others than before."""
+        are_others = self._kinds.keys() != kinds.keys()
         self._kinds = kinds
         self._prefixes = sorted((k for k in kinds if k.endswith("*")), key=len, reverse=True)
+        return are_others
 
     def names(self) -> list[str]:
         """Every kind, prefixes too."""

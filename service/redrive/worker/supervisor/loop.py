@@ -21,6 +21,7 @@ import psycopg
 from redrive.database.connect import Link, Watchdog
 from redrive.rules.settlement import Release
 from redrive.worker.protocol import Hello
+from redrive.worker.store import Registration
 from redrive.worker.supervisor.breakers import Breakers
 from redrive.worker.supervisor.capacity import Capacity
 from redrive.worker.supervisor.crash import Crashes
@@ -142,7 +143,7 @@ class Supervisor:
         options, telemetry = self._options, self._telemetry
         self._link = Link(options.url, "redrive worker")
         self._connect_threads()
-        self._identity = Identity(options.name, options.version, options.ttl, self._heartbeat)
+        self._identity = Identity(self._registration, self._heartbeat)
         lanes = LaneBook(options.queues)
         self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
@@ -169,6 +170,13 @@ class Supervisor:
                 self._enforce_deadlines,
                 self._exit_when_overdue,
             ),
+        )
+
+    def _registration(self) -> Registration:
+        """What this worker says of itself; nobody asks before a runner has said its kinds."""
+        options = self._options
+        return Registration(
+            options.name, options.version, options.ttl, self._kinds.names(), options.queues
         )
 
     def health(self, now: float) -> Health:
@@ -292,7 +300,8 @@ class Supervisor:
     def _greet(self, hello: Hello) -> None:
         """A runner is ready, and says what it can run."""
         kinds = {kind.kind: kind for kind in hello.kinds}
-        self._kinds.learn(kinds)
+        if self._kinds.learn(kinds):
+            self._identity.leave()  # it is registered with others
         self._breakers.configure(
             hello.dependencies, {kind.kind: kind.depends_on for kind in hello.kinds}
         )

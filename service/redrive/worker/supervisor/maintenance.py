@@ -16,6 +16,7 @@ import psycopg
 
 from redrive.database.connect import Link
 from redrive.worker import store
+from redrive.worker.supervisor import unhandled
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.maintenance")
@@ -23,6 +24,7 @@ logger = logging.getLogger("redrive.maintenance")
 RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
+UNHANDLED_SECONDS = 60.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -44,6 +46,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
+    "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 

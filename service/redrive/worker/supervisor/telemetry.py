@@ -19,6 +19,7 @@ Log lines carry ids, kinds and categories, never payloads or messages of failure
 
 import logging
 import platform
+import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +56,12 @@ RELEASES = (
 )
 """Why jobs are given back; besides `breaker <name>`."""
 
+TOO_OLD = frozenset({"unknown_kind", "newer_payload"})
+"""Of these: the worker cannot run the job, and perhaps no other can."""
+
+TOO_OLD_SECONDS = 60.0
+"""How often that is said of a kind."""
+
 _LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
 OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending", "beat", "maintenance")
@@ -86,6 +93,7 @@ class Telemetry:
         self.errors_in_a_row = 0
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
+        self._too_old_said: dict[str, float] = {}
         metrics.build.set((version, platform.python_version()), 1)
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
@@ -189,7 +197,19 @@ class Telemetry:
         """An attempt ended otherwise."""
         self._count(held, report)
         level = _LEVELS.get(report.outcome, logging.INFO)
+        if report.reason in TOO_OLD and self._is_news(held.kind, time.monotonic()):
+            level = logging.WARNING
         logger.log(level, report.outcome.logged, extra=_fields(held, report))
+
+    def _is_news(self, kind: str, now: float) -> bool:
+        """Whether it is a minute since it was said that this worker is too old for a kind."""
+        said = self._too_old_said
+        if now < said.get(kind, float("-inf")) + TOO_OLD_SECONDS:
+            return False
+        if len(said) >= MAX_LABEL_SETS:
+            said.clear()
+        said[kind] = now
+        return True
 
     def _count(self, held: Held, report: Report) -> None:
         labels = (held.queue, held.kind, report.outcome.label)

@@ -1,0 +1,17 @@
+"""Kinds whose jobs wait while no living worker handles them: one worker of all warns of them."""
+
+import logging
+
+from redrive.worker import store
+
+logger = logging.getLogger("redrive.jobs")
+
+MAX_KINDS = 20
+"""Of which a warning is given at once, and which it names as handled."""
+
+
+def warn(conn: store.Connection) -> None:
+    """Warn of each such kind, those of most jobs first."""
+    for found in store.unhandled(conn)[:MAX_KINDS]:
+        fields = found._asdict() | {"handled": found.handled[:MAX_KINDS]}
+        logger.warning("no live worker handles this kind", extra=fields)
