@@ -1,7 +1,6 @@
 -- rescue: take jobs back from workers whose heartbeat stopped, and settle them as lost.
 -- in:    ttl: for workers that said none of their own
---        max_losses: a job that lost this many workers is dead-lettered, it may be what kills
---        them
+--        max_losses: of a release before; what is proven counts, not how often it happened
 -- out:   counts
 -- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs, skip
 --        locked
@@ -35,30 +34,31 @@ begin
     if lost = 0 then
         return;
     end if;
-    select array_agg(h.id) as ids, array_agg(h.worker) as workers,
-           array_agg(h.deliveries) as deliveries,
-           array_agg(case when h.spent then 'dead' else 'rescue' end) as outcomes,
-           array_agg(case when h.spent then 'killed_worker' else 'worker_lost' end) as reasons,
-           count(*)::int as n
+    select array_agg(v.id order by v.id) as ids, array_agg(h.worker order by v.id) as workers,
+           array_agg(j.deliveries order by v.id) as deliveries,
+           array_agg(v.outcome order by v.id) as outcomes,
+           array_agg(v.reason order by v.id) as reasons,
+           array_agg(v.refund order by v.id) as refunds,
+           array_agg(v.losses order by v.id) as losses,
+           array_agg(v.failure order by v.id) as failures, count(*)::int as n
     into held
     from (
-        select j.id, j.worker, j.deliveries, j.losses + 1 >= max_losses as spent
-        from redrive.jobs j
-        where j.worker = any (lost_ids)
-        order by j.id
-        -- a handler of a paused worker may hold one in its own transaction
-        for update skip locked) h;
+        select l.worker, array_agg(l.id) as ids
+        from (
+            select j.worker, j.id from redrive.jobs j
+            where j.worker = any (lost_ids)
+            order by j.id
+            -- a handler of a paused worker may hold one in its own transaction
+            for update skip locked) l
+        group by l.worker) h,
+    redrive.judge_loss_v1(h.worker, h.ids) v
+    join redrive.jobs j on j.id = v.id;
     select count(*) filter (where o.outcome = 'rescue'), count(*) filter (where o.outcome = 'dead')
     into rescued, buried
     from redrive.settle_v1(
         held.workers, held.ids, held.deliveries, held.outcomes,
         array_fill(null::timestamptz, array[held.n]), array_fill(0::float8, array[held.n]),
-        array_fill(false, array[held.n]), array_fill(1, array[held.n]),
-        array_fill(jsonb_build_object(
-            'error_class', 'WorkerLost',
-            'message', 'the worker stopped beating while it held the job',
-            'category', 'lost', 'fingerprint', 'worker-lost'), array[held.n]),
-        held.reasons) s(id)
+        held.refunds, held.losses, held.failures, held.reasons) s(id)
     join unnest(held.ids, held.outcomes) o(id, outcome) on o.id = s.id;
     -- What was locked stays with its lost worker and comes back with the next sweep.
     delete from redrive.workers w

@@ -24,10 +24,7 @@ FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
-"""A job that lost so many workers is dead-lettered by whoever takes it back.
-
-Before that its policy decides, at the claim.
-"""
+"""What the release before asked of a rescue."""
 
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
@@ -42,7 +39,7 @@ class Heartbeat:
     """Beats for every identity that the supervisor has. Durations in seconds.
 
     `on_silence` is called from the watchdog, the others from this thread; `inflight` says how many
-    jobs are in the hands of runners.
+    jobs are in the hands of runners, `progress` how far those of an identity are.
     """
 
     link: Link
@@ -51,6 +48,7 @@ class Heartbeat:
     on_rescue: Callable[[int, int, int], None]
     on_lost: Callable[[], None]
     inflight: Callable[[], int]
+    progress: Callable[[int], str]
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
@@ -137,7 +135,8 @@ class Heartbeat:
         sent = time.monotonic()
         known = list(self._heard)
         with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
-            alive = store.beat(conn, dict.fromkeys(known, self.inflight()))
+            inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
+            alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
             if worker not in self._heard:
                 continue  # retired meanwhile

@@ -60,6 +60,20 @@ class RunnerPool:
         """Jobs in the hands of runners, by queue and kind."""
         return Tally((held.queue, held.kind) for runner in self.runners for held in runner.jobs())
 
+    def progress(self, worker: int) -> str:
+        """How far the jobs of an identity are: `workers.progress`. Any thread may ask."""
+        running: dict[str, float] = {}
+        waiting: list[list[int]] = []
+        slots = 0
+        for runner in list(self.runners):
+            begun, not_begun = runner.progress(worker)
+            running |= begun
+            waiting.append(not_begun)
+            slots += runner.shared.slots
+        return msgspec.json.encode(
+            {"slots": slots, "running": running, "waiting": [ids for ids in waiting if ids]}
+        ).decode()
+
     def workers(self) -> set[int]:
         """The identities their jobs were claimed for."""
         return {held.worker for runner in self.runners for held in runner.jobs()}
