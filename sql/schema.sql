@@ -252,6 +252,7 @@ create table redrive.jobs (
     headers jsonb not null default '{}',
     payload jsonb not null default '{}',
     noted boolean not null default false,
+    refunds int,
     constraint jobs_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
@@ -372,6 +373,8 @@ create table redrive.workers (
     heard interval not null default '00:00:00'::interval,
     kinds text[],
     queues text[],
+    progress jsonb,
+    alone bigint,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -440,6 +443,13 @@ create function redrive.beat_v1(ids int[], inflights int[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.beat_v1 to redrive_worker;
+
+create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
+    returns setof int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.beat_v2 to redrive_worker;
 
 create function redrive.breakers_v1(names text[], failures int[], successes int[], thresholds int[],
     windows float8[], cooldowns float8[])
@@ -642,6 +652,12 @@ create function redrive.hide_messages_v1()
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hide_messages_v1 to redrive_operator;
 
+create function redrive.judge_loss_v1(lost_worker int, held bigint[])
+    returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
     language plpgsql security definer
@@ -722,6 +738,10 @@ create function redrive.purge_v1(ids bigint[], generations int[], states text[])
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.purge_v1 to redrive_operator;
+
+create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
+    returns int
+    language sql stable;
 
 create function redrive.record_audit_v1(actor text, action text, why text, n int, detail jsonb)
     returns void
@@ -806,6 +826,13 @@ create function redrive.retire_v2(me int, known bigint[])
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.retire_v2 to redrive_worker;
+
+create function redrive.run_alone_v1(me int, job bigint)
+    returns float8
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.run_alone_v1 to redrive_worker;
 
 create function redrive.sample_v1()
     returns void

@@ -382,6 +382,15 @@ def exit_poison(payload: dict[str, Any], job: Job) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@jobs.handle("exit.pod", policy=Policy(timeout=30))
+def exit_pod(payload: dict[str, Any], job: Job) -> None:
+    """Kill the supervisor, and with it everything in the pod, as running out of memory does."""
+    note("start", job)
+    time.sleep(payload["seconds"])
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(30)
+
+
 # ---------------------------------------------------------------------- completing in a transaction
 # of one's own
 

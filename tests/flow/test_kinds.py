@@ -12,6 +12,8 @@ from tests.postgres import Database
 
 OTHERS = "tests.flow.others:jobs"
 
+DELIVERED = "select coalesce(sum(deliveries), 0)::int from redrive.jobs where kind = 'nobody.knows'"
+
 
 def registered(database: Database) -> list[tuple[list[str], list[str] | None]]:
     return database.rows("select kinds, queues from redrive.workers order by id")  # type: ignore[return-value]

@@ -232,7 +232,8 @@ class Histories(RuleBasedStateMachine):
         if outcome in {"retry", "release"}:
             known.where = "waiting"
             known.attempt -= int(refund)
-            known.losses += loss
+            # whoever comes back to say how it ended has not killed its process
+            known.losses = 0 if outcome == "retry" and not loss else known.losses + loss
             known.failures += outcome == "retry"
             self.tally.add("retried" if outcome == "retry" else "released")
         elif outcome == "dead":
@@ -258,19 +259,22 @@ class Histories(RuleBasedStateMachine):
         self.tally.add("released", released)
         self.workers[n] = self._worker(n)
 
-    @rule(n=st.integers(0, 1))
-    def lose(self, n: int) -> None:
+    @rule(n=st.integers(0, 1), alone=st.booleans())
+    def lose(self, n: int, alone: bool) -> None:
         """A worker falls silent for longer than its ttl, and somebody rescues."""
         worker = self.workers[n]
+        mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
+        spent = {min(mine)} if mine and alone else set()
+        for job in spent:
+            store.run_alone(self.conn, worker, job)
         silence(self.conn, worker)
         lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
-        mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
-        spent = {j for j, k in mine.items() if k.losses + 1 >= MAX_LOSSES}
         assert lost == 1
         assert (rescued, buried) == (len(mine) - len(spent), len(spent))
         for job, known in mine.items():
             known.worker, known.losses, known.failures = None, known.losses + 1, known.failures + 1
             known.where = "dead" if job in spent else "waiting"
+            known.attempt -= job not in spent
             known.settled_dead = "killed_worker" if job in spent else ""
             if job in spent and known.redrives:
                 self.tally.add("outcome")

@@ -75,7 +75,6 @@ def handlers(started: list[str]) -> Handlers:
         ({"kind": "mail", "extras": EXPIRED}, Reason.EXPIRED),
         ({"kind": "nobody.knows.it", "extras": EXPIRED}, Reason.EXPIRED),
         ({"kind": "mail", "attempt": 3}, Reason.ATTEMPTS_EXHAUSTED),
-        ({"kind": "mail", "extras": '{"losses": 3}'}, Reason.KILLED_WORKER),
         ({"kind": "mail", "payload": '{"$redrive": {"k": "k1"}}'}, Reason.UNDECRYPTABLE),
         ({"kind": "mail", "payload": "["}, Reason.INVALID_PAYLOAD),
         ({"kind": "mail", "extras": '{"headers": {"a": 1e999}}'}, Reason.INVALID_PAYLOAD),

@@ -29,13 +29,12 @@ from redrive.rules.categories import (
     evidence_of,
     judge,
 )
-from redrive.rules.failure import MAX_RETRY_AFTER, describe, made_up, read_retry_after
+from redrive.rules.failure import MAX_RETRY_AFTER, describe, read_retry_after
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import (
     MAX_WAIT,
     Policy,
     decide,
-    decide_loss,
     decide_signal,
     delay,
     put_off,
@@ -537,16 +536,6 @@ def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_secon
         settlement.Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)
     ]
     assert put_off("mail", -1.0, 5.0, ahead, 0.0).delay == 0.0
-
-
-def test_a_job_that_lost_its_process_is_a_suspect_until_it_ran_alone():
-    lost = made_up("RunnerDied", "killed", Category.LOST, "k")
-    first = decide_loss(Claimed("k", 1), lost, Policy(), alone=False)
-    alone = decide_loss(Claimed("k", 1, losses=1), lost, Policy(), alone=True)
-    third = decide_loss(Claimed("k", 1, losses=2), lost, Policy(), alone=True)
-
-    assert (first.refund, alone.refund) == (True, False)  # type: ignore[union-attr]
-    assert _what(third) == "killed_worker"
 
 
 @pytest.mark.parametrize(

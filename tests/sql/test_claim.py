@@ -77,6 +77,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
     assert more == {
         "max_attempts": 3,
         "losses": 1,
+        "refunds": None,
         "streak": 1,
         "fingerprint": "f1",
         "redrives": 0,

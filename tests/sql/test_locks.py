@@ -161,8 +161,8 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
     assert database.value(DEADLOCKS) == 0
     found = totals(database.conn)
     live, running, open_letters = database.row(
-        "select (select count(*) from redrive.jobs), (select count(*) from redrive.jobs"
-        " where worker is not null),"
+        "select (select count(*) from redrive.jobs), (select count(*) from redrive.claims k,"
+        " unnest(k.ids) as c(id) join redrive.jobs j on j.id = c.id),"
         " (select count(*) from redrive.dead_letters where state = 'open')"
     )
     count = {

@@ -1,5 +1,7 @@
 """rescue_v1 and unpark_v1: what happens to the jobs of a worker that is no more."""
 
+import json
+from collections.abc import Sequence
 from concurrent.futures import wait
 from datetime import timedelta
 
@@ -28,8 +30,8 @@ NOBODY = (0, 0, 0)
 TTL = timedelta(microseconds=1)
 
 
-def rescue(conn: Connection, ttl: timedelta = TTL, max_losses: int = 3) -> tuple[int, int, int]:
-    return store.rescue(conn, ttl.total_seconds(), max_losses)
+def rescue(conn: Connection, ttl: timedelta = TTL) -> tuple[int, int, int]:
+    return store.rescue(conn, ttl.total_seconds(), 1)
 
 
 def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
@@ -61,7 +63,7 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
         before,
         before,
         held.id,
-    ) == [(job.id, None, 1, 1, 1, 1, "worker-lost", True, True) for job in jobs]
+    ) == [(job.id, None, 1, 0, 1, 1, "worker-lost", True, True) for job in jobs]
     assert database.rows(
         "select job, deliveries, worker, error_class, category from redrive.failures order by job"
     ) == [(job.id, 1, "lost", "WorkerLost", "lost") for job in jobs]
@@ -103,15 +105,41 @@ def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
     assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
 
 
-def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
+def lose(
+    database: Database, *, name: str = "lost", progress: str | None = None
+) -> tuple[int, int, int]:
+    """Let a worker claim all there is, say how far it is, and be lost. Returns what rescue did."""
+    worker = make_worker(database.conn, name)
+    claim(database.conn, worker, 1000)
+    said = {worker: progress} if progress else None
+    store.beat(database.conn, {worker: 1}, said)
+    silence(database.conn, worker)
+    return rescue(database.conn, timedelta(milliseconds=100))
+
+
+def running(seconds: float, *jobs: int, waiting: Sequence[int] = (), slots: int = 1) -> str:
+    """The progress of a worker."""
+    begun = {str(job): seconds for job in jobs}
+    return json.dumps({"slots": slots, "running": begun, "waiting": [list(waiting)]})
+
+
+def run_alone(database: Database, worker: int) -> None:
+    """Note that the one job that is claimed has its worker to itself."""
+    (job,) = holders(database.conn)
+    store.run_alone(database.conn, worker, job)
+
+
+def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(database: Database) -> None:
+    """C3: the third lost worker buried whatever it held; now no number of them does."""
     job_id = make_job(database.conn, payload={"n": 1}, queue="q", idempotency_key="k")
-    for losses in (1, 2, 3):
-        worker = make_worker(database.conn, f"w{losses}")
-        claim_one(database.conn, worker)
-        silence(database.conn, worker)
-        assert rescue(database.conn, timedelta(milliseconds=100)) == (
-            (1, 1, 0) if losses < 3 else (1, 0, 1)
-        )
+    for losses in range(1, 6):
+        assert lose(database, name=f"w{losses}") == (1, 1, 0)
+        assert database.row("select losses, attempt from redrive.jobs") == (losses, 0)
+    worker, other = make_worker(database.conn, "alone"), make_worker(database.conn, "other")
+    (job,) = claim(database.conn, worker)
+    assert store.run_alone(database.conn, worker, job.id) == 30, "the ttl: nobody saw it run"
+    silence(database.conn, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
 
     assert database.rows(
         "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses,"
@@ -125,9 +153,9 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
             "lost",
             "WorkerLost",
             "worker-lost",
-            3,
-            3,
-            3,
+            1,
+            6,
+            6,
             "open",
             {"n": 1},
             "q",
@@ -136,12 +164,72 @@ def test_a_job_that_lost_its_last_worker_is_dead(database: Database) -> None:
         )
     ]
     assert database.rows("select deliveries, worker from redrive.failures order by deliveries") == [
-        (1, "w1"),
-        (2, "w2"),
-        (3, "w3"),
+        *((n, f"w{n}") for n in range(1, 6)),
+        (6, "alone"),
     ]
     assert database.value("select count(*) from redrive.jobs") == 0
-    assert totals(database.conn) == {"enqueued": 1, "claimed": 3, "rescued": 2, "dead": 1}
+    assert totals(database.conn) == {"enqueued": 1, "claimed": 6, "rescued": 5, "dead": 1}
+    assert database.column("select id from redrive.workers") == [other]
+
+
+def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
+    job_id = make_job(database.conn)
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    store.run_alone(database.conn, worker, job_id)
+    assert store.run_alone(database.conn, worker, None) is not None
+    silence(database.conn, worker)
+
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert store.run_alone(database.conn, worker, job_id) is None, "it was declared lost"
+
+
+def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(database: Database) -> None:
+    """C3: of two slots and eight jobs waiting one ended since the beat; so at most three of them
+    began, and the ninth and tenth, claimed after the beat, may have.
+    """
+    jobs = make_jobs(database.conn, 12)
+    worker = make_worker(database.conn)
+    claimed = claim(database.conn, worker, 12)
+    progress = running(3, *jobs[:2], waiting=jobs[2:10], slots=2)
+    store.beat(database.conn, {worker: 12}, {worker: progress})
+    complete(database.conn, worker, claimed[0])
+    silence(database.conn, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 11, 0)
+
+    charged = "select id from redrive.jobs where losses = 1 order by id"
+    assert database.column(charged) == [*jobs[1:5], *jobs[10:]]
+    assert database.column("select distinct attempt from redrive.jobs") == [0]
+    assert database.column("select job from redrive.failures order by job") == [
+        *jobs[1:5],
+        *jobs[10:],
+    ]
+    assert database.value("select count(*) from redrive.jobs where failed_at is null") == 5
+
+
+def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) -> None:
+    """C3: `losses` was for life."""
+    job = make_job(database.conn)
+    seen = []
+    for seconds in (5, 20, 30, 36, 36, 67):
+        assert lose(database, progress=running(seconds, job)) == (1, 1, 0)
+        seen.append(database.value("select losses from redrive.jobs"))
+
+    assert seen == [1, 2, 3, 4, 5, 1], "never lost after more than 66 s before: 36, and the ttl"
+
+
+def test_losses_of_more_than_a_day_ago_count_no_more(database: Database) -> None:
+    """C3: a job that snoozes for weeks died at its third lost node."""
+    make_job(database.conn)
+    lose(database)
+    lose(database)
+    database.conn.execute("update redrive.jobs set failed_at = now() - interval '25 hours'")
+    worker = make_worker(database.conn)
+
+    assert claim_one(database.conn, worker).more["losses"] == 0
+    silence(database.conn, worker)
+    rescue(database.conn, timedelta(milliseconds=100))
+    assert database.value("select losses from redrive.jobs") == 1
 
 
 def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) -> None:
@@ -149,11 +237,21 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
+    run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
-    left_behind = {"worker", "run_at", "streak", "failed_at", "noted", "losses", "fingerprint"}
+    left_behind = {
+        "worker",
+        "run_at",
+        "streak",
+        "refunds",
+        "failed_at",
+        "noted",
+        "losses",
+        "fingerprint",
+    }
     for column in row.keys() - left_behind:
         raised = column in {"attempt", "deliveries"}
         now = letter[{"attempt": "attempts"}.get(column, column)]
@@ -167,8 +265,9 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
     settle(database.conn, worker, job, "dead", reason="not_retryable", failure=failure())
     redrive(database.conn, [job.id])
     claim_one(database.conn, worker)
+    run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
 
     assert database.rows(
         "select redrives, state, outcome from redrive.dead_letters order by redrives"
@@ -442,8 +541,9 @@ def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(database: Databas
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)
+    run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100), 1) == (1, 0, 1)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
 
     assert claim_one(database.conn, next_worker).id == second
 

@@ -200,17 +200,52 @@ def test_the_streak_counts_the_same_fingerprint_in_a_row(database: Database) -> 
 def test_a_loss_is_counted_when_the_process_died(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    for losses in (1, 0, 1):
-        settle(
-            database.conn,
-            worker,
-            claim_one(database.conn, worker),
-            "retry",
-            losses=losses,
-            failure=failure(),
-        )
+    for _ in range(2):
+        job = claim_one(database.conn, worker)
+        settle(database.conn, worker, job, "retry", losses=1, failure=failure())
 
-    assert database.row("select losses, attempt, deliveries from redrive.jobs") == (2, 3, 3)
+    assert database.row("select losses, attempt, deliveries from redrive.jobs") == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "report", "losses"),
+    [
+        ("retry", {"reason": "transient", "failure": failure()}, 0),
+        ("release", {"reason": "snoozed"}, 0),
+        ("release", {"reason": "shutdown"}, 1),
+        ("release", {"reason": "neighbour_killed"}, 1),
+    ],
+)
+def test_a_loss_is_forgotten_once_an_attempt_ended_by_itself(
+    database: Database, outcome: str, report: dict[str, str], losses: int
+) -> None:
+    """C3: `losses` was for life."""
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    job = claim_one(database.conn, worker)
+    settle(database.conn, worker, job, "retry", losses=1, failure=failure())
+    settle(database.conn, worker, claim_one(database.conn, worker), outcome, **report)
+
+    assert database.value("select losses from redrive.jobs") == losses
+
+
+def test_attempts_that_a_dependency_gave_back_are_counted_and_nothing_else_is(
+    database: Database,
+) -> None:
+    """C16: after 20 snoozes or redrives no breaker refunded the attempt any more."""
+    make_job(database.conn)
+    worker = make_worker(database.conn)
+    for outcome, report in (
+        ("release", {"refund": True, "reason": "snoozed"}),
+        ("retry", {"refund": True, "reason": "transient", "failure": failure()}),
+        ("retry", {"refund": True, "losses": 1, "failure": failure()}),
+        ("retry", {"reason": "transient", "failure": failure()}),
+        ("retry", {"refund": True, "reason": "transient", "failure": failure()}),
+    ):
+        settle(database.conn, worker, claim_one(database.conn, worker), outcome, **report)
+    job = claim_one(database.conn, worker)
+
+    assert (job.more["refunds"], job.deliveries, job.attempt) == (2, 6, 2)
 
 
 # Release
@@ -267,7 +302,7 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
     renamed = {"attempt": "attempts"}
-    left_behind = {"worker", "run_at", "streak", "failed_at", "noted"}
+    left_behind = {"worker", "run_at", "streak", "refunds", "failed_at", "noted"}
     columns = set(
         database.column(
             "select column_name::text from information_schema.columns"

@@ -27,6 +27,9 @@ ONE_RETRY = 2
 RETURNS_PER_SECOND = 100.0
 """Jobs that come back to one process once a breaker's time is over; it may open anew."""
 
+SUSPECTS_PER_SECOND = 2.0
+"""Suspects that come back to one worker, which runs few at a time."""
+
 LONGEST_SPREAD_SECONDS = 300.0
 MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
@@ -47,7 +50,8 @@ class Policy:
         backoff: the longest wait after the first failure; it doubles with each one (full jitter
             below it).
         backoff_cap: the longest wait of all.
-        max_losses: processes that may die under a job before it is taken for their killer.
+        max_losses: processes that may die under a job, the last one with nothing else in it, before
+            it is taken for their killer.
         same_failure_limit: failures alike in a row, outside the transient categories, that end the
             retries early.
         rules: what this handler knows better than the table of categories; the first that matches
@@ -182,27 +186,38 @@ def put_off(
     return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
 
 
+def put_off_suspect(why: str, after: float, ahead: int, jitter: float) -> settlement.Release:
+    """Give a suspect back for which there is no room, `after` seconds or more from now.
+
+    Args:
+        why: what there is no room for.
+        after: seconds until there may be some.
+        ahead: suspects put off since there last was, this one included.
+        jitter: in [0, 1).
+    """
+    spread = min(LONGEST_SPREAD_SECONDS, 1.0 + ahead / SUSPECTS_PER_SECOND)
+    return settlement.Release(why, after + spread * (0.5 + jitter))
+
+
 def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> NotComplete:
     """Choose how an attempt ends whose process died.
 
     `alone`: nothing else ran in the process, so the job killed it. Otherwise the job is one suspect
-    of several: its attempt is refunded, and its loss makes it run alone next time. A job that has
-    one attempt only must not start again either way.
+    of several: its attempt is refunded, and its losses make it run alone in the end.
     """
-    limit = _limit(job, policy)
+    if not alone:
+        return settlement.Retry(0.0, failure, losses=1, refund=True)
     if job.losses + 1 >= policy.max_losses:
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
-    if job.attempt >= limit and (alone or limit == 1):
+    if job.attempt >= _limit(job, policy):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
-    return settlement.Retry(0.0, failure, losses=1, refund=not alone)
+    return settlement.Retry(0.0, failure, losses=1)
 
 
 def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
     """Say why a job just claimed must not start at all, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED
-    if job.losses >= policy.max_losses:  # rescue counts losses too, but knows no policy
-        return Reason.KILLED_WORKER
     if job.attempt > _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
     return None

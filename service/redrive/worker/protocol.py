@@ -42,6 +42,7 @@ class Extras(msgspec.Struct, frozen=True):
 
     max_attempts: int | None = None
     losses: int = 0
+    refunds: int | None = None
     streak: int = 0
     fingerprint: str | None = None
     redrives: int = 0
@@ -60,6 +61,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
     max_attempts: int | None = None
     losses: int = 0
+    refunds: int | None = None
     streak: int = 0
     fingerprint: str | None = None
     redrives: int = 0
@@ -85,6 +87,7 @@ def read_extras(text: str | None) -> Extras:
     return Extras(
         facts.max_attempts,
         facts.losses,
+        facts.refunds,
         facts.streak,
         facts.fingerprint,
         facts.redrives,

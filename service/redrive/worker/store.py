@@ -334,12 +334,24 @@ def register(conn: Connection, worker: Registration) -> int:
     )
 
 
-def beat(conn: Connection, inflight: Mapping[int, int]) -> set[int]:
-    """Beat for each identity (-> jobs in flight). Returns those that are still alive."""
+def beat(
+    conn: Connection, inflight: Mapping[int, int], progress: Mapping[int, str] | None = None
+) -> set[int]:
+    """Beat for each identity (-> jobs in flight, their progress). Returns those still alive."""
+    said = progress or {}
     found = conn.execute(
-        "select redrive.beat_v1(%s::int[], %s::int[])", (list(inflight), list(inflight.values()))
+        "select redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
+        (list(inflight), list(inflight.values()), [said.get(worker) for worker in inflight]),
     )
     return {worker for (worker,) in found}
+
+
+def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
+    """Note that a job has its worker to itself; None: no longer.
+
+    Returns after how many seconds it has outlasted its losses; None: the worker was declared lost.
+    """
+    return _value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
 
 
 def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> int:

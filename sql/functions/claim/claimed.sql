@@ -22,7 +22,8 @@ begin
                      and j.max_attempts is null and j.expires_at is null and j.losses = 0
                      and j.redrives = 0 and j.tenant is null and j.ordering_key is null then null
                 else jsonb_build_object(
-                    'max_attempts', j.max_attempts, 'losses', j.losses, 'streak', j.streak,
+                    'max_attempts', j.max_attempts, 'streak', j.streak, 'refunds', j.refunds,
+                    'losses', redrive.recent_losses_v1(j.losses, j.failed_at),
                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
                     'headers', j.headers, 'idempotency_key', j.idempotency_key,
                     'ordering_key', j.ordering_key,

@@ -2,7 +2,7 @@
 -- in:    parallel arrays: workers, claims, ids, deliveries (as claimed: the fence, see complete),
 --        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
---        refunds   the attempt does not count, losses  the process died under it (0 or 1),
+--        refunds   the attempt does not count, losses  to add: the process died under it,
 --        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
 --          died or was released; and ended: claims of which nothing is left afterwards
 -- out:   the ids that were settled; the others had been fenced off
@@ -49,7 +49,11 @@ begin
             run_at = greatest(clock_timestamp(), coalesce(
                 v.run_again, clock_timestamp() + v.delay * interval '1 second')),
             attempt = j.attempt + v.deliveries - j.deliveries - v.refund::int,
-            losses = j.losses + v.lost,
+            -- whoever comes back to say how it ended has not killed its process
+            losses = case when v.lost = 0 and (v.outcome = 'retry' or v.reason = 'snoozed') then 0
+                          else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
+            refunds = case when v.outcome = 'retry' and v.refund and v.lost = 0
+                           then coalesce(j.refunds, 0) + 1 else j.refunds end,
             failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
             streak = case when v.failure is null then j.streak
                           when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1

@@ -1,5 +1,20 @@
 -- beat: a worker's heartbeat.
+-- in:    parallel arrays: ids, jobs in flight, and the progress of those jobs (workers.progress)
 -- out:   the ids that are alive; an id that does not come back was declared lost
+create or replace function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
+returns setof int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    update redrive.workers w
+    set seen_at = clock_timestamp(), inflight = b.inflight, progress = b.progress
+    from unnest(ids, inflights, beat_v2.progress) as b(id, inflight, progress)
+    where w.id = b.id and w.lost_at is null
+    returning w.id
+$$;
+
+-- As the release before called it.
 create or replace function redrive.beat_v1(ids int[], inflights int[]) returns setof int
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -21,7 +21,7 @@ from redrive.rules.model import Category, Reason
 from redrive.rules.policy import put_off
 from redrive.rules.settlement import Outcome, Release
 from redrive.worker import store
-from redrive.worker.protocol import Dependency, OpenBreakers, Report, has_expired
+from redrive.worker.protocol import Dependency, OpenBreakers, Report, has_expired, read_extras
 from redrive.worker.supervisor.held import Held
 
 CHECK_SECONDS = 0.5
@@ -180,7 +180,7 @@ class Breakers:
         One that a dependency is to blame for is a retry, with the attempt refunded.
         """
         to_blame = self._to_blame(held.kind)
-        refunds = held.deliveries - held.attempt
+        refunds = read_extras(held.extras).refunds or 0
         if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
             return report
         wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))

@@ -162,8 +162,7 @@ def decide_crash(
     detail = {**crash.record(), "running": running, **where}
     if held.id in crash.killed_for:
         return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
-    is_innocent = crash.killed_for or crash.blameless or not running
-    if is_innocent and claimed.attempt < (claimed.max_attempts or policy.max_attempts):
+    if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
     return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
 

@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
+from redrive.database.connect import Link
+from redrive.rules.settlement import Release
 from redrive.worker.protocol import read_extras
 from redrive.worker.supervisor.capacity import Capacity
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.pool import RunnerPool
-
-SUSPECTS_WAITING = 20
-ALONE_IDLE_SECONDS = 20.0
+from redrive.worker.supervisor.suspects import Suspects
+from redrive.worker.supervisor.trial import Trial
 
 
 class Dispatch:
@@ -26,61 +27,84 @@ class Dispatch:
         self._capacity = capacity
         self._kinds = kinds
         self._waiting: deque[Held] = deque()  # for any runner
-        self._suspects: deque[Held] = deque()  # to be run alone
+        self._suspects = Suspects(pool)
+        self._trial = Trial(pool, self._suspects)
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._suspects)
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Held]:
         yield from self._waiting
-        yield from self._suspects
+        yield from self._suspects.waiting()
+        yield from self._trial.waiting()
 
     def room(self, *, backlog: bool) -> int:
         """Jobs to claim now; `backlog`: whether more are likely to wait than were claimed."""
-        if self._waiting or len(self._suspects) > SUSPECTS_WAITING or not self._kinds:
+        if self._waiting or self._trial.is_on or not self._kinds:
             return 0
         return self._capacity.to_claim(self._pool.runners, backlog=backlog)
 
-    def claimed(self, jobs: Sequence[Held]) -> None:
-        """Hand out the jobs of one claim."""
-        suspects = {
-            held for held in jobs if held.extras is not None and self._is_on_its_last_chance(held)
-        }
-        if suspects:
-            self._suspects.extend(held for held in jobs if held in suspects)
-            jobs = [held for held in jobs if held not in suspects]
-            self._hand_to_alone()
+    def claimed(self, jobs: Sequence[Held]) -> list[tuple[Held, Release]]:
+        """Hand out the jobs of one claim. Returns those that there is no room for."""
+        releases: list[tuple[Held, Release]] = []
+        others = [held for held in jobs if held.extras is None or self._is_any(held, releases)]
+        if len(others) < len(jobs):
+            jobs = others
+            if self._trial.is_on and not self._pool.held():
+                # nothing is in its way: it need not wait for what has not started
+                releases += [(held, Release("trial")) for held in jobs]
+                jobs = []
+            self._hand_to_suspects(0.0)
         self._hand_out(jobs)
+        return releases
+
+    def _is_any(self, held: Held, releases: list[tuple[Held, Release]]) -> bool:
+        """Whether any runner may have the job; a suspect is kept, or its release is added."""
+        losses = read_extras(held.extras).losses
+        most = self._kinds.policy(held.kind).max_losses
+        if losses == 0 or losses < most - 1:
+            return True
+        release = (self._suspects if losses < most else self._trial).take(held)
+        if release is not None:
+            releases.append((held, release))
+        return False
 
     def take_back(self, held: Held) -> None:
         """Keep a job whose runner ended before it began: another one gets it."""
         self._waiting.append(held)
 
     def hand_out_waiting(self, now: float) -> None:
-        """Hand out what waits to the runners there are by now.
+        """Hand out what waits to the runners there are by now."""
+        if not self._trial.is_on:
+            waiting, self._waiting = self._waiting, deque()
+            for held in waiting:
+                self._hand_out([held])
+        self._hand_to_suspects(now)
 
-        Lets go of the runner kept for suspects when there are none.
+    def try_alone(self, link: Link, now: float) -> tuple[Held, Release] | None:
+        """See to the job that is to have the worker to itself; returns it to be given back.
+
+        Raises psycopg.Error.
         """
-        waiting, self._waiting = self._waiting, deque()
-        for held in waiting:
-            self._hand_out([held])
-        for runner in self._pool.runners:
-            is_idle = runner.alone and not runner.load and not self._suspects
-            if is_idle and now - runner.started_at > ALONE_IDLE_SECONDS:
-                runner.stop()
-        self._hand_to_alone()
+        return self._trial.proceed(link, now)
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of identities that were declared lost: others may have them."""
         self._waiting = deque(held for held in self._waiting if held.worker not in workers)
-        self._suspects = deque(held for held in self._suspects if held.worker not in workers)
+        self._suspects.keep(lambda held: held.worker not in workers)
+        self._trial.forget(workers)
 
     def give_up(self) -> list[Held]:
         """Take out all there is, to be given back."""
         given_up = list(self)
         self._waiting.clear()
-        self._suspects.clear()
+        self._suspects.keep(lambda _: False)
+        self._trial.drop()
         return given_up
+
+    def _hand_to_suspects(self, now: float) -> None:
+        if not self._trial.is_on:
+            self._suspects.hand_out(now)
 
     def _hand_out(self, jobs: Sequence[Held]) -> None:
         for runner, share in self._capacity.shares(self._pool.runners, jobs):
@@ -88,16 +112,3 @@ class Dispatch:
                 self._waiting.extend(share)
             else:
                 runner.hand(share)
-
-    def _is_on_its_last_chance(self, held: Held) -> bool:
-        losses = read_extras(held.extras).losses
-        return losses > 0 and losses >= self._kinds.policy(held.kind).max_losses - 1
-
-    def _hand_to_alone(self) -> None:
-        if not self._suspects:
-            return
-        alone = next((r for r in self._pool.runners if r.alone and not r.retiring), None)
-        if alone is None:
-            self._pool.spawn(alone=True)
-        elif alone.takes_suspects:
-            alone.hand([self._suspects.popleft()])

@@ -29,7 +29,7 @@ class Heartbeat:
     """Beats for every identity that the supervisor has. Durations in seconds.
 
     `on_silence` is called from the watchdog, the others from this thread; `inflight` says how many
-    jobs are in the hands of runners.
+    jobs are in the hands of runners, `progress` how far those of an identity are.
     """
 
     link: Link
@@ -39,6 +39,7 @@ class Heartbeat:
     on_notify: Callable[[], None]
     on_failure: Callable[[psycopg.Error], None]
     inflight: Callable[[], int]
+    progress: Callable[[int], str]
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
@@ -127,7 +128,8 @@ class Heartbeat:
         if not known:
             return
         with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
-            alive = store.beat(conn, dict.fromkeys(known, self.inflight()))
+            inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
+            alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)

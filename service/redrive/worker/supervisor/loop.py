@@ -161,6 +161,7 @@ class Supervisor:
             self._notified,
             self._telemetry.beat_failed,
             self._pool.held,
+            self._pool.progress,
         )
         self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
         self._watchdog = Watchdog(
@@ -256,6 +257,8 @@ class Supervisor:
             now, was_notified=self._polling.was_notified
         ):
             self._report_breakers(self._identity.me, now)
+        if not self._drain.is_on:
+            self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
         jobs = self._exchange.run(now, room=room, linger=self._linger())
         if jobs:
@@ -268,7 +271,17 @@ class Supervisor:
             jobs, releases = self._breakers.put_off(jobs)
             for held, release in releases:
                 self._exchange.settle(held, release)
-        self._dispatch.claimed(jobs)
+        for held, release in self._dispatch.claimed(jobs):
+            self._exchange.settle(held, release)
+
+    def _try_alone(self, now: float) -> None:
+        try:
+            given_back = self._dispatch.try_alone(self._link, now)
+        except psycopg.Error as error:
+            self._telemetry.database_error("trial", error)
+            return
+        if given_back is not None:
+            self._exchange.settle(*given_back)
 
     def _report_breakers(self, worker: int, now: float) -> None:
         try:

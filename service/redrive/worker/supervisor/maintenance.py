@@ -125,6 +125,10 @@ class Maintenance:
 
     def _rescue(self, conn: store.Connection) -> None:
         store.mark_lost(conn, self.ttl)
-        rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
-        if rescued.workers:
-            self.telemetry.rescued(*rescued)
+        is_more = True
+        while is_more:
+            rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
+            if rescued.workers:
+                self.telemetry.rescued(*rescued)
+            # what a handler's own transaction has locked has to wait
+            is_more = rescued.workers > 0 and rescued.jobs + rescued.dead > 0

@@ -65,6 +65,20 @@ class RunnerPool:
         """The jobs in their hands."""
         return (held for runner in self.runners for held in runner.jobs())
 
+    def progress(self, worker: int) -> str:
+        """How far the jobs of an identity are: `workers.progress`. Any thread may ask."""
+        running: dict[str, float] = {}
+        waiting: list[list[int]] = []
+        slots = 0
+        for runner in list(self.runners):
+            begun, not_begun = runner.progress(worker)
+            running |= begun
+            waiting.append(not_begun)
+            slots += runner.shared.slots
+        return msgspec.json.encode(
+            {"slots": slots, "running": running, "waiting": [ids for ids in waiting if ids]}
+        ).decode()
+
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of these identities."""
         for runner in self.runners:

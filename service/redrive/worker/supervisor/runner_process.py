@@ -193,6 +193,24 @@ class RunnerProcess:
         """Take its speed."""
         self.speed.measure(now, is_busy=bool(self.held))
 
+    def progress(self, worker: int) -> tuple[dict[str, float], list[int]]:
+        """Of an identity's jobs: id -> seconds of those that run, and those that have not begun.
+
+        Any thread may ask. What begins between the two looks is in neither, and may have begun.
+        """
+        held = {job.id: job for job in list(self.held.values()) if job.worker == worker}
+        now_ns = time.monotonic_ns()
+        try:
+            running = {
+                str(one.id): round((now_ns - one.since_ns) / 1e9, 1)
+                for one in self.shared.running()
+                if one.id in held
+            }
+            taken = self.shared.taken
+        except ValueError:  # it has just ended, and its shared memory is gone
+            return {}, []
+        return running, [job.id for job in held.values() if job.position > taken]
+
     def sort_out(self) -> Remains:
         """Once it is dead: say of each job it held how far it had come."""
         taken, completed = self.shared.taken, self.shared.completed()

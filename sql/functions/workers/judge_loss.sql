@@ -1,0 +1,61 @@
+-- judge_loss: what becomes of the jobs that a lost worker held.
+-- in:    lost_worker; held: their ids
+-- out:   per job: outcome and reason as settle takes them, whether the attempt is refunded, the
+--        losses to add, the failure to record
+-- plan:  jobs_pkey, failures_pkey
+-- A job is dead only if it ran alone in the pod, by the mark of run_alone. One that had not started
+-- is as it was. Every other one may have started, and any of them may be the killer: each is a
+-- suspect, its attempt refunded.
+-- What had not started: a runner starts its jobs in the order it got them, one for each that ends.
+-- So of those that waited at the last beat only the first ones can have started since, as many as
+-- have ended (the worker holds them no longer) and one more for each slot, whose job may have ended
+-- and not been settled.
+-- Losses begin anew with a run that lasted for longer than it ever took to lose a process: nothing
+-- that the job does brought it down before.
+create or replace function redrive.judge_loss_v1(lost_worker int, held bigint[])
+returns table (id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with w as materialized (
+        select coalesce(extract(epoch from k.ttl), 30)::float8 as ttl, k.alone, k.progress
+        from redrive.workers k where k.id = lost_worker),
+    running as materialized (
+        select r.key::bigint as id, r.value::float8 as seconds
+        from w, jsonb_each_text(w.progress -> 'running') r),
+    waiting as materialized (
+        select i.id::bigint as id, i.place
+        from w, jsonb_array_elements(w.progress -> 'waiting') q,
+             jsonb_array_elements_text(q) with ordinality as i(id, place)),
+    since as materialized (
+        select (w.progress ->> 'slots')::int + (
+            select count(*) from (select r.id from running r union all
+                                  select i.id from waiting i) s
+            where s.id not in (select h from unnest(held) h)) as may_have_started
+        from w),
+    judged as (
+        select j.id, w.alone is not distinct from j.id as is_proven,
+               coalesce(i.place > since.may_have_started, false) as is_unstarted,
+               coalesce(r.seconds, 0) as seconds, coalesce(r.seconds, 0) + w.ttl as at_most,
+               case when r.seconds > (
+                        select max((f.detail ->> 'ran_at_most')::float8) from redrive.failures f
+                        where f.job = j.id and f.category = 'lost')
+                    then 1 - redrive.recent_losses_v1(j.losses, j.failed_at) else 1 end as losses
+        from w, since, unnest(held) h(id)
+        join redrive.jobs j on j.id = h.id
+        left join running r on r.id = h.id
+        left join waiting i on i.id = h.id)
+    select g.id, case when g.is_proven then 'dead' else 'rescue' end,
+           case when g.is_proven then 'killed_worker' else 'worker_lost' end,
+           not g.is_proven, case when g.is_unstarted then 0 else g.losses end,
+           case when not g.is_unstarted then jsonb_build_object(
+               'error_class', 'WorkerLost',
+               'message', case when g.is_proven
+                               then 'the worker was lost while the job ran alone in it'
+                               else 'the worker stopped beating while it held the job' end,
+               'category', 'lost', 'fingerprint', 'worker-lost',
+               'detail', jsonb_build_object(
+                   'ran_at_least', g.seconds, 'ran_at_most', g.at_most)) end
+    from judged g
+$$;

@@ -1,0 +1,103 @@
+"""Guilt is proven: whoever dies of a neighbour is a suspect, and suspects are in nobody's way."""
+
+import itertools
+import os
+import signal
+
+import pytest
+
+from redrive import enqueue, enqueue_many
+from tests.factories import holders
+from tests.flow import look
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+LOSSES = 3
+"""max_losses of the handlers here."""
+
+
+def _run_and_restart(database: Database, workers: Workers, *arguments: str, most: int) -> int:
+    """Start a worker again whenever it was killed, until no job is left. Returns the kills."""
+    for kills in range(most + 1):
+        worker = workers(*arguments, redrive_heartbeat_ttl=2)
+        wait_for(lambda w=worker: w.process.poll() is not None or look.live(database) == 0, 90)
+        if worker.process.poll() is None:
+            return kills
+        worker.wait()
+    raise AssertionError(f"killed more than {most} times: {look.reasons(database)}")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4])
+def test_a_job_that_kills_its_pod_is_found_in_four_kills_and_no_neighbour_is_harmed(
+    database: Database, workers: Workers, seconds: float
+):
+    """C3: 6 of 60 innocents were dead as `killed_worker` after 3 kills."""
+    poison = enqueue(database.conn, "exit.pod", {"seconds": seconds})
+    innocent = [
+        enqueue(database.conn, "work.async", {"seconds": 0.5}, max_attempts=most)
+        for _, most in zip(range(60), itertools.cycle((1, 5)), strict=False)
+    ]
+    kills = _run_and_restart(database, workers, "--slots", "16", most=LOSSES + 1)
+
+    assert look.reasons(database) == {poison: "killed_worker"}
+    assert kills <= LOSSES + 1
+    assert {e.job for e in workers.ledger() if e.phase == "end"} == set(innocent)
+
+
+def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(database: Database, workers: Workers):
+    """C3: max_attempts=1 jobs died with the runner that a neighbour had killed."""
+    innocent = [
+        enqueue(database.conn, "work.until-file", {"file": "go"}, max_attempts=1) for _ in range(3)
+    ]
+    worker = workers("--slots", "4").wait_ready()
+    wait_for(lambda: len(workers.ledger()) == len(innocent))
+    poison = enqueue(database.conn, "exit.poison")
+    wait_for(lambda: len(workers.starts(poison)) == 2)
+    (workers.home / "go").touch()
+    wait_for(lambda: look.live(database) == 0)
+
+    assert look.reasons(database) == {poison: "killed_worker"}
+    assert {e.job for e in workers.ledger() if e.phase == "end"} == set(innocent)
+    assert worker.process.poll() is None
+
+
+def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
+    database: Database, workers: Workers
+):
+    """C3: +1 loss for every job held, prefetched ones too."""
+    enqueue_many(database.conn, [{"kind": "work.payload-only"} for _ in range(20_000)])
+    slow = 200
+    enqueue_many(database.conn, [{"kind": "work.until-file", "payload": {"file": "go"}}] * slow)
+    worker = workers("--slots", "4", redrive_heartbeat_ttl=3).wait_ready()
+    wait_for(lambda: look.live(database) <= slow)
+    held = len(holders(database.conn))
+    assert held > 8, "nothing was fetched ahead"
+    (by_now,) = database.row("select clock_timestamp()")
+    wait_for(lambda: database.value("select min(seen_at) from redrive.workers") > by_now)
+    os.kill(worker.pid, signal.SIGKILL)
+    (workers.home / "go").touch()
+    workers("--slots", "4", redrive_heartbeat_ttl=3)
+    rescued = "select coalesce(sum(n), 0) from redrive.totals where event = 'rescued'"
+    wait_for(lambda: database.value(rescued) == held)
+    charged = database.value("select count(distinct job) from redrive.failures")
+    wait_for(lambda: look.live(database) == 0)
+
+    assert charged == 8, "the four that ran, and the four that may have followed unreported"
+    assert look.reasons(database) == {}
+
+
+def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
+    """C4: 292 of 300 instant jobs still waited after 30 s, behind 40 jobs with two losses."""
+    suspects = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(40)]
+    database.conn.execute("update redrive.jobs set losses = 2")
+    instant = [enqueue(database.conn, "work.sync") for _ in range(300)]
+    worker = workers("--slots", "16").wait_ready()
+    wait_for(lambda: look.live(database) == len(suspects), 30)
+    (workers.home / "go").touch()
+    wait_for(lambda: look.live(database) == 0, 120)
+    mine = {e.job: e.pid for e in workers.ledger() if e.phase == "end"}
+
+    assert set(mine) == {*suspects, *instant}
+    assert not {mine[job] for job in suspects} & {mine[job] for job in instant}
+    assert look.reasons(database) == {}
+    assert worker.process.poll() is None

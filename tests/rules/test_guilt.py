@@ -1,0 +1,97 @@
+"""Who is to blame for a process that died, and what that costs everybody else."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.rules.failure import made_up
+from redrive.rules.model import Category, Claimed, Reason
+from redrive.rules.policy import Policy, decide_loss, put_off_suspect
+from redrive.rules.settlement import DeadLetter, Outcome, Release, Retry
+from redrive.worker.protocol import Dependency, Report
+from redrive.worker.supervisor.breakers import MAX_REFUNDS, Breakers, Standing
+from redrive.worker.supervisor.crash import Crash, decide_crash
+from redrive.worker.supervisor.held import Batch, Held
+from redrive.worker.supervisor.kinds import KnownKinds
+
+LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
+COUNT = st.integers(1, 10)
+
+
+def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
+    batch = Batch(1, ["default"])
+    return Held(1, deliveries, attempt, "k", "{}", extras, 1, datetime.now(UTC), "default", batch)
+
+
+@given(attempt=COUNT, losses=st.integers(0, 200), most=COUNT, max_losses=COUNT)
+def test_nobody_dies_of_a_process_that_others_were_in(
+    attempt: int, losses: int, most: int, max_losses: int
+):
+    """C3: whatever its losses and attempts; max_attempts=1 was dead at once."""
+    policy = Policy(max_attempts=most, max_losses=max_losses)
+
+    assert decide_loss(Claimed("k", attempt, losses=losses), LOST, policy, alone=False) == Retry(
+        0.0, LOST, losses=1, refund=True
+    )
+
+
+@given(attempt=COUNT, losses=st.integers(0, 200), most=COUNT, max_losses=COUNT)
+def test_whoever_was_alone_in_the_process_killed_it(
+    attempt: int, losses: int, most: int, max_losses: int
+):
+    policy = Policy(max_attempts=most, max_losses=max_losses)
+    verdict = decide_loss(Claimed("k", attempt, losses=losses), LOST, policy, alone=True)
+
+    if losses + 1 >= max_losses:
+        assert verdict == DeadLetter(Reason.KILLED_WORKER, LOST, losses=1)
+    elif attempt >= most:
+        assert verdict == DeadLetter(Reason.ATTEMPTS_EXHAUSTED, LOST, losses=1)
+    else:
+        assert verdict == Retry(0.0, LOST, losses=1)
+
+
+@pytest.mark.parametrize(
+    ("crash", "was_running"),
+    [
+        (Crash(-9, running=2, killed_for=frozenset({99})), True),
+        (Crash(-9, running=1, blameless=True), True),
+        (Crash(-9, running=1), False),
+    ],
+    ids=["a neighbour hung", "killed by us", "had ended"],
+)
+def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(crash: Crash, was_running: bool):
+    """C3: one with max_attempts=1 was dead, or a suspect."""
+    held = _held(extras='{"max_attempts": 1}')
+
+    assert decide_crash(held, crash, KnownKinds(), {}, was_running=was_running) == Release(
+        "neighbour_killed"
+    )
+
+
+@given(after=st.floats(0, 1e6), ahead=st.integers(0, 10**9), jitter=st.floats(0, 1))
+def test_suspects_that_there_is_no_room_for_come_back_in_bounded_time(
+    after: float, ahead: int, jitter: float
+):
+    """C4: they were kept, and more than 20 of them ended all claiming."""
+    assert after + 0.5 <= put_off_suspect("suspect", after, ahead, jitter).delay <= after + 450
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "refunds", "is_refunded"),
+    [(1, None, True), (60, 3, True), (60, MAX_REFUNDS - 1, True), (21, MAX_REFUNDS, False)],
+)
+def test_only_refunds_of_breakers_count_against_a_job(
+    deliveries: int, refunds: int | None, is_refunded: bool
+):
+    """C16: after 20 snoozes, or a few redrives, the attempt was no longer refunded."""
+    breakers = Breakers()
+    breakers.configure([Dependency("mail")], {"k": ("mail",)})
+    breakers._standing["mail"] = Standing("open", time.monotonic() + 5)
+    extras = None if refunds is None else f'{{"refunds": {refunds}}}'
+    held = _held(deliveries=deliveries, extras=extras)
+    report = Report(1, deliveries, Outcome.RETRY, category="transient")
+
+    assert breakers._final(held, report).refund is is_refunded
