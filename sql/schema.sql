@@ -646,6 +646,13 @@ create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
 
+create function redrive.held_v1(workers int[])
+    returns table(worker int, claim bigint, id bigint, deliveries int, marked_by int)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
 create function redrive.hide_messages_v1()
     returns int
     language sql security definer
@@ -672,12 +679,6 @@ create function redrive.mark_lost_v1(ttl interval)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.mark_lost_v1 to redrive_worker;
-
-create function redrive.marked_v1(workers int[])
-    returns table(worker int, claim bigint, id bigint)
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = on;
 
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean

@@ -14,7 +14,7 @@ from redrive.rules.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.worker.protocol import Dependency, Report
 from redrive.worker.supervisor.breakers import MAX_REFUNDS, Breakers, Standing
 from redrive.worker.supervisor.crash import Crash, decide_crash
-from redrive.worker.supervisor.held import Batch, Held
+from redrive.worker.supervisor.held import Batch, Claim, Held
 from redrive.worker.supervisor.kinds import KnownKinds
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
@@ -22,8 +22,8 @@ COUNT = st.integers(1, 10)
 
 
 def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
-    batch = Batch(1, ["default"])
-    return Held(1, deliveries, attempt, "k", "{}", extras, 1, datetime.now(UTC), "default", batch)
+    batch, now = Batch(1, ["default"]), datetime.now(UTC)
+    return Held(1, deliveries, attempt, "k", "{}", extras, 1, now, "default", batch, Claim(1, 1, 1))
 
 
 @given(attempt=COUNT, losses=st.integers(0, 200), most=COUNT, max_losses=COUNT)

@@ -31,11 +31,11 @@ from redrive.worker.protocol import (
     report_of,
 )
 from redrive.worker.shared_state import RING, Running, SharedState
-from redrive.worker.store import EPOCH, Lane
+from redrive.worker.store import EPOCH, START, Lane, LaneClaim, Place
 from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
 from redrive.worker.supervisor.held import Batch, Held, held_from
-from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.lanes import LATE_COMMIT, LaneBook
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
     MAX_SECONDS,
@@ -251,8 +251,8 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 
 def job(number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}") -> Held:
-    row = (number, 1, 1, "kind", payload, None, 1, run_at)
-    return held_from(Batch(worker, ["default"]), [row])[0]
+    row = (7, number, 1, 1, "kind", payload, None, run_at)
+    return held_from(Batch(worker, ["default"]), [LaneClaim(1, 7, 1, run_at, number, 7)], [row])[0]
 
 
 def runner(
@@ -469,17 +469,60 @@ def test_urgent_lanes_come_first_and_equal_ones_in_turn():
     assert {order[1] for order in orders} == {A, B}
 
 
-def test_a_floor_rises_with_what_was_claimed_and_a_sweep_looks_below_it():
+def lane_claim(lane_no: int | None, upto: datetime | None) -> LaneClaim:
+    return LaneClaim(lane_no, 7, 5, upto, 2, 7)
+
+
+def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before_it():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
     first = book.request(1, 5, 1.0)
-    book.learn(first, [job(1, run_at=NOON), job(2, run_at=NOON - timedelta(hours=1))], 0.001)
+    is_any_busy = book.learn(first, [lane_claim(1, NOON)], 0.001)
     second = book.request(1, 5, time.monotonic() - 1)
     third = book.request(1, 5, time.monotonic() + 60)
 
-    assert list(first.floors) == [EPOCH]
-    assert list(second.floors) == [NOON]
-    assert list(third.floors) == [EPOCH]
+    assert (first.sweep, list(first.places)) == (True, [START])
+    assert (second.sweep, list(second.places)) == (False, [Place(NOON, 2, 7)])
+    assert (third.sweep, list(third.places)) == (True, [Place(NOON, 2, 7)])
+    assert not is_any_busy
+
+
+def test_a_lane_that_others_claim_from_keeps_its_place():
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
+
+    assert book.learn(book.request(1, 5, 1.0), [lane_claim(1, None)], 0.001)
+    assert list(book.request(1, 5, 1.0).places) == [Place(NOON, 2, 7)]
+
+
+def test_what_nobody_claims_is_walked_by_the_sweep_alone():
+    """C11: jobs that nobody handles were walked by every poll."""
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001)
+
+    assert list(book.request(1, 5, 1.0).places) == [Place(NOON - LATE_COMMIT, 0, 0)]
+
+
+def test_a_clock_that_goes_back_leaves_no_job_behind_a_place():
+    """C17"""
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
+    book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON - timedelta(hours=1))], 0.001)
+
+    assert list(book.request(1, 5, 1.0).places) == [START]
+
+
+def test_the_places_of_one_connection_are_not_those_of_the_next():
+    """The server may have forgotten the claims that they were true of."""
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
+    book.start_over()
+
+    assert list(book.request(1, 5, 1.0).places) == [START]
 
 
 def test_nothing_is_asked_without_lanes_or_room():

@@ -7,6 +7,7 @@ from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.redrive import plan
 from redrive.dead_letters.triage import dismiss
+from redrive.worker import store
 from tests.factories import (
     bury,
     claim,
@@ -124,8 +125,8 @@ def test_groups_are_cheap_among_many_dead_letters(database: Database):
 def test_one_died_of_a_killed_worker_is_in_a_group(database: Database):
     make_job(database.conn)
     worker = make_worker(database.conn)
-    claim_one(database.conn, worker)
+    store.run_alone(database.conn, worker, claim_one(database.conn, worker).id)
     silence(database.conn, worker)
-    database.conn.execute("select * from redrive.rescue_v1(interval '0', 1)")
+    store.rescue(database.conn, 60, 1)
 
     assert _counts(database) == _truth(database) == {"worker-lost": (1, 1)}

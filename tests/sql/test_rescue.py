@@ -24,7 +24,7 @@ from tests.factories import (
     silence,
     totals,
 )
-from tests.postgres import Connection, Database
+from tests.postgres import Connection, Database, Session
 
 NOBODY = (0, 0, 0)
 TTL = timedelta(microseconds=1)
@@ -41,7 +41,7 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
     silence(database.conn, worker)
     assert store.beat(database.conn, {worker: 3}) == {worker}
 
-    assert rescue(database.conn, timedelta(milliseconds=100)) == NOBODY
+    assert rescue(database.conn, timedelta(minutes=1)) == NOBODY
     assert complete(database.conn, worker, *jobs) == {job.id for job in jobs}
 
 
@@ -358,10 +358,15 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
         assert len(claim(database.conn, worker, 10)) == 10
         silence(database.conn, worker)
     sessions = [database.session() for _ in range(8)]
-    done = [s.start(lambda s=s: rescue(s.conn, timedelta(milliseconds=100))) for s in sessions]
-    wait(done)
-    found = [d.result() for d in done]
-    rescue(database.conn, timedelta(milliseconds=100))
+    found: list[tuple[int, int, int]] = []
+
+    def sweep(session: Session) -> None:
+        while (rescued := rescue(session.conn, timedelta(minutes=1)))[1]:
+            found.append(rescued)
+
+    wait([s.start(lambda s=s: sweep(s)) for s in sessions])
+    while rescue(database.conn, timedelta(minutes=1))[0]:
+        pass
 
     assert database.value("select count(*) from redrive.jobs where losses = 1") == 300
     assert totals(database.conn)["rescued"] == 300

@@ -7,8 +7,10 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
+    select redrive.advance_contact_v1();
     update redrive.workers w
-    set seen_at = clock_timestamp(), inflight = b.inflight, progress = b.progress
+    set seen_at = clock_timestamp(), heard = redrive.contact_now_v1(), inflight = b.inflight,
+        progress = b.progress
     from unnest(ids, inflights, beat_v2.progress) as b(id, inflight, progress)
     where w.id = b.id and w.lost_at is null
     returning w.id
@@ -20,10 +22,5 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-    select redrive.advance_contact_v1();
-    update redrive.workers w
-    set seen_at = clock_timestamp(), heard = redrive.contact_now_v1(), inflight = b.inflight
-    from unnest(ids, inflights) as b(id, inflight)
-    where w.id = b.id and w.lost_at is null
-    returning w.id
+    select redrive.beat_v2(ids, inflights, array_fill(null::jsonb, array[cardinality(ids)]))
 $$;

@@ -2,6 +2,4 @@
 -- A day without another one is evidence of its own: what kills its process does so again.
 create or replace function redrive.recent_losses_v1(losses int, failed_at timestamptz) returns int
 language sql stable
-as $$
-    select case when failed_at < now() - interval '1 day' then 0 else losses end
-$$;
+return case when failed_at < now() - interval '1 day' then 0 else losses end;

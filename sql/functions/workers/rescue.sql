@@ -34,16 +34,16 @@ begin
         return;
     end if;
     with listed as materialized (
-        select k.worker, k.id as claim, c.id from redrive.claims k, unnest(k.ids) as c(id)
-        where k.worker = any (lost_ids)
-        union all
-        select * from redrive.marked_v1(lost_ids)),
-    -- a handler of a paused worker may hold one in its own transaction
+        select h.* from redrive.held_v1(lost_ids) h),
+    -- As they were listed: one may have been settled, and claimed by somebody else, since then.
+    -- A handler of a paused worker may hold one in its own transaction.
     here as materialized (
-        select j.id, j.deliveries, j.worker from redrive.jobs j
-        where j.id = any (array(select l.id from listed l))
+        select j.id, j.deliveries, j.worker
+        from listed l
+        join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
+                           and j.worker is not distinct from l.marked_by
         order by j.id
-        for update skip locked),
+        for update of j skip locked),
     judged as materialized (
         select l.worker, v.*
         from (select a.worker, array_agg(a.id) as ids from listed a group by a.worker) l,
@@ -72,6 +72,6 @@ begin
     delete from redrive.workers w
     where w.id = any (lost_ids)
       and not exists (select from redrive.claims k where k.worker = w.id)
-      and not exists (select from redrive.marked_v1(array[w.id]));
+      and not exists (select from redrive.held_v1(array[w.id]));
 end
 $$;

@@ -21,15 +21,16 @@ begin
         update redrive.workers w set is_closed = true where w.id = me and not w.is_closed;
     end if;
     -- ascending like every settlement: nobody waits in a circle
-    with held as materialized (
-        select j.id, j.worker is not null as is_marked from redrive.jobs j
-        where j.id = any (array(
-            select c.id from redrive.claims k, unnest(k.ids) as c(id)
-            where k.worker = me and c.id <> all (known)
-            union all
-            select m.id from redrive.marked_v1(array[me]) m where m.id <> all (known)))
+    with listed as materialized (
+        select h.* from redrive.held_v1(array[me]) h where h.id <> all (known)),
+    -- as they were listed: one may have been settled, and claimed by somebody else, since then
+    held as materialized (
+        select j.id, j.worker is not null as is_marked
+        from listed l
+        join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
+                           and j.worker is not distinct from l.marked_by
         order by j.id
-        for update),
+        for update of j),
     back as (
         update redrive.jobs j
         set worker = null, run_at = clock_timestamp(),
