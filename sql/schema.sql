@@ -641,6 +641,12 @@ create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds js
     set enable_mergejoin = off;
 grant execute on function redrive.reencrypt_v1 to redrive_operator;
 
+create function redrive.refuse_unseen_v1(kinds text[], keys text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.register_v1(worker_name text, worker_version text)
     returns int
     language sql security definer
