@@ -22,7 +22,7 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
 
 grant execute on function
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
-    redrive.beat_v1(int[], int[]), redrive.retire_v1(int),
+    redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.wake_slot_v1(text),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]),

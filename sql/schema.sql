@@ -748,3 +748,8 @@ create function redrive.unpark_v1()
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.unpark_v1 to redrive_worker;
+
+create function redrive.wake_slot_v1(queue text)
+    returns int
+    language sql immutable;
+grant execute on function redrive.wake_slot_v1 to redrive_worker;

@@ -22,7 +22,7 @@ from tests.factories import (
     make_worker,
     totals,
 )
-from tests.postgres import Database
+from tests.postgres import Database, Server, embedded
 
 NAME_RULE = "must match ^[a-z][a-z0-9_.-]{0,62}$"
 KEY_RULE = "must have 1 to 255 characters"
@@ -662,21 +662,68 @@ def test_an_enqueue_wakes_a_listener_when_it_commits(database: Database) -> None
     assert [n.channel for n in listener.notifies(timeout=5, stop_after=1)] == ["redrive"]
 
 
-def test_a_session_notifies_at_most_every_20_ms(database: Database) -> None:
-    listener, producer = database.connect(), database.session()
+TICK = "select floor(extract(epoch from clock_timestamp()) * 50)::bigint"
+
+
+def heard(listener: Any) -> list[int]:
+    """The slots of each notification that has come."""
+    listener.execute("select 1")
+    return [int(n.payload) for n in listener.notifies(timeout=0)]
+
+
+def test_however_many_sessions_enqueue_a_queue_is_told_of_once_in_20_ms(database: Database) -> None:
+    """C18: what is shared is no setting of a session, which behind a pooler is everybody's."""
+    listener, *producers = (database.connect() for _ in range(4))
     listener.execute("listen redrive")
-    producer.rows("set redrive.notified_at = '2999-01-01'")
-    make_job(producer.conn)
-    assert list(listener.notifies(timeout=0)) == []
+    first = database.value(TICK)
+    for producer in producers * 20:
+        make_job(producer)
+    ticks = database.value(TICK) - first + 1
 
-    (before,) = producer.row("select clock_timestamp()")
-    producer.rows(
-        "select set_config("
-        "'redrive.notified_at', (clock_timestamp() - interval '21 ms')::text, false)"
+    assert 1 <= len(heard(listener)) <= ticks
+
+
+def test_a_bulk_load_in_one_transaction_is_told_of_once_and_silences_nobody(
+    database: Database,
+) -> None:
+    loading = database.session()
+    slot, since = database.value("select redrive.wake_slot_v1('default')"), 0
+    with loading.conn.transaction():
+        make_job(loading.conn)
+        since = database.value(TICK)
+        while database.value(TICK) == since:
+            pass
+        before = database.value("select last_value from redrive.notified")
+        make_job(loading.conn)
+        assert database.value("select last_value from redrive.notified") == before
+    assert before & slot
+
+
+def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
+    """C18: the payload has a bit for each queue that jobs came to."""
+    listener = database.connect()
+    listener.execute("listen redrive")
+    slots = dict(
+        database.rows("select q, redrive.wake_slot_v1(q) from unnest('{a,b,c,d}'::text[]) as q")
     )
-    make_job(producer.conn)
-    assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+    enqueue_many(database.conn, [{"kind": "x", "queue": queue} for queue in slots])
+    assert len(set(slots.values())) > 1
+    assert heard(listener) == [sum(set(slots.values()))]
 
-    assert producer.value(
-        "select current_setting('redrive.notified_at')::timestamptz >= %s", before
-    ), "starting anew"
+
+def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
+    """C18: Postgres refuses PREPARE TRANSACTION after NOTIFY."""
+    with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:
+        session = database.session()
+        session.rows("begin")
+        session.rows("set local redrive.notify = off")
+        job = make_job(session.conn)
+        session.rows("prepare transaction 'both'")
+        assert database.value("select count(*) from redrive.jobs") == 0
+        session.rows("commit prepared 'both'")
+        assert database.column("select id from redrive.jobs") == [job]
+
+        session.rows("begin")
+        make_job(session.conn)
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.rows("prepare transaction 'both'")

@@ -141,7 +141,7 @@ class Supervisor:
             self._pool.held,
         )
         self._identity = Identity(options.name, options.version, options.ttl, self._heartbeat)
-        self._listener = Listener(listen_link, self._notified)
+        self._listener = Listener(listen_link, self._notified, options.queues)
         self._watchdog = Watchdog(
             self._link,
             heartbeat_link,
