@@ -13,11 +13,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, LiteralString, Self, cast
 
 import psycopg
+from psycopg import sql
+from psycopg.abc import Buffer
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg.types.datetime import TimestamptzLoader
 
 from redrive.errors import SettingsError
 
@@ -30,15 +35,15 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 5.0
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
-SESSION_SETTINGS = {
+SETTINGS = {
     "statement_timeout": "12s",
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "10s",
     "synchronous_commit": "on",
     "timezone": "UTC",
-    "client_encoding": "UTF8",
     "jit": "off",
 }
+"""Of each of our transactions."""
 
 
 class Trouble(Enum):
@@ -86,39 +91,91 @@ def check_conninfo(url: str) -> str:
     return url
 
 
-def connect(
-    url: str, *, name: str = "redrive", **settings: str
-) -> psycopg.Connection[tuple[Any, ...]]:
+class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
+    """An autocommit connection whose settings are those of its transactions, never of its session.
+
+    Behind a pooler the session is shared: what is changed in it, others find. So each transaction
+    begins by its settings, sent ahead of its first statement and in the same round trip.
+    """
+
+    settings: LiteralString = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next statement begins a transaction."""
+        return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def _begin(self) -> None:
+        psycopg.Cursor(self).execute(self.settings)
+
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """Send statements together; outside a transaction they are one."""
+        is_first = self.is_idle
+        with super().pipeline() as pipeline:
+            if is_first:
+                self._begin()
+            yield pipeline
+
+    @contextlib.contextmanager
+    def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,  # noqa: FBT001, FBT002 # as psycopg has it
+    ) -> Iterator[psycopg.Transaction]:
+        """Begin a transaction, or a savepoint within one."""
+        is_first = self.is_idle
+        with super().transaction(savepoint_name, force_rollback) as transaction:
+            if is_first:
+                self._begin()
+            yield transaction
+
+
+class _UtcLoader(TimestamptzLoader):
+    """Instants in UTC, whatever the session's time zone."""
+
+    def load(self, data: Buffer) -> datetime:
+        return super().load(data).astimezone(UTC)
+
+
+class _OwnCursor(psycopg.Cursor[Any]):
+    """Executes a statement outside a transaction in one that has our settings."""
+
+    def execute(self, *args: Any, **options: Any) -> Self:
+        conn: Any = self.connection
+        with conn.pipeline() if conn.is_idle else contextlib.nullcontext():
+            return super().execute(*args, **options)
+
+
+def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnection:
     """Open an autocommit connection that works through PgBouncer in transaction mode too.
 
-    Statements are functions with plans of their own, so nothing is prepared on the client. The
-    settings are sent as statements and not as startup options, which PgBouncer refuses.
+    Statements are functions with plans of their own, so nothing is prepared on the client. What is
+    sent at the start is what every pooler keeps apart by client.
     """
-    conn = _open(url, name)
-    _set_up(conn, settings)
-    return conn
-
-
-def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(
+    conn = OwnConnection.connect(
         url,
         autocommit=True,
         prepare_threshold=None,
+        cursor_factory=_OwnCursor,
         connect_timeout=10,
         application_name=name,
+        client_encoding="UTF8",
         keepalives_idle=10,
         keepalives_interval=5,
         keepalives_count=3,
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
+    conn.adapters.register_loader("timestamptz", _UtcLoader)
+    conn.settings = _statement(SETTINGS | settings)
+    return conn
 
 
-def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, str]) -> None:
-    chosen = SESSION_SETTINGS | dict(settings)
-    conn.execute(
-        "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
-        (list(chosen), list(chosen.values())),
-    )
+def _statement(settings: Mapping[str, str]) -> LiteralString:
+    calls = [
+        sql.SQL("set_config({}, {}, true)").format(name, value) for name, value in settings.items()
+    ]
+    return cast("LiteralString", sql.SQL("select {}").format(sql.SQL(", ").join(calls)).as_string())
 
 
 class Link:
@@ -175,14 +232,7 @@ class Link:
         return random.uniform(0.05, longest)
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
-        # Known to `shut` before its first statement: a server may accept a connection and never
-        # answer on it.
-        conn = self._conn = _open(self._url, self._name)
-        try:
-            _set_up(conn, self._settings)
-        except psycopg.Error:
-            self.close()
-            raise
+        conn = self._conn = connect(self._url, name=self._name, **self._settings)
         return conn
 
     def close(self) -> None:
