@@ -250,6 +250,7 @@ create table redrive.migrations (
     name text not null,
     applied_at timestamptz not null default clock_timestamp(),
     functions text not null default '',
+    serves int,
     constraint migrations_pkey primary key (version)
 );
 grant select on redrive.migrations to redrive_operator, redrive_viewer, redrive_worker;
