@@ -30,8 +30,9 @@ CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
 
 WATCH_SECONDS = 0.2
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 5.0
-"""Seconds until a lost server is tried again, at most; the bound doubles with each failure."""
+FIRST_BACKOFF, YOUNG_BACKOFF, LONGEST_BACKOFF = 0.1, 1.0, 5.0
+"""Seconds until a lost server is tried again, at most: at first, in a young outage, and ever."""
+YOUNG_SECONDS = 60.0
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
@@ -191,7 +192,9 @@ class Link:
         self._settings = settings
         self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
         self._failures = 0
+        self._failed_at = self._failing_since = float("-inf")
         self._retry_at = 0.0
+        self.answered_at = float("-inf")
         self.overdue_at = float("inf")
 
     @property
@@ -216,20 +219,31 @@ class Link:
             yield self._conn if self._conn is not None and not self._conn.closed else self._open()
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
-                self._failures += 1
-                self._retry_at = time.monotonic() + self._backoff()
+                self._failed(time.monotonic())
                 self.close()
             raise
         else:
             self._failures = 0
+            self.answered_at = time.monotonic()
         finally:
             self.overdue_at = float("inf")
 
-    def _backoff(self) -> float:
+    def _failed(self, now: float) -> None:
+        if not self._failures:
+            self._failing_since = now
+        self._failures += 1
+        self._failed_at = now
         # Full jitter: workers that lost their database together must not come back together. The
         # power is bounded too: 2.0 ** 1024 overflows, and in an hour's outage there are that many.
-        longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures, 8))
-        return random.uniform(0.05, longest)
+        is_young = now - self._failing_since < YOUNG_SECONDS
+        longest = YOUNG_BACKOFF if is_young else LONGEST_BACKOFF
+        longest = min(longest, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 8))
+        self._retry_at = now + random.uniform(0.02, longest)
+
+    def server_answered(self, at: float) -> None:
+        """The server has answered another link; from any thread. What failed before is tried."""
+        if at > self._failed_at:
+            self._retry_at = 0.0
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         conn = self._conn = connect(self._url, name=self._name, **self._settings)
@@ -252,7 +266,11 @@ class Link:
 
 
 class Watchdog(threading.Thread):
-    """The one thread that never waits: shuts links whose call is overdue, runs other checks."""
+    """The one thread that never waits.
+
+    It shuts links whose call is overdue, tells all of them when the server has answered one, and
+    runs other checks.
+    """
 
     def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
         super().__init__(name="watchdog", daemon=True)
@@ -263,9 +281,14 @@ class Watchdog(threading.Thread):
         """Look every WATCH_SECONDS, until the process ends."""
         while True:
             time.sleep(WATCH_SECONDS)
-            now = time.monotonic()
-            for link in self._links:
-                if link.overdue_at < now:
-                    link.shut()
-            for check in self._checks:
-                check(now)
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """Look once."""
+        answered_at = max((link.answered_at for link in self._links), default=now)
+        for link in self._links:
+            if link.overdue_at < now:
+                link.shut()
+            link.server_answered(answered_at)
+        for check in self._checks:
+            check(now)

@@ -6,6 +6,7 @@ costs latency only.
 """
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -56,7 +57,9 @@ class Listener:
                 while not self._stopping.is_set():
                     self._hear()
             except psycopg.Error:
-                self._stopping.wait(max(0.0, self.link.retry_at - time.monotonic()))
+                # which errors leave no time to wait until
+                soon = random.uniform(0.1, 0.5)
+                self._stopping.wait(max(soon, self.link.retry_at - time.monotonic()))
 
     def _listen(self) -> bool:
         """Ask to be told, where the session is our own. Returns whether it is."""
