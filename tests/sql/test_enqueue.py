@@ -1,5 +1,7 @@
 """enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
 
+import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -7,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.enqueue import ENQUEUE as FROM_PYTHON
@@ -647,6 +650,41 @@ def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Databa
     )
     assert first == second
     assert first["payload"] == job["payload"]
+
+
+def of_asyncpg(url: str) -> dict[str, Any]:
+    """The arguments of its `connect`."""
+    parts = conninfo_to_dict(url)
+    return {name: parts[name] for name in ("host", "port", "user")} | {"database": parts["dbname"]}
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_async_jobs_come_all_or_none(database: Database, driver: str, in_transaction: bool) -> None:
+    """C18: on an autocommit connection the part that came by COPY used to stay."""
+    database.rows("drop function redrive.enqueue_many_v1")
+
+    async def act() -> None:
+        conn: Any
+        if driver == "psycopg":
+            conn = await psycopg.AsyncConnection.connect(database.url, autocommit=True)
+            refused: type[Exception] = psycopg.errors.UndefinedFunction
+        else:
+            asyncpg = pytest.importorskip("asyncpg")
+            conn, refused = (
+                await asyncpg.connect(**of_asyncpg(database.url)),
+                asyncpg.UndefinedFunctionError,
+            )
+        jobs: list[Any] = [{"kind": "a"}, {"kind": "a", "idempotency_key": "k"}]
+        async with conn.transaction() if in_transaction else contextlib.nullcontext():
+            await enqueue_many(conn, jobs[:1])
+            with pytest.raises(refused):
+                await enqueue_many(conn, jobs)
+        await conn.close()
+
+    asyncio.run(act())
+
+    assert database.value("select count(*) from redrive.jobs") == 1
 
 
 # Waking workers
