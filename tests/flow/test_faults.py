@@ -224,17 +224,17 @@ def test_the_watchdog_knows_a_connection_before_its_first_statement(
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
         Watchdog(link).start()
-        real = connect._open
+        real = connect.connect
 
-        def open_and_go_silent(url: str, name: str):
-            conn = real(url, name)
+        def open_and_go_silent(url: str, **options: str):
+            conn = real(url, **options)
             proxy.swallow = True
             return conn
 
-        monkeypatch.setattr(connect, "_open", open_and_go_silent)
+        monkeypatch.setattr(connect, "connect", open_and_go_silent)
         began = time.monotonic()
-        with pytest.raises(psycopg.Error), link.use(bound=1):
-            pass
+        with pytest.raises(psycopg.Error), link.use(bound=1) as conn:
+            conn.execute("select 1")
 
     assert time.monotonic() - began < 2.5
 
