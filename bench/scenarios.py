@@ -422,11 +422,13 @@ def redriven(lab: Lab, system: System) -> Figures:
 def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)) -> Figures:
     """Milliseconds to claim 100 jobs, floor and all, with few and with many waiting."""
     figures: Figures = {}
-    with lab.session(system) as at, connect(lab.server.url_of(at.database), name="bench") as conn:
+    with (
+        lab.session(system) as at,
+        connect(lab.server.url_of(at.database), name="bench", statement_timeout="0") as conn,
+    ):
         it = store.Registration("bench", "", 60.0, ["*"], None)
         worker, there = store.register(conn, it), 0
         for depth in depths:
-            conn.execute("set statement_timeout = 0")
             conn.execute(
                 "insert into redrive.jobs (kind) select 'noop' from generate_series(1, %s)",
                 (depth - there,),

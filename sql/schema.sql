@@ -258,11 +258,11 @@ create table redrive.jobs (
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
     autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
+create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id);
 create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
     is not null and run_at < 'infinity'::timestamptz;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
     null;
-create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at, id);
 create index jobs_retrying_idx on redrive.jobs (queue, run_at) where failed_at is not null;
 create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where
     idempotency_key is not null;
@@ -286,6 +286,7 @@ create table redrive.migrations (
     name text not null,
     applied_at timestamptz not null default clock_timestamp(),
     functions text not null default '',
+    serves int,
     constraint migrations_pkey primary key (version)
 );
 grant select on redrive.migrations to redrive_operator, redrive_viewer, redrive_worker;
@@ -368,7 +369,7 @@ create table redrive.workers (
     lost_at timestamptz,
     inflight int not null default 0,
     ttl interval,
-    marks_jobs boolean not null default false,
+    marks_jobs boolean not null default true,
     is_closed boolean not null default false,
     heard interval not null default '00:00:00'::interval,
     kinds text[],
@@ -778,6 +779,12 @@ create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds js
     set enable_mergejoin = off;
 grant execute on function redrive.reencrypt_v1 to redrive_operator;
 
+create function redrive.refuse_unseen_v1(kinds text[], keys text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.register_v1(worker_name text, worker_version text)
     returns int
     language sql security definer
@@ -930,3 +937,8 @@ create function redrive.unpark_v2(keys int)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unpark_v2 to redrive_worker;
+
+create function redrive.wake_slot_v1(queue text)
+    returns int
+    language sql immutable;
+grant execute on function redrive.wake_slot_v1 to redrive_worker;

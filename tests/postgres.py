@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from redrive.database.connect import connect
+from redrive.database.connect import SETTINGS as OWN_SETTINGS
 from redrive.database.embedded import EmbeddedPostgres
 from redrive.database.migrate import migrate
 
@@ -43,6 +43,17 @@ pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid"
 n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 rm -rf "$0"
 """
+
+
+def connect(url: str, **settings: str) -> Connection:
+    """Open a session whose settings are those that our own processes give their transactions."""
+    conn = psycopg.connect(url, autocommit=True, prepare_threshold=None, application_name="test")
+    chosen = OWN_SETTINGS | settings
+    conn.execute(
+        "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
+        (list(chosen), list(chosen.values())),
+    )
+    return conn
 
 
 class Session:
@@ -89,12 +100,12 @@ class Database(Session):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(connect(url, name="test"))
+        super().__init__(connect(url))
         self._sessions: list[Session] = []
 
     def session(self, role: str | None = None, **settings: str) -> Session:
         """Another session, with the settings of our own processes."""
-        opened = Session(connect(self.url, name="test", **settings))
+        opened = Session(connect(self.url, **settings))
         self._sessions.append(opened)
         if role is not None:
             opened.conn.execute(sql.SQL("set role {}").format(sql.Identifier(role)))

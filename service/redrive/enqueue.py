@@ -1,7 +1,7 @@
 """Add jobs, on the caller's own connection and inside the caller's own transaction."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
@@ -249,20 +249,36 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
         raise
 
 
+@contextlib.asynccontextmanager
+async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
+    """The same for an async connection."""
+    if conn.autocommit or conn.info.transaction_status.name != "IDLE":
+        async with conn.transaction():
+            yield
+        return
+    try:
+        yield
+    except BaseException:
+        await conn.rollback()
+        raise
+
+
 async def _enqueue_many_async(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
-    if plain:
-        async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
-            for job in plain:
-                await copy.write_row(_copied_values(job))
-    return len(plain) + await _through_function_async(conn, other)
+    async with _whole_or_not_async(conn):
+        if plain:
+            async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
+                for job in plain:
+                    await copy.write_row(_copied_values(job))
+        return len(plain) + await _through_function_async(conn, other)
 
 
 async def _enqueue_many_asyncpg(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
-    if plain:
-        await conn.copy_records_to_table(
-            "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, plain)
-        )
-    return len(plain) + await _through_function_async(conn, other)
+    async with conn.transaction():
+        if plain:
+            await conn.copy_records_to_table(
+                "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, plain)
+            )
+        return len(plain) + await _through_function_async(conn, other)
 
 
 async def _through_function_async(conn: Any, jobs: list[CheckedJob]) -> int:

@@ -1,3 +1,4 @@
+-- serves: 8
 -- The fence has one name: parameters that were called tokens are made again as deliveries. A parameter cannot be renamed
 -- in place; callers pass them by position, so workers of the release before notice nothing.
 drop function if exists redrive.complete_v1(int[], bigint[], int[]);

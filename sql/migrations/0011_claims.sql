@@ -1,3 +1,4 @@
+-- serves: 8
 -- A claim is one row: which jobs one worker took from one lane, in one go. The jobs stay as they are until they end.
 
 create table redrive.claims (
@@ -41,15 +42,11 @@ create table redrive.running_keys (
 );
 create index running_keys_job_idx on redrive.running_keys (job);
 
--- Jobs of one instant have an order, so that a place in a lane is one job.
-drop index redrive.jobs_ready_idx;
-create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at, id);
 -- A claim writes no job any more, so its page needs no room for a second version.
 alter table redrive.jobs set (fillfactor = 90);
 
--- Workers of the release before may hold jobs by jobs.worker, which nothing writes from here on.
+-- Who was registered by the release before may hold jobs by its mark, jobs.worker, which today's functions do not write.
 alter table redrive.workers add column marks_jobs boolean not null default true;
-alter table redrive.workers alter column marks_jobs set default false;
 -- Where the last step of a chore ended.
 alter table redrive.chores add column place text[];
 

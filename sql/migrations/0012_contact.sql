@@ -1,3 +1,4 @@
+-- serves: 8
 -- A clock that runs only while workers can reach the database: nobody's silence counts for longer.
 -- Not `clock_timestamp()`, which also runs through an outage and jumps when it is set.
 create table redrive.contact (

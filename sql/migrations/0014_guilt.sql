@@ -1,3 +1,4 @@
+-- serves: 8
 -- What a worker last said of its jobs, so that whoever rescues them knows which had started: {"slots": n,
 -- "running": {id: seconds}, "waiting": [[ids in a runner's order] ...]}; null: a worker of the release before.
 alter table redrive.workers add column progress jsonb;

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from redrive.database.connect import connect
@@ -44,7 +45,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
     )
     try:
         server.start()
-        with connect(server.url()) as conn:
+        with psycopg.connect(server.url(), autocommit=True) as conn:
             conn.execute("create database chaos")
         with connect(server.url("chaos")) as conn:
             migrate(conn)

@@ -313,7 +313,7 @@ class Monkey:
 
 @pytest.fixture
 def monkey(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Monkey]:
-    with connect(postgres.url("chaos")) as conn:
+    with connect(postgres.url("chaos")) as conn, conn.transaction():
         conn.execute(WITNESS)
     monkey = Monkey(postgres, tmp_path)
     try:

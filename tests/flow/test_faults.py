@@ -168,6 +168,42 @@ def test_a_thousand_failures_in_a_row_do_not_break_the_link(database: Database):
     assert 0 < link.retry_at - time.monotonic() <= 5
 
 
+def fail(link: Link) -> float:
+    """Fail to reach the server. Returns how many seconds to wait then."""
+    with pytest.raises(psycopg.OperationalError), link.use():
+        pass
+    return link.retry_at - time.monotonic()
+
+
+def test_a_young_outage_is_looked_into_every_second(database: Database):
+    """C23: the wait used to grow to 5 s within seconds."""
+    link = Link("host=127.0.0.1 port=1 connect_timeout=1", "test")
+
+    assert fail(link) <= 0.1, (
+        "at first at once: a connection that was cut is the server's no longer"
+    )
+    assert max(fail(link) for _ in range(100)) <= 1.0
+
+
+def test_links_of_a_process_come_back_together(database: Database):
+    """C23: the first that hears the server again tells the others."""
+    lost, other = (Link("host=127.0.0.1 port=1", "test"), Link(database.url, "test"))
+    watchdog = Watchdog(lost, other)
+    with other.use() as conn:
+        conn.execute("select 1")
+    for _ in range(10):
+        fail(lost)
+    watchdog.look(time.monotonic())
+    assert lost.retry_at > 0, "what was heard before the failure means nothing"
+
+    with other.use() as conn:
+        conn.execute("select 1")
+    watchdog.look(time.monotonic())
+    other.close()
+
+    assert lost.retry_at == 0
+
+
 def test_a_server_that_accepts_and_says_nothing_more_does_not_hold_a_call(database: Database):
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
@@ -189,17 +225,17 @@ def test_the_watchdog_knows_a_connection_before_its_first_statement(
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
         Watchdog(link).start()
-        real = connect._open
+        real = connect.connect
 
-        def open_and_go_silent(url: str, name: str):
-            conn = real(url, name)
+        def open_and_go_silent(url: str, **options: str):
+            conn = real(url, **options)
             proxy.swallow = True
             return conn
 
-        monkeypatch.setattr(connect, "_open", open_and_go_silent)
+        monkeypatch.setattr(connect, "connect", open_and_go_silent)
         began = time.monotonic()
-        with pytest.raises(psycopg.Error), link.use(bound=1):
-            pass
+        with pytest.raises(psycopg.Error), link.use(bound=1) as conn:
+            conn.execute("select 1")
 
     assert time.monotonic() - began < 2.5
 

@@ -7,7 +7,10 @@ import pwd
 import shutil
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,6 +113,64 @@ def test_two_workers_share_three_connections_and_do_everything(
     assert list(look.reasons(database)) == [failing]
     assert [status for status, _ in stopped] == [0, 0]
     assert database.value("select count(*) from redrive.workers") == 0
+
+
+FOREIGN = """
+    select name || '=' || setting from pg_settings
+    where source = 'session' and name not in ('application_name', 'client_encoding', 'TimeZone')
+    union all select 'statement_timeout=' || current_setting('statement_timeout')
+    where current_setting('statement_timeout') <> '0'
+    union all select 'synchronous_commit=' || current_setting('synchronous_commit')
+    where current_setting('synchronous_commit') <> 'on'
+    union all select 'redrive.notified_at' where current_setting('redrive.notified_at', true) <> ''
+    union all select 'listen ' || channel from pg_listening_channels() as l(channel)
+    union all select 'lock ' || objid from pg_locks
+    where pid = pg_backend_pid() and locktype = 'advisory'
+"""
+"""What somebody has changed in the session; a pooler keeps three settings apart by itself."""
+
+
+def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
+    database: Database, workers: Workers, pooled_url: str
+):
+    """C6: not a setting, not a lock, not a LISTEN, in any of a thousand transactions."""
+    stopping = threading.Event()
+
+    def produce(_: int) -> Counter[str]:
+        found: Counter[str] = Counter()
+        with psycopg.connect(pooled_url, prepare_threshold=None, autocommit=True) as conn:
+            while not stopping.is_set():
+                with conn.transaction():
+                    found["transactions"] += 1
+                    found.update(name for (name,) in conn.execute(FOREIGN))
+                    enqueue(conn, "work.sync")
+                with conn.transaction():  # what an enqueue leaves behind counts too
+                    found.update(name for (name,) in conn.execute(FOREIGN))
+        return found
+
+    both = [workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3) for _ in range(2)]
+    with ThreadPoolExecutor(3) as pool:
+        producers = [pool.submit(produce, n) for n in range(3)]
+        # both have registered, beaten and done their chores meanwhile
+        wait_for(
+            lambda: (
+                database.value("select coalesce(max(id), 0) >= 1000 from redrive.jobs")
+                and database.value(
+                    "select count(*) >= 2 and bool_and(seen_at > started_at) from redrive.workers"
+                )
+            )
+        )
+        command = [sys.executable, "-m", "redrive", "queue", "ls"]
+        subprocess.run(
+            command, env=os.environ | {"REDRIVE_DATABASE_URL": pooled_url}, check=True, timeout=60
+        )
+        stopping.set()
+        found = sum((producer.result(30) for producer in producers), Counter[str]())
+    for worker in both:
+        worker.stop()
+
+    assert found.pop("transactions") >= 1000
+    assert found == {}
 
 
 def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(

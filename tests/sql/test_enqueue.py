@@ -1,5 +1,7 @@
 """enqueue_v1, enqueue and enqueue_many_v1; and COPY, which must obey the same rules."""
 
+import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -7,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.enqueue import ENQUEUE as FROM_PYTHON
@@ -22,7 +25,7 @@ from tests.factories import (
     make_worker,
     totals,
 )
-from tests.postgres import Database
+from tests.postgres import Database, Server, embedded
 
 NAME_RULE = "must match ^[a-z][a-z0-9_.-]{0,62}$"
 KEY_RULE = "must have 1 to 255 characters"
@@ -651,6 +654,41 @@ def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Databa
     assert first["payload"] == job["payload"]
 
 
+def of_asyncpg(url: str) -> dict[str, Any]:
+    """The arguments of its `connect`."""
+    parts = conninfo_to_dict(url)
+    return {name: parts[name] for name in ("host", "port", "user")} | {"database": parts["dbname"]}
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_async_jobs_come_all_or_none(database: Database, driver: str, in_transaction: bool) -> None:
+    """C18: on an autocommit connection the part that came by COPY used to stay."""
+    database.rows("drop function redrive.enqueue_many_v1")
+
+    async def act() -> None:
+        conn: Any
+        if driver == "psycopg":
+            conn = await psycopg.AsyncConnection.connect(database.url, autocommit=True)
+            refused: type[Exception] = psycopg.errors.UndefinedFunction
+        else:
+            asyncpg = pytest.importorskip("asyncpg")
+            conn, refused = (
+                await asyncpg.connect(**of_asyncpg(database.url)),
+                asyncpg.UndefinedFunctionError,
+            )
+        jobs: list[Any] = [{"kind": "a"}, {"kind": "a", "idempotency_key": "k"}]
+        async with conn.transaction() if in_transaction else contextlib.nullcontext():
+            await enqueue_many(conn, jobs[:1])
+            with pytest.raises(refused):
+                await enqueue_many(conn, jobs)
+        await conn.close()
+
+    asyncio.run(act())
+
+    assert database.value("select count(*) from redrive.jobs") == 1
+
+
 # Waking workers
 
 
@@ -664,21 +702,68 @@ def test_an_enqueue_wakes_a_listener_when_it_commits(database: Database) -> None
     assert [n.channel for n in listener.notifies(timeout=5, stop_after=1)] == ["redrive"]
 
 
-def test_a_session_notifies_at_most_every_20_ms(database: Database) -> None:
-    listener, producer = database.connect(), database.session()
+TICK = "select floor(extract(epoch from clock_timestamp()) * 50)::bigint"
+
+
+def heard(listener: Any) -> list[int]:
+    """The slots of each notification that has come."""
+    listener.execute("select 1")
+    return [int(n.payload) for n in listener.notifies(timeout=0)]
+
+
+def test_however_many_sessions_enqueue_a_queue_is_told_of_once_in_20_ms(database: Database) -> None:
+    """C18: what is shared is no setting of a session, which behind a pooler is everybody's."""
+    listener, *producers = (database.connect() for _ in range(4))
     listener.execute("listen redrive")
-    producer.rows("set redrive.notified_at = '2999-01-01'")
-    make_job(producer.conn)
-    assert list(listener.notifies(timeout=0)) == []
+    first = database.value(TICK)
+    for producer in producers * 20:
+        make_job(producer)
+    ticks = database.value(TICK) - first + 1
 
-    (before,) = producer.row("select clock_timestamp()")
-    producer.rows(
-        "select set_config("
-        "'redrive.notified_at', (clock_timestamp() - interval '21 ms')::text, false)"
+    assert 1 <= len(heard(listener)) <= ticks
+
+
+def test_a_bulk_load_in_one_transaction_is_told_of_once_and_silences_nobody(
+    database: Database,
+) -> None:
+    loading = database.session()
+    slot, since = database.value("select redrive.wake_slot_v1('default')"), 0
+    with loading.conn.transaction():
+        make_job(loading.conn)
+        since = database.value(TICK)
+        while database.value(TICK) == since:
+            pass
+        before = database.value("select last_value from redrive.notified")
+        make_job(loading.conn)
+        assert database.value("select last_value from redrive.notified") == before
+    assert before & slot
+
+
+def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
+    """C18: the payload has a bit for each queue that jobs came to."""
+    listener = database.connect()
+    listener.execute("listen redrive")
+    slots = dict(
+        database.rows("select q, redrive.wake_slot_v1(q) from unnest('{a,b,c,d}'::text[]) as q")
     )
-    make_job(producer.conn)
-    assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+    enqueue_many(database.conn, [{"kind": "x", "queue": queue} for queue in slots])
+    assert len(set(slots.values())) > 1
+    assert heard(listener) == [sum(set(slots.values()))]
 
-    assert producer.value(
-        "select current_setting('redrive.notified_at')::timestamptz >= %s", before
-    ), "starting anew"
+
+def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
+    """C18: Postgres refuses PREPARE TRANSACTION after NOTIFY."""
+    with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:
+        session = database.session()
+        session.rows("begin")
+        session.rows("set local redrive.notify = off")
+        job = make_job(session.conn)
+        session.rows("prepare transaction 'both'")
+        assert database.value("select count(*) from redrive.jobs") == 0
+        session.rows("commit prepared 'both'")
+        assert database.column("select id from redrive.jobs") == [job]
+
+        session.rows("begin")
+        make_job(session.conn)
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.rows("prepare transaction 'both'")

@@ -20,7 +20,7 @@ COUNTERS = """
     select (select sum(pg_stat_get_xact_blocks_fetched(c.oid)) from pg_class c
             where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'i'))::int,
            pg_stat_get_xact_numscans('redrive.jobs'::regclass)::int,
-           pg_stat_get_xact_numscans('redrive.jobs_ready_idx'::regclass)::int,
+           pg_stat_get_xact_numscans('redrive.jobs_due_idx'::regclass)::int,
            pg_stat_get_xact_tuples_updated('redrive.jobs'::regclass)::int,
            pg_stat_get_xact_tuples_hot_updated('redrive.jobs'::regclass)::int
 """

@@ -1,7 +1,10 @@
 """redrive migrate: safe to repeat, to race, to kill, and honest about what it cannot do."""
 
+import contextlib
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -113,7 +116,7 @@ def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.Mon
                 " functions text not null default '')"
             )
             for migration in everything[:version]:
-                conn.execute(migration.text)  # type: ignore[arg-type]
+                conn.execute(migration.at_once)  # type: ignore[arg-type]
                 conn.execute(
                     "insert into redrive.migrations (version, name) values (%s, %s)",
                     (migration.version, migration.name),
@@ -332,3 +335,123 @@ def test_a_user_who_may_not_act_as_the_owner_is_told(fresh_server: Server) -> No
         assert report.without_roles is not None
         assert "may not act as redrive_owner" in report.without_roles
         assert works(conn)
+
+
+# Beside those who work
+
+
+def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C12: one producer's transaction stays open all the while; another's enqueues go on."""
+    at_version(url, 7)
+    done = threading.Event()
+
+    def produce() -> float:
+        longest = 0.0
+        with connect(url) as conn:
+            while not done.is_set():
+                began = time.monotonic()
+                conn.execute("insert into redrive.jobs (kind) values ('a')")
+                longest = max(longest, time.monotonic() - began)
+        return longest
+
+    def upgrade() -> list[str]:
+        with connect(url) as conn:
+            return migrate(conn).applied
+
+    with connect(url) as holder, connect(url) as watching, ThreadPoolExecutor(2) as pool:
+        holder.execute("begin")
+        holder.execute("insert into redrive.jobs (kind) values ('a')")
+        producing, upgrading = pool.submit(produce), pool.submit(upgrade)
+        # until only what waits for that transaction, and keeps nobody waiting, is left to be done
+        while (7 + len(migrations()) - 8,) not in watching.execute(
+            "select count(*) from redrive.migrations"
+        ).fetchall():
+            if upgrading.done() or producing.done():
+                break
+            time.sleep(0.05)
+        time.sleep(1)
+        holder.execute("commit")
+        applied = upgrading.result(120)
+        done.set()
+
+        assert set(applied) == {m.name for m in migrations()[7:]}
+        assert producing.result(10) < 0.5
+
+
+def test_functions_that_changed_touch_no_table_and_no_trigger(url: str) -> None:
+    """C12: `create or replace trigger` would wait for every open producer, and all behind it."""
+    with connect(url) as conn, connect(url) as holder:
+        migrate(conn)
+        triggers = "select tgname, xmin::text from pg_trigger where not tgisinternal order by 1"
+        before = conn.execute(triggers).fetchall()
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        with holder.transaction():
+            holder.execute("insert into redrive.jobs (kind) values ('a')")
+            migrate(conn)
+
+        assert before
+        assert conn.execute(triggers).fetchall() == before
+
+
+def test_a_trigger_that_differs_is_made_again(url: str) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("drop trigger jobs_parked on redrive.jobs")
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        migrate(conn)
+
+        assert conn.execute(
+            "select count(*) from pg_trigger where tgname = 'jobs_parked'"
+        ).fetchone() == (1,)
+
+
+@pytest.mark.parametrize(("serves", "goes_on"), [(0, True), (9998, False), (None, False)])
+def test_an_old_pod_goes_on_with_a_newer_schema_that_serves_it(
+    url: str, serves: int | None, goes_on: bool
+) -> None:
+    """C12: it used to end with 78 when it restarted after the migration."""
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute(
+            "insert into redrive.migrations (version, name, serves) values (9999, 'newer', %s)",
+            (serves,),
+        )
+        before = snapshot(conn)
+        for act in (require, migrate):
+            with contextlib.nullcontext() if goes_on else pytest.raises(SchemaError):
+                act(conn)
+
+        assert snapshot(conn) == before, "nor does an old migrate undo what is newer"
+
+
+def test_a_migration_that_did_not_end_is_named(url: str) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("update redrive.migrations set functions = ''")
+        with pytest.raises(SchemaError, match="has not ended; run: redrive migrate"):
+            require(conn)
+
+
+def at_version(url: str, version: int) -> None:
+    """A database as an older program left it: its tables, and today's functions and triggers."""
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("drop table redrive.claims, redrive.lanes, redrive.running_keys")
+        conn.execute("drop table redrive.contact")
+        conn.execute("drop index redrive.jobs_due_idx, redrive.jobs_retrying_idx")
+        conn.execute("alter table redrive.jobs drop column refunds")
+        conn.execute(
+            "alter table redrive.workers drop column marks_jobs, drop column is_closed,"
+            " drop column heard, drop column kinds, drop column queues, drop column progress,"
+            " drop column alone"
+        )
+        conn.execute("alter table redrive.chores drop column place")
+        conn.execute("delete from redrive.chores where name = 'unhandled'")
+        conn.execute("create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)")
+        conn.execute("alter table redrive.workers drop column ttl")
+        conn.execute("drop sequence redrive.notified")
+        conn.execute("alter table redrive.migrations drop column serves")
+        conn.execute("delete from redrive.migrations where version > %s", (version,))
+        conn.execute("alter table redrive.jobs disable trigger jobs_admitted")

@@ -14,7 +14,7 @@ from tests.postgres import Connection, Database
 LATER = datetime(2200, 1, 1, tzinfo=UTC)
 PAGES: LiteralString = """
     select sum(pg_stat_get_xact_blocks_fetched(oid))::int from unnest(
-        array['redrive.jobs'::regclass, 'redrive.jobs_ready_idx'::regclass]) oid
+        array['redrive.jobs'::regclass, 'redrive.jobs_due_idx'::regclass]) oid
 """
 
 

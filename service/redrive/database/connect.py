@@ -13,11 +13,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, LiteralString, Self, cast
 
 import psycopg
+from psycopg import sql
+from psycopg.abc import Buffer
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg.types.datetime import TimestamptzLoader
 
 from redrive.errors import SettingsError
 
@@ -25,20 +30,21 @@ CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
 
 WATCH_SECONDS = 0.2
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 5.0
-"""Seconds until a lost server is tried again, at most; the bound doubles with each failure."""
+FIRST_BACKOFF, YOUNG_BACKOFF, LONGEST_BACKOFF = 0.1, 1.0, 5.0
+"""Seconds until a lost server is tried again, at most: at first, in a young outage, and ever."""
+YOUNG_SECONDS = 60.0
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
-SESSION_SETTINGS = {
+SETTINGS = {
     "statement_timeout": "12s",
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "10s",
     "synchronous_commit": "on",
     "timezone": "UTC",
-    "client_encoding": "UTF8",
     "jit": "off",
 }
+"""Of each of our transactions."""
 
 
 class Trouble(Enum):
@@ -86,39 +92,91 @@ def check_conninfo(url: str) -> str:
     return url
 
 
-def connect(
-    url: str, *, name: str = "redrive", **settings: str
-) -> psycopg.Connection[tuple[Any, ...]]:
+class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
+    """An autocommit connection whose settings are those of its transactions, never of its session.
+
+    Behind a pooler the session is shared: what is changed in it, others find. So each transaction
+    begins by its settings, sent ahead of its first statement and in the same round trip.
+    """
+
+    settings: LiteralString = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next statement begins a transaction."""
+        return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def _begin(self) -> None:
+        psycopg.Cursor(self).execute(self.settings)
+
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """Send statements together; outside a transaction they are one."""
+        is_first = self.is_idle
+        with super().pipeline() as pipeline:
+            if is_first:
+                self._begin()
+            yield pipeline
+
+    @contextlib.contextmanager
+    def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,  # noqa: FBT001, FBT002 # as psycopg has it
+    ) -> Iterator[psycopg.Transaction]:
+        """Begin a transaction, or a savepoint within one."""
+        is_first = self.is_idle
+        with super().transaction(savepoint_name, force_rollback) as transaction:
+            if is_first:
+                self._begin()
+            yield transaction
+
+
+class _UtcLoader(TimestamptzLoader):
+    """Instants in UTC, whatever the session's time zone."""
+
+    def load(self, data: Buffer) -> datetime:
+        return super().load(data).astimezone(UTC)
+
+
+class _OwnCursor(psycopg.Cursor[Any]):
+    """Executes a statement outside a transaction in one that has our settings."""
+
+    def execute(self, *args: Any, **options: Any) -> Self:
+        conn: Any = self.connection
+        with conn.pipeline() if conn.is_idle else contextlib.nullcontext():
+            return super().execute(*args, **options)
+
+
+def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnection:
     """Open an autocommit connection that works through PgBouncer in transaction mode too.
 
-    Statements are functions with plans of their own, so nothing is prepared on the client. The
-    settings are sent as statements and not as startup options, which PgBouncer refuses.
+    Statements are functions with plans of their own, so nothing is prepared on the client. What is
+    sent at the start is what every pooler keeps apart by client.
     """
-    conn = _open(url, name)
-    _set_up(conn, settings)
-    return conn
-
-
-def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(
+    conn = OwnConnection.connect(
         url,
         autocommit=True,
         prepare_threshold=None,
+        cursor_factory=_OwnCursor,
         connect_timeout=10,
         application_name=name,
+        client_encoding="UTF8",
         keepalives_idle=10,
         keepalives_interval=5,
         keepalives_count=3,
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
+    conn.adapters.register_loader("timestamptz", _UtcLoader)
+    conn.settings = _statement(SETTINGS | settings)
+    return conn
 
 
-def _set_up(conn: psycopg.Connection[tuple[Any, ...]], settings: Mapping[str, str]) -> None:
-    chosen = SESSION_SETTINGS | dict(settings)
-    conn.execute(
-        "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
-        (list(chosen), list(chosen.values())),
-    )
+def _statement(settings: Mapping[str, str]) -> LiteralString:
+    calls = [
+        sql.SQL("set_config({}, {}, true)").format(name, value) for name, value in settings.items()
+    ]
+    return cast("LiteralString", sql.SQL("select {}").format(sql.SQL(", ").join(calls)).as_string())
 
 
 class Link:
@@ -134,7 +192,9 @@ class Link:
         self._settings = settings
         self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
         self._failures = 0
+        self._failed_at = self._failing_since = float("-inf")
         self._retry_at = 0.0
+        self.answered_at = float("-inf")
         self.overdue_at = float("inf")
 
     @property
@@ -164,30 +224,34 @@ class Link:
             yield self._conn if self._conn is not None and not self._conn.closed else self._open()
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
-                self._failures += 1
-                self._retry_at = time.monotonic() + self._backoff()
+                self._failed(time.monotonic())
                 self.close()
             raise
         else:
             self._failures = 0
+            self.answered_at = time.monotonic()
         finally:
             self.overdue_at = float("inf")
 
-    def _backoff(self) -> float:
+    def _failed(self, now: float) -> None:
+        if not self._failures:
+            self._failing_since = now
+        self._failures += 1
+        self._failed_at = now
         # Full jitter: workers that lost their database together must not come back together. The
         # power is bounded too: 2.0 ** 1024 overflows, and in an hour's outage there are that many.
-        longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures, 8))
-        return random.uniform(0.05, longest)
+        is_young = now - self._failing_since < YOUNG_SECONDS
+        longest = YOUNG_BACKOFF if is_young else LONGEST_BACKOFF
+        longest = min(longest, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 8))
+        self._retry_at = now + random.uniform(0.02, longest)
+
+    def server_answered(self, at: float) -> None:
+        """The server has answered another link; from any thread. What failed before is tried."""
+        if at > self._failed_at:
+            self._retry_at = 0.0
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
-        # Known to `shut` before its first statement: a server may accept a connection and never
-        # answer on it.
-        conn = self._conn = _open(self._url, self._name)
-        try:
-            _set_up(conn, self._settings)
-        except psycopg.Error:
-            self.close()
-            raise
+        conn = self._conn = connect(self._url, name=self._name, **self._settings)
         return conn
 
     def close(self) -> None:
@@ -207,7 +271,11 @@ class Link:
 
 
 class Watchdog(threading.Thread):
-    """The one thread that never waits: shuts links whose call is overdue, runs other checks."""
+    """The one thread that never waits.
+
+    It shuts links whose call is overdue, tells all of them when the server has answered one, and
+    runs other checks.
+    """
 
     def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
         super().__init__(name="watchdog", daemon=True)
@@ -218,9 +286,14 @@ class Watchdog(threading.Thread):
         """Look every WATCH_SECONDS, until the process ends."""
         while True:
             time.sleep(WATCH_SECONDS)
-            now = time.monotonic()
-            for link in self._links:
-                if link.overdue_at < now:
-                    link.shut()
-            for check in self._checks:
-                check(now)
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """Look once."""
+        answered_at = max((link.answered_at for link in self._links), default=now)
+        for link in self._links:
+            if link.overdue_at < now:
+                link.shut()
+            link.server_answered(answered_at)
+        for check in self._checks:
+            check(now)

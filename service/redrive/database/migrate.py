@@ -1,12 +1,17 @@
-"""Bring the schema up to date: forward only, in one transaction, safe to repeat and to kill.
+"""Bring the schema up to date: forward only, safe to repeat and to kill, beside those who work.
 
-Migrations make tables and are applied once, by number. Functions are versioned by name (claim_v1),
-so older and newer pods find their own; their files are applied whenever their text changed. A
-schema newer than this program is refused before anything is written.
+Migrations make tables and are applied once, by number, each in a transaction of its own that keeps
+nobody waiting: what it locks it holds for its own few statements, and it waits for a lock for less
+than half a second, as often as it takes. Functions are versioned by name (claim_v1), so older and
+newer pods find their own; their files are applied whenever their text changed. A schema newer than
+this program is refused before anything is written, unless it says that it serves this program too.
 """
 
 import contextlib
 import hashlib
+import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,6 +28,11 @@ Connection = psycopg.Connection[Any]
 
 LOCK_KEY = 0x72656472  # 'redr'
 OLDEST_SERVER = 14_00_00
+LOCK_WAIT = "300ms"
+"""How long a migration waits for a table; whoever comes after it waits as long."""
+LOCK_PAUSE_SECONDS, LOCK_PATIENCE_SECONDS = 1.0, 600.0
+"""Between two tries, and until it gives up."""
+
 FIRST_WITH_SET = 16_00_00
 """Versions as the server counts them. Since 16 membership of a role and becoming it are two."""
 
@@ -37,11 +47,36 @@ ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered file."""
+    """One numbered file.
+
+    One whose first line begins with `-- concurrently:` is about indexes alone, which only speed
+    depends on. They are built after everything else, outside a transaction, and nobody waits.
+    """
 
     version: int
     name: str
     text: str
+
+    @property
+    def serves(self) -> int:
+        """The oldest program that goes on with it, by the newest migration that it knows."""
+        found = re.search(r"^-- serves: (\d+)$", self.text, re.MULTILINE)
+        return int(found[1]) if found else self.version
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether it builds indexes beside those who write."""
+        return self.text.startswith("-- concurrently:")
+
+    @property
+    def drops_functions(self) -> bool:
+        """Whether it has to share the transaction in which functions are made."""
+        return "drop function" in self.text
+
+    @property
+    def at_once(self) -> str:
+        """The same for a transaction, where nobody else is there yet."""
+        return self.text.replace(" concurrently", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +146,7 @@ def installed(conn: Connection) -> int:
 
 
 def require(conn: Connection) -> None:
-    """Refuse to work on a schema this program does not know.
+    """Refuse to work on a schema this program does not know, and that does not serve it.
 
     Raises:
         SchemaError: it is missing, too old or too new; the text says what to do.
@@ -124,8 +159,17 @@ def require(conn: Connection) -> None:
         needed = f"and this program needs {latest()}; run: redrive migrate"
         msg = f"the schema has version {found} {needed}"
         raise SchemaError(msg)
-    if found > latest():
+    if found > latest() and not _serves_us(conn):
         raise SchemaTooNew(_too_new(found))
+    if not _scalar(conn, "select functions from redrive.migrations where version = %s", latest()):
+        msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
+        raise SchemaError(msg)
+
+
+def _serves_us(conn: Connection) -> bool:
+    """Whether a schema newer than this program says that programs of this age go on with it."""
+    newer = "select max(coalesce(serves, version)) from redrive.migrations where version > %s"
+    return int(_scalar(conn, newer, latest())) <= latest()
 
 
 def _too_new(found: int) -> str:
@@ -134,28 +178,55 @@ def _too_new(found: int) -> str:
 
 
 def migrate(conn: Connection) -> Report:
-    """Apply what is missing, in one transaction.
+    """Apply what is missing.
 
     Args:
         conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
 
     Raises:
         SchemaError: the schema is newer than this program, the database is not UTF-8, or the server
-            is too old. Nothing was written.
+            is too old, and nothing was written; or somebody kept a table locked all the time, and
+            what came before is kept.
     """
     # here because roles are made outside the transaction, and again under the lock
     _refuse_unfit(conn)
+    before = installed(conn)
+    if before > latest():  # and it serves us: a release that was rolled back
+        return Report(before, before, [], None)
     without_roles = _ensure_roles(conn)
-    with conn.transaction():
-        _lock(conn)
-        _refuse_unfit(conn)
-        before = installed(conn)
-        if without_roles is None:
-            _act_as_owner(conn)
-        _ensure_schema(conn)
-        applied = _apply_migrations(conn, before)
-        _apply_functions(conn, with_roles=without_roles is None)
-    return Report(before, latest(), applied, without_roles)
+    applied: list[str] = []
+    if before:
+        for migration in migrations():
+            if not migration.is_concurrent and not migration.drops_functions:
+                applied += _step(conn, without_roles, lambda m=migration: _apply(conn, [m]))
+    found, rest = _step(conn, without_roles, lambda: _finish(conn, without_roles))
+    concurrent = [m for m in migrations() if m.is_concurrent]
+    applied += rest + [name for m in concurrent for name in _build_indexes(conn, m)]
+    return Report(before or found, latest(), applied, without_roles)
+
+
+def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -> Any:
+    """Do one thing in a transaction of its own, the only migrate that does; again until it can.
+
+    Whoever wants a table that a migration waits for waits behind it, so it does not wait for long.
+    """
+    give_up_at = time.monotonic() + LOCK_PATIENCE_SECONDS
+    while True:
+        try:
+            with conn.transaction():
+                _lock(conn)
+                _refuse_unfit(conn)
+                if without_roles is None:
+                    _act_as_owner(conn)
+                return act()
+        except errors.LockNotAvailable as error:
+            if time.monotonic() > give_up_at:
+                msg = (
+                    "somebody keeps a table of redrive locked, so the schema is not up to date yet;"
+                    " look for long transactions in pg_stat_activity, then run: redrive migrate"
+                )
+                raise SchemaError(msg) from error
+            time.sleep(LOCK_PAUSE_SECONDS)
 
 
 def _lock(conn: Connection) -> None:
@@ -163,7 +234,16 @@ def _lock(conn: Connection) -> None:
     conn.execute("set local lock_timeout = '30s'")
     conn.execute("set local statement_timeout = 0")
     conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
-    conn.execute("set local lock_timeout = '5s'")
+    conn.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
+
+
+def _finish(conn: Connection, without_roles: str | None) -> tuple[int, list[str]]:
+    """Apply what is still missing, then functions. Returns the version before, and the names."""
+    before = installed(conn)
+    _ensure_schema(conn)
+    applied = _apply(conn, [m for m in migrations() if not before or not m.is_concurrent])
+    _apply_functions(conn, with_roles=without_roles is None)
+    return before, applied
 
 
 def _ensure_schema(conn: Connection) -> None:
@@ -175,20 +255,43 @@ def _ensure_schema(conn: Connection) -> None:
     )
 
 
-def _apply_migrations(conn: Connection, before: int) -> list[str]:
-    """Apply the migrations newer than version `before`. Returns their names."""
-    missing = [migration for migration in migrations() if migration.version > before]
+def _apply(conn: Connection, wanted: list[Migration]) -> list[str]:
+    """Apply those of these migrations that are missing. Returns their names."""
+    missing = _missing(conn, wanted)
     for migration in missing:
-        _run(conn, migration.text)
-        conn.execute(
-            "insert into redrive.migrations (version, name) values (%s, %s)",
-            (migration.version, migration.name),
-        )
+        _run(conn, migration.at_once)
+        _record(conn, migration)
     return [migration.name for migration in missing]
 
 
+def _missing(conn: Connection, wanted: list[Migration]) -> list[Migration]:
+    known = {version for (version,) in conn.execute("select version from redrive.migrations")}
+    return [migration for migration in wanted if migration.version not in known]
+
+
+def _record(conn: Connection, migration: Migration) -> None:
+    conn.execute(
+        "insert into redrive.migrations (version, name) values (%s, %s) on conflict do nothing",
+        (migration.version, migration.name),
+    )
+
+
+def _build_indexes(conn: Connection, migration: Migration) -> list[str]:
+    """Apply a concurrent migration if it is missing. Returns its name then.
+
+    Killed half-way it begins anew: its first statements drop what its others make.
+    """
+    if not _missing(conn, [migration]):
+        return []
+    for statement in migration.text.split(";\n"):
+        # past the settings of our own connections: it may share no round trip
+        psycopg.Cursor(conn).execute(cast("LiteralString", statement))
+    _record(conn, migration)
+    return [migration.name]
+
+
 def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Apply functions, views and grants if their text differs from what was applied last."""
+    """Apply functions, views, grants and triggers if their text differs from the last one's."""
     checksum = _checksum() + ("+roles" if with_roles else "")
     query = "select functions from redrive.migrations where version = %s"
     if _scalar(conn, query, latest()) == checksum:
@@ -197,12 +300,40 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
     # not matter: pg_dump does the same.
     conn.execute("set local check_function_bodies = off")
     for text in functions().values():
-        _run(conn, text)
+        _run(conn, TRIGGER.sub("", text))
     if with_roles:
         _run(conn, (_root() / "roles.sql").read_text())
     conn.execute(
+        "update redrive.migrations m set serves = v.serves"
+        " from unnest(%s::int[], %s::int[]) as v(version, serves) where m.version = v.version",
+        ([m.version for m in migrations()], [m.serves for m in migrations()]),
+    )
+    conn.execute(
         "update redrive.migrations set functions = %s where version = %s", (checksum, latest())
     )
+    _apply_triggers(conn)
+
+
+TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
+
+
+def _apply_triggers(conn: Connection) -> None:
+    """Make the triggers that differ, last: it locks their table against all who write to it."""
+    rows = conn.execute(
+        "select pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid"
+        " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal"
+    )
+    there = {_normal(definition) for (definition,) in rows}
+    for text in functions().values():
+        for statement in TRIGGER.findall(text):
+            if _normal(statement) not in there:
+                _run(conn, statement)
+
+
+def _normal(trigger: str) -> str:
+    """The definition of a trigger, written one way whoever wrote it."""
+    words = trigger.lower().replace("or replace ", "").rstrip(";")
+    return " ".join(re.sub(r"[()]", " ", words).split())
 
 
 def _run(conn: Connection, text: str) -> None:
@@ -212,7 +343,7 @@ def _run(conn: Connection, text: str) -> None:
 
 def _refuse_unfit(conn: Connection) -> None:
     found = installed(conn)
-    if found > latest():
+    if found > latest() and not _serves_us(conn):
         raise SchemaError(_too_new(found))
     encoding = conn.info.parameter_status("server_encoding")
     if encoding != "UTF8":

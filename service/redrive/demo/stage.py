@@ -113,7 +113,8 @@ class Stage:
         self._serve_postgres()
         self.pause()
         migrate(self.conn)
-        self.conn.execute(shop.SCHEMA)
+        with self.conn.transaction():
+            self.conn.execute(shop.SCHEMA)
         self.env_file.touch(mode=0o600)
         self.env_file.write_text(self._env_lines())
 

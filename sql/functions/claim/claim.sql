@@ -9,7 +9,7 @@
 --        claim `seen`: null while somebody else claims from it. And a row without a lane when all
 --        that was due by `upto` and visible has been looked at
 -- locks: the row of the lane, skip locked, and the worker's for key share
--- plan:  jobs_ready_idx, claims_lane_idx
+-- plan:  jobs_due_idx, claims_lane_idx
 -- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
 -- and the fence, the claim, is gone for those who had it.
 create or replace function redrive.claim_v2(

@@ -4,6 +4,7 @@
 --        has to throttle
 -- out:   id, blocked: null where it went back to work, else the cause
 --        not_open | succeeded | conflict | max_redrives | muted
+-- errors: 40001 where the transaction's snapshot is older than what became of one of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
 -- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks
 --        at the whole chunk, or at all dead letters when planned while they were few, for each of
@@ -85,6 +86,11 @@ begin
     from (select id, nth, cause from verdict
           union all
           select id, nth, 'not_open' from asked where id not in (select id from verdict)) a;
+    perform redrive.refuse_unseen_v1(array_agg(j.kind), array_agg(j.idempotency_key))
+    from unnest(found_ids, causes) as v(id, cause)
+    join redrive.jobs j on j.id = v.id
+    where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
+    having count(*) > 0;
     -- The key may have succeeded between two snapshots: an insert above may have waited for the job
     -- that held it, and what that job's completion wrote is visible to this statement. Such a dead
     -- letter is opened again.

@@ -1,7 +1,9 @@
 -- admit: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
 -- Refuses what a job cannot hold (RD001 'field: rule', never the value), counts what came, and
--- wakes workers at most every 20 ms per session: NOTIFY takes a lock of the whole database until
--- after commit, and polling is the truth.
+-- wakes the workers of the queues that jobs came to, once in a transaction and once in 20 ms of all
+-- of them: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
+-- What a transaction told that never commits, or commits late, is found by polling as well. One that
+-- is to be prepared (PREPARE TRANSACTION) may not notify: set local redrive.notify = off.
 create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -9,7 +11,10 @@ as $$
 declare
     fault text;
     doubtful boolean;
-    notified constant text := current_setting('redrive.notified_at', true);
+    slots int;                   -- of the queues that jobs came to
+    already int;                 -- the slots that this transaction told
+    lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
+    tick constant bigint := floor(extract(epoch from clock_timestamp()) * 50);
 begin
     -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked at
     -- once per group.
@@ -31,8 +36,9 @@ begin
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'enqueued', n from came where n > 0)
     select bool_or(c.doubtful or kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
-                   or queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$')
-    into doubtful from came c;
+                   or queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'),
+           bit_or(redrive.wake_slot_v1(queue))
+    into doubtful, slots from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -66,10 +72,17 @@ begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
     end if;
-    if coalesce(notified, '') = ''
-       or clock_timestamp() > notified::timestamptz + interval '20 ms' then
-        perform set_config('redrive.notified_at', clock_timestamp()::text, false);
-        notify redrive;
+    -- A bulk load in one transaction must not keep others silent: it is told of once, at its commit.
+    already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;
+    lately := coalesce(pg_sequence_last_value('redrive.notified'::regclass), 0);
+    if lately >> 16 <> tick then
+        lately := tick << 16;
+    end if;
+    slots := slots & ~already & ~(lately & 65535)::int;
+    if slots <> 0 and current_setting('redrive.notify', true) is distinct from 'off' then
+        perform set_config('redrive.told', (already | slots)::text, true),
+                setval('redrive.notified', lately | slots),
+                pg_notify('redrive', slots::text);
     end if;
     return null;
 end

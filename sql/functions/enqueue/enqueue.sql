@@ -2,7 +2,8 @@
 -- in:    see redrive.enqueue below; run_at null or past = now; expires_in counts from now
 -- out:   id, created, outcome: 'enqueued', or for a key already taken the job that has it and
 --        'live' or 'succeeded'
--- errors: RD001 'field: rule' for anything a job cannot hold
+-- errors: RD001 'field: rule' for anything a job cannot hold; 40001 where the transaction's snapshot
+--        is older than what became of the key
 create or replace function redrive.enqueue_v1(
     kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
     idempotency_key text, ordering_key text, tenant text, expires_in interval, headers jsonb,
@@ -17,6 +18,7 @@ declare
     fault text;
     due constant timestamptz := greatest(run_at, clock_timestamp());
     tenant_lane smallint := 0;
+    added bigint;
 begin
     -- What can be stored at all is judged by admit; here is what would not get that far.
     fault := case
@@ -48,9 +50,9 @@ begin
         values (kind, payload, queue, due, priority, tenant_lane, max_attempts, idempotency_key,
                 ordering_key, tenant, clock_timestamp() + expires_in, headers)
         on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
-        returning j.id into id;
+        returning j.id into added;
         if found and idempotency_key is null then
-            created := true; outcome := 'enqueued';
+            id := added; created := true; outcome := 'enqueued';
             return;
         end if;
         if found then
@@ -59,14 +61,11 @@ begin
             select c.job into id from redrive.completions c
             where c.kind = enqueue_v1.kind and c.key = idempotency_key;
             if not found then
-                select j.id into strict id from redrive.jobs j
-                where j.kind = enqueue_v1.kind and j.idempotency_key = enqueue_v1.idempotency_key;
-                created := true; outcome := 'enqueued';
+                perform redrive.refuse_unseen_v1(array[kind], array[idempotency_key]);
+                id := added; created := true; outcome := 'enqueued';
                 return;
             end if;
-            delete from redrive.jobs j
-            where j.kind = enqueue_v1.kind and j.idempotency_key = enqueue_v1.idempotency_key
-              and j.worker is null;
+            delete from redrive.jobs j where j.id = added;
             insert into redrive.deltas (queue, kind, event, n) values (queue, kind, 'enqueued', -1);
             created := false; outcome := 'succeeded';
             return;

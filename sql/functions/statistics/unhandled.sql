@@ -2,7 +2,7 @@
 -- kind; and what those workers handle. A queue without a worker is another matter.
 -- out:   jobs: by arithmetic over the counters. With few of the queue due they are counted instead,
 --        which leaves out what is due later; with more than `cap` due that would cost too much
--- plan:  jobs_ready_idx: at most `cap` rows of the lanes of such queues, none where all is handled
+-- plan:  jobs_due_idx: at most `cap` rows of the lanes of such queues, none where all is handled
 create or replace function redrive.unhandled_v1()
 returns table (queue text, kind text, jobs bigint, handled text[])
 language plpgsql stable security definer

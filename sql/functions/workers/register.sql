@@ -9,9 +9,10 @@ create or replace function redrive.register_v3(
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (id, name, version, ttl, kinds, queues)
+    insert into redrive.workers (id, name, version, ttl, kinds, queues, marks_jobs)
     overriding system value
-    values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues)
+    values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
+            false)
     returning id
 $$;
 

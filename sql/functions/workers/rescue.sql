@@ -22,8 +22,8 @@ begin
     -- at lost_at again. A worker has done so already, by itself; the release before has not.
     perform redrive.mark_lost_v1(ttl);
     -- A claim whose worker nobody knows is nobody's either.
-    insert into redrive.workers (id, name, lost_at) overriding system value
-    select distinct k.worker, 'unknown', clock_timestamp() from redrive.claims k
+    insert into redrive.workers (id, name, lost_at, marks_jobs) overriding system value
+    select distinct k.worker, 'unknown', clock_timestamp(), false from redrive.claims k
     where not exists (select from redrive.workers w where w.id = k.worker)
     on conflict do nothing;
     select array_agg(s.id) into lost_ids

@@ -4,9 +4,7 @@ It shares nothing with handlers, chores or claims, so nothing they do can silenc
 make itself heard in time, the worker must assume that its jobs are being given to others, and
 stops.
 
-Between two beats it waits, and hears NOTIFY meanwhile: a hint that something may be due. Polling is
-the truth and never stops. A LISTEN connection can be lost without a sign, which the next beat
-finds; through PgBouncer in transaction mode it hears nothing, and that costs latency only.
+Between two beats it waits, and hears NOTIFY meanwhile.
 """
 
 import random
@@ -20,6 +18,7 @@ import psycopg
 
 from redrive.database.connect import LONGEST_BACKOFF, Link
 from redrive.worker import store
+from redrive.worker.supervisor.listener import Listener
 
 BEATS_PER_TTL = 6
 
@@ -40,13 +39,13 @@ class Heartbeat:
     on_failure: Callable[[psycopg.Error], None]
     inflight: Callable[[], int]
     progress: Callable[[int], str]
+    listener: Listener
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
     _lost: set[int] = field(default_factory=set[int], init=False)
     _left: set[int] = field(default_factory=set[int], init=False)
     """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
-    _listening: store.Connection | None = field(default=None, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -135,16 +134,12 @@ class Heartbeat:
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
     def _listen(self, seconds: float) -> None:
-        """Wait for so long, or until the database says that jobs were enqueued.
-
-        Raises psycopg.Error.
-        """
+        """Wait for so long, or until jobs were enqueued. Raises psycopg.Error."""
         with self.link.use(bound=seconds + 5.0) as conn:
-            if conn is not self._listening:
-                conn.execute("listen redrive")
-                self._listening = conn
-            for _ in conn.notifies(timeout=seconds, stop_after=1):
+            if self.listener.hear(conn, seconds):
                 self.on_notify()
+        if self.listener.is_deaf:
+            self._stopping.wait(seconds)
 
     def _hear(self, worker: int, sent: float, *, is_alive: bool) -> None:
         if worker not in self._heard:

@@ -34,6 +34,7 @@ from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.inbox import Inbox
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
@@ -162,6 +163,7 @@ class Supervisor:
             self._telemetry.beat_failed,
             self._pool.held,
             self._pool.progress,
+            Listener(self._options.queues),
         )
         self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
         self._watchdog = Watchdog(

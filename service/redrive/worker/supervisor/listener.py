@@ -1,0 +1,60 @@
+"""Hears NOTIFY on a connection that others use, too: a hint that something may be due.
+
+Polling is the truth and never stops. A LISTEN connection can be lost without a sign, which the next
+statement on it finds. Through a pooler nothing is listened to: the session is shared, and it costs
+latency only.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from redrive.worker import store
+
+logger = logging.getLogger("redrive.worker")
+
+ALL_SLOTS = -1
+"""Has every bit."""
+
+_WHO_AND_WHAT = (
+    "select pg_backend_pid(),"
+    " (select bit_or(redrive.wake_slot_v1(queue)) from unnest(%s::text[]) as q(queue))"
+)
+
+
+class Listener:
+    """Listens for jobs that came to one of these queues; None = to any."""
+
+    def __init__(self, queues: Sequence[str] | None) -> None:
+        self._queues = queues
+        self._slots = ALL_SLOTS
+        self._conn: store.Connection | None = None
+        self._is_shared = False
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the session is a pooler's, so that nothing will ever be heard."""
+        return self._is_shared
+
+    def hear(self, conn: store.Connection, seconds: float) -> bool:
+        """Wait for so long at most. Returns whether jobs came. Raises psycopg.Error."""
+        if conn is not self._conn:
+            self._listen(conn)
+        if self._is_shared:
+            return False
+        return any(
+            int(heard.payload or ALL_SLOTS) & self._slots
+            for heard in conn.notifies(timeout=seconds, stop_after=1)
+        )
+
+    def _listen(self, conn: store.Connection) -> None:
+        """Ask to be told, where the session is our own."""
+        # A pooler's clients are told a process that is none of the server's.
+        queues = None if self._queues is None else list(self._queues)
+        pid, slots = conn.execute(_WHO_AND_WHAT, (queues,)).fetchone() or (0, None)
+        self._slots = ALL_SLOTS if slots is None else slots
+        was_shared, self._is_shared = self._is_shared, pid != conn.info.backend_pid
+        if not self._is_shared:
+            conn.execute("listen redrive")
+        elif not was_shared:
+            logger.info("not listening: the session is a pooler's; polling goes on")
+        self._conn = conn
