@@ -360,18 +360,11 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         with connect(url) as conn:
             return migrate(conn).applied
 
-    with connect(url) as holder, connect(url) as watching, ThreadPoolExecutor(2) as pool:
+    with connect(url) as holder, ThreadPoolExecutor(2) as pool:
         holder.execute("begin")
         holder.execute("insert into redrive.jobs (kind) values ('a')")
         producing, upgrading = pool.submit(produce), pool.submit(upgrade)
-        # until only what waits for that transaction, and keeps nobody waiting, is left to be done
-        while (7 + len(migrations()) - 8,) not in watching.execute(
-            "select count(*) from redrive.migrations"
-        ).fetchall():
-            if upgrading.done() or producing.done():
-                break
-            time.sleep(0.05)
-        time.sleep(1)
+        time.sleep(3)  # what needs the table to itself waits, in steps that keep nobody waiting
         holder.execute("commit")
         applied = upgrading.result(120)
         done.set()
