@@ -35,7 +35,10 @@ grant execute on function
     redrive.unpark_v1(), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
-grant execute on function redrive.sample_v1() to redrive_worker, redrive_viewer;
+-- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
+-- worker is up.
+grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
+to redrive_worker, redrive_viewer;
 grant execute on function
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
 to redrive_operator;

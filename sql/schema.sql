@@ -63,6 +63,7 @@ create table redrive.chores (
     name text not null,
     ran_at timestamptz not null default '-infinity'::timestamptz,
     every interval,
+    place bigint not null default 0,
     constraint chores_pkey primary key (name)
 ) with (fillfactor=50);
 grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
@@ -311,6 +312,7 @@ create table redrive.tallies (
     event text not null,
     reason text not null,
     n bigint not null,
+    at timestamptz not null default now(),
     constraint tallies_pkey primary key (queue, kind, event, reason)
 ) with (fillfactor=50);
 
@@ -506,11 +508,25 @@ create function redrive.fold_groups_v1()
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.fold_groups_v1 to redrive_operator, redrive_worker;
 
+create function redrive.fold_groups_v2(out moved int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
+
 create function redrive.fold_v1()
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.fold_v1 to redrive_worker;
+
+create function redrive.fold_v2(out moved int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.fold_v2 to redrive_viewer, redrive_worker;
 
 create function redrive.force_breaker_v1(name text, state text, actor text, why text)
     returns boolean
