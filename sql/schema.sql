@@ -51,12 +51,14 @@ create table redrive.campaigns (
     redriven int not null default 0,
     blocked jsonb not null default '{}',
     state text not null default 'running',
+    active_at timestamptz not null default now(),
     constraint campaigns_pkey primary key (id),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint campaigns_rate_check check (rate > 0::float8),
-    constraint campaigns_state_check check (state = any (array['running', 'done'])),
+    constraint campaigns_state_check check (state = any (array['running', 'done', 'interrupted'])),
     constraint campaigns_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index campaigns_running_idx on redrive.campaigns (active_at) where state = 'running';
 grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.chores (
@@ -198,7 +200,7 @@ create table redrive.groups (
     muted_why text,
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
-create index groups_last_seen_idx on redrive.groups (last_seen);
+create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
 grant select on redrive.groups to redrive_operator;
 
 create table redrive.jobs (
@@ -280,6 +282,17 @@ create table redrive.queues (
     constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
 ) with (fillfactor=50);
 grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.retention (
+    what text not null,
+    keep interval not null,
+    constraint retention_pkey primary key (what),
+    constraint retention_keep_check check (keep >= case what     when 'audit' then '30
+        days'::interval     else '01:00:00'::interval end),
+    constraint retention_what_check check (what = any (array['audit', 'campaigns', 'groups', 'keys',
+        'names']))
+);
+grant select on redrive.retention to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.samples (
     minute timestamptz not null,
@@ -534,6 +547,20 @@ create function redrive.force_breaker_v1(name text, state text, actor text, why 
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.force_breaker_v1 to redrive_operator;
 
+create function redrive.forget_audit_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_campaigns_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
 create function redrive.forget_completions_v1(older_than interval, batch int)
     returns int
     language sql security definer
@@ -548,11 +575,50 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
 
+create function redrive.forget_failures_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
+create function redrive.forget_groups_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_names_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.forget_side_effects_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
+create function redrive.forget_v1(batch int, out gone int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
+
 create function redrive.hide_messages_v1()
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hide_messages_v1 to redrive_operator;
+
+create function redrive.interrupt_campaigns_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
@@ -706,6 +772,12 @@ create function redrive.set_objective_v1(queue text, objective text, value float
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
+
+create function redrive.set_retention_v1(what text, keep interval, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_retention_v1 to redrive_operator;
 
 create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],

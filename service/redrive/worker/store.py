@@ -14,8 +14,10 @@ from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
-FOLDING_SECONDS = 1.0
-"""How long one fold goes on: others share its connection."""
+STEPS_SECONDS = 1.0
+"""How long a chore goes on by short steps: others share its connection."""
+FORGET_BATCH = 1000
+"""Rows of each table that one step of forgetting looks at or deletes."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """A floor below every run_at: the scan starts at the beginning of the lane."""
@@ -278,7 +280,7 @@ def fold(conn: Connection) -> int:
 
     After a second it leaves the rest to the next call, which goes on where this one stopped.
     """
-    end = time.monotonic() + FOLDING_SECONDS
+    end = time.monotonic() + STEPS_SECONDS
     return sum(_fold(conn, step, end) for step in _FOLD_STEPS)
 
 
@@ -289,6 +291,18 @@ def _fold(conn: Connection, step: LiteralString, end: float) -> int:
         folded += moved
         more = more and time.monotonic() < end
     return folded
+
+
+def forget(conn: Connection) -> int:
+    """Delete what is past its retention, by short steps. Returns how many rows that were.
+
+    One step a call is enough to walk over what has no order of time; full ones mean there is more.
+    """
+    end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
+    while gone >= FORGET_BATCH and time.monotonic() < end:
+        gone = _value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
+        forgotten += gone
+    return forgotten
 
 
 def sample(conn: Connection) -> None:

@@ -22,6 +22,7 @@ BEATS_PER_TTL = 6
 RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
+FORGET_SECONDS = 10.0
 SETTLING_SECONDS = 1.0
 MAX_LOSSES = 100
 """A job that lost so many workers is dead-lettered by whoever takes it back.
@@ -33,6 +34,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
+    "forget": (FORGET_SECONDS, store.forget),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 
