@@ -45,8 +45,13 @@ grant execute on function
     redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
-grant execute on function redrive.sample_v1() to redrive_worker, redrive_viewer;
+-- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
+-- worker is up.
+grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
+to redrive_worker, redrive_viewer;
+grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
 grant execute on function
+    redrive.set_retention_v1(text, interval, text, text),
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
 to redrive_operator;
 
@@ -56,7 +61,7 @@ grant execute on function
     redrive.stats_v1(interval), redrive.unhandled_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.breakers
+    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,

@@ -51,19 +51,22 @@ create table redrive.campaigns (
     redriven int not null default 0,
     blocked jsonb not null default '{}',
     state text not null default 'running',
+    active_at timestamptz not null default now(),
     constraint campaigns_pkey primary key (id),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint campaigns_rate_check check (rate > 0::float8),
-    constraint campaigns_state_check check (state = any (array['running', 'done'])),
+    constraint campaigns_state_check check (state = any (array['running', 'done', 'interrupted'])),
     constraint campaigns_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index campaigns_running_idx on redrive.campaigns (active_at) where state = 'running';
 grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.chores (
     name text not null,
     ran_at timestamptz not null default '-infinity'::timestamptz,
     every interval,
-    place text[],
+    last_key text[],
+    place bigint not null default 0,
     constraint chores_pkey primary key (name)
 ) with (fillfactor=50);
 grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
@@ -225,7 +228,7 @@ create table redrive.groups (
     muted_why text,
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
-create index groups_last_seen_idx on redrive.groups (last_seen);
+create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
 grant select on redrive.groups to redrive_operator;
 
 create table redrive.jobs (
@@ -317,6 +320,17 @@ create table redrive.queues (
 ) with (fillfactor=50);
 grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.retention (
+    what text not null,
+    keep interval not null,
+    constraint retention_pkey primary key (what),
+    constraint retention_keep_check check (keep >= case what     when 'audit' then '30
+        days'::interval     else '01:00:00'::interval end),
+    constraint retention_what_check check (what = any (array['audit', 'campaigns', 'groups', 'keys',
+        'names']))
+);
+grant select on redrive.retention to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.running_keys (
     queue text not null,
     ordering_key text not null,
@@ -357,6 +371,7 @@ create table redrive.tallies (
     event text not null,
     reason text not null,
     n bigint not null,
+    at timestamptz not null default now(),
     constraint tallies_pkey primary key (queue, kind, event, reason)
 ) with (fillfactor=50);
 
@@ -617,17 +632,45 @@ create function redrive.fold_groups_v1()
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.fold_groups_v1 to redrive_operator, redrive_worker;
 
+create function redrive.fold_groups_v2(out moved int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
+
 create function redrive.fold_v1()
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.fold_v1 to redrive_worker;
 
+create function redrive.fold_v2(out moved int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.fold_v2 to redrive_viewer, redrive_worker;
+
 create function redrive.force_breaker_v1(name text, state text, actor text, why text)
     returns boolean
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.force_breaker_v1 to redrive_operator;
+
+create function redrive.forget_audit_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_campaigns_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.forget_completions_v1(older_than interval, batch int)
     returns int
@@ -642,6 +685,45 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
+
+create function redrive.forget_failures_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
+create function redrive.forget_groups_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_lanes_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_names_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.forget_side_effects_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
+create function redrive.forget_v1(batch int, out gone int, out more boolean)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
@@ -659,6 +741,12 @@ create function redrive.hide_messages_v1()
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hide_messages_v1 to redrive_operator;
+
+create function redrive.interrupt_campaigns_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
@@ -860,6 +948,12 @@ create function redrive.set_objective_v1(queue text, objective text, value float
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
+
+create function redrive.set_retention_v1(what text, keep interval, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_retention_v1 to redrive_operator;
 
 create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],

@@ -21,7 +21,7 @@ def idempotent(conn: Any, key: str) -> bool | Awaitable[bool]:
 
     The key is taken in the transaction that is open on `conn`: for good when it commits, not at all
     when it rolls back. A second caller waits until the first one commits or rolls back. Keys are
-    kept until `redrive purge --keys-older-than` removes them.
+    kept as long as `redrive retention` says.
 
     Args:
         conn: a connection of psycopg, SQLAlchemy or asyncpg; an async one gives an awaitable.

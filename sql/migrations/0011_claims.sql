@@ -47,8 +47,8 @@ alter table redrive.jobs set (fillfactor = 90);
 
 -- Who was registered by the release before may hold jobs by its mark, jobs.worker, which today's functions do not write.
 alter table redrive.workers add column marks_jobs boolean not null default true;
--- Where the last step of a chore ended.
-alter table redrive.chores add column place text[];
+-- The ordering key that the last step over them ended with: queue, key.
+alter table redrive.chores add column last_key text[];
 
 -- It goes on with what it has and claims nothing more.
 alter table redrive.workers add column is_closed boolean not null default false;

@@ -299,6 +299,17 @@ def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
     assert "Job/rel-objectives" not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
 
 
+def test_retention_is_put_into_the_database_after_each_install_and_upgrade(
+    everything: Release, render: Render
+) -> None:
+    job = everything.get("Job", "everything-retention")
+    command = container(everything, "Job", "everything-retention")["args"]
+
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    assert command[:4] == ["retention", "set", "audit=800d", "keys=14d"]
+    assert "Job/rel-retention" not in render({"database": LOGINS}).names()
+
+
 def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> None:
     assert settings(everything, "CronJob", "everything-redrive", "REDRIVE_REDRIVE_") == {
         "REDRIVE_REDRIVE_YES": "true",

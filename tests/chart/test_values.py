@@ -104,6 +104,7 @@ CANDIDATES = [
     [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
     {"changed": {"handlers": "a:b"}},
     {"changed": {"objectives": {"dead_ratio": 0.5}}},
+    {"audit": "800d"},
     {"changed": "x"},
     {"cpu": "7m"},
     {"key": "1"},

@@ -396,6 +396,34 @@ def test_objectives_that_cannot_be_are_refused_whole(
     assert said in done.err
 
 
+def test_retention_is_set_where_it_differs(redrive: Redrive, database: Database) -> None:
+    wanted = ("retention", "set", "audit=800d", "keys=12h", "names=90d", "--why", "the auditors")
+    first, second = redrive(*wanted), redrive(*wanted)
+
+    assert first.out.splitlines() == ["audit: kept for 800d", "keys: kept for 12h"]
+    assert (second.code, second.out) == (0, "nothing to do\n")
+    assert {"what": "keys", "seconds": 43_200.0} in redrive("retention", "ls", "--json").lines
+    assert "800d" in redrive("retention", "ls").out
+    assert database.rows("select actor, why from redrive.audit") == [("tester", "the auditors")] * 2
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("dead_letters=1d", "'dead_letters' is not kept by retention"),
+        ("audit=29d", "audit is kept for 30d at least"),
+        ("keys=soon", "'soon' is not a duration"),
+        ("keys", "'' is not a duration"),
+    ],
+)
+def test_retention_that_cannot_be_is_refused(redrive: Redrive, pair: str, said: str) -> None:
+    done = redrive("retention", "set", "names=1d", pair, "--why", "x")
+
+    assert done.code == 64
+    assert said in done.err
+    assert {"what": "names", "seconds": 7_776_000.0} in redrive("retention", "ls", "--json").lines
+
+
 def test_a_schema_that_is_missing_or_too_new_is_78(redrive: Redrive, database: Database) -> None:
     database.rows("insert into redrive.migrations (version, name) values (9999, 'later')")
     assert redrive("queue", "ls").code == 78

@@ -164,7 +164,9 @@ def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(database: Da
     assert database.value(taken) == at_first
 
 
-def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: Path):
+@contextlib.contextmanager
+def exporting(database: Database, tmp_path: Path) -> Iterator[int]:
+    """An exporter; its port."""
     port = free_port()
     command = [
         sys.executable,
@@ -179,10 +181,25 @@ def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: P
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as exporter:
         try:
             wait_for(lambda: _scrape(port))
-            before = database.value("select taken_at from redrive.snapshots")
-            wait_for(lambda: database.value("select taken_at from redrive.snapshots") > before)
+            yield port
         finally:
             exporter.terminate()
+
+
+def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: Path):
+    with exporting(database, tmp_path):
+        before = database.value("select taken_at from redrive.snapshots")
+        wait_for(lambda: database.value("select taken_at from redrive.snapshots") > before)
+
+
+def test_with_no_worker_up_the_exporter_folds_the_counters(database: Database, tmp_path: Path):
+    """C8: while workers were scaled to zero, nobody did."""
+    database.rows("select redrive.enqueue('a', queue => 'mail') from generate_series(1, 100)")
+    assert database.value("select count(*) from redrive.deltas") == 100
+    with exporting(database, tmp_path):
+        wait_for(lambda: database.value("select count(*) from redrive.deltas") == 0)
+
+    assert database.value("select n from redrive.tallies") == 100
 
 
 def _scrape(port: int) -> bytes | None:

@@ -35,6 +35,10 @@ COUNTED_BY_HAND = """
     group by queue
 """
 
+TOTALS = "select queue, kind, event, reason, n from redrive.totals order by 1, 2, 3, 4"
+STEP_BLOCKS = 128
+"""What one step of the fold looks at."""
+
 
 def test_a_chore_is_done_once_per_interval(database: Database) -> None:
     assert store.take_chore(database.conn, "fold", 60)
@@ -128,6 +132,59 @@ def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(
     assert all(f.exception() is None for f in [*folding, producing])
     assert all(jobs == counted for jobs, counted in seen)
     assert totals(database.conn) == {"enqueued": 600}
+
+
+def test_folding_goes_on_by_steps_of_one_size_and_changes_no_total_on_the_way(
+    database: Database,
+) -> None:
+    """C8: a million deltas were folded in one statement, or never when that was too long."""
+    reader, steps = database.session(), []
+    for n in range(2):
+        database.rows(
+            "insert into redrive.deltas (queue, kind, event, n)"
+            " select 'q' || i % 7, 'invoice.charge', 'enqueued', 1 from generate_series(1, 30000) i"
+        )
+        before = reader.rows(TOTALS)
+        while True:
+            moved, more = database.row("select moved, more from redrive.fold_v2()")
+            steps.append((n, moved))
+            assert reader.rows(TOTALS) == before
+            if not more:
+                break
+
+    assert database.value("select count(*) from redrive.deltas") == 0
+    (size,) = database.row("select pg_relation_size('redrive.deltas') / 8192")
+    assert len(steps) == sum(-(-blocks // STEP_BLOCKS) for blocks in (size // 2, size))
+    assert sum(moved for _, moved in steps) == 60_000
+    # a page holds no more rows than its size says; what was deleted before costs a look at a block
+    assert max(moved for _, moved in steps) <= STEP_BLOCKS * 130
+
+
+def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(database: Database) -> None:
+    """C8: a fold that was cancelled had done nothing, and the next one began anew."""
+    database.rows(
+        "insert into redrive.deltas (queue, kind, event, n)"
+        " select 'q', 'invoice.charge', 'enqueued', 1 from generate_series(1, 30000)"
+    )
+    first, more = database.row("select moved, more from redrive.fold_v2()")
+    assert more
+    assert database.value("select count(*) from redrive.deltas") == 30_000 - first
+
+    (second, _) = database.session().row("select moved, more from redrive.fold_v2()")
+    assert 0 < second <= 30_000 - first
+    assert totals(database.conn) == {"enqueued": 30_000}
+
+
+def test_while_somebody_folds_the_others_have_nothing_to_do(database: Database) -> None:
+    make_jobs(database.conn, 3)
+    first, second = database.session(), database.session(lock_timeout="1ms")
+    first.rows("begin")
+    assert store.fold(first.conn) > 0
+
+    assert store.fold(second.conn) == 0
+    first.rows("rollback")
+    assert store.fold(second.conn) > 0
+    assert totals(database.conn) == {"enqueued": 3}
 
 
 def test_nothing_is_lost_between_enqueue_and_end(database: Database) -> None:

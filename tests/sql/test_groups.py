@@ -92,6 +92,43 @@ def test_a_version_that_is_not_folded_yet_counts_as_well(database: Database):
     assert [g["group"] for g in groups.find(database.conn, new_since="1.1")] == ["f2"]
 
 
+def test_groups_are_folded_by_steps_in_any_order_of_time(database: Database):
+    """C8: what was seen first stays so, whichever step comes to it first."""
+    database.rows(
+        "insert into redrive.group_deltas (fingerprint, kind, category, error_class, message,"
+        " sample, version, added, opened, at)"
+        " select 'f' || n % 3, 'a', 'bug', 'E', 'm', n, 'v' || n % 2, 1, 1,"
+        " timestamptz '2026-01-01Z' + (9000 - n) * interval '1 second'"
+        " from generate_series(1, 9000) n"
+    )
+    look = (
+        "select fingerprint, open, total, first_seen, last_seen, sample, versions"
+        " from redrive.grouped order by 1"
+    )
+    before = database.rows(look)
+    steps = 0
+    while database.row("select moved, more from redrive.fold_groups_v2()")[1]:
+        steps += 1
+        assert database.rows(look) == before
+
+    assert steps >= 1
+    assert database.rows(look) == before
+    assert database.value("select count(*) from redrive.group_deltas") == 0
+
+
+def test_a_group_that_is_not_folded_yet_can_be_muted(database: Database):
+    from datetime import UTC, datetime, timedelta
+
+    _die(database, 2, "f1")
+    until = datetime.now(UTC) + timedelta(hours=1)
+
+    assert groups.mute(database.conn, "f1", until, actor="ada", why="known")
+    assert _counts(database) == _truth(database) == {"f1": (2, 2)}
+    database.conn.execute("select redrive.fold_groups_v1()")
+    assert _counts(database) == {"f1": (2, 2)}
+    assert plan(database.conn, Filter()).blocked == {"muted": 2}
+
+
 def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
     from datetime import UTC, datetime, timedelta
 

@@ -440,8 +440,12 @@ def at_version(url: str, version: int) -> None:
             " drop column heard, drop column kinds, drop column queues, drop column progress,"
             " drop column alone"
         )
-        conn.execute("alter table redrive.chores drop column place")
-        conn.execute("delete from redrive.chores where name = 'unhandled'")
+        conn.execute("alter table redrive.chores drop column last_key, drop column place")
+        conn.execute("delete from redrive.chores where name = 'unhandled' or name ~ '^forget'")
+        conn.execute("drop table redrive.retention")
+        conn.execute("drop index redrive.groups_closed_idx, redrive.campaigns_running_idx")
+        conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")
+        conn.execute("alter table redrive.campaigns drop column active_at")
         conn.execute("create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)")
         conn.execute("alter table redrive.workers drop column ttl")
         conn.execute("drop sequence redrive.notified")

@@ -215,7 +215,7 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
 
     planned = plan(database.conn, Filter(), max_redrives=5)
 
-    assert planned.ids == list(expected)
+    assert list(planned.ids) == list(expected)
     assert planned.blocked == Counter(filter(None, expected.values()))
     assert redrive(database.conn, planned.ids, max_redrives=5) == expected
 

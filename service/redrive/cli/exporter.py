@@ -34,7 +34,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = _stop_signal()
     while not stop.wait(MAX_AGE_SECONDS):
-        _sample(stats)
+        _keep(stats)
         stats.read_ahead()
 
 
@@ -57,9 +57,10 @@ def _stop_signal() -> threading.Event:
     return stop
 
 
-def _sample(stats: DatabaseStats) -> None:
-    """With no worker up nobody else samples the counters at the start of each minute."""
+def _keep(stats: DatabaseStats) -> None:
+    """With no worker up nobody else samples the counters each minute, or folds them."""
     if time.monotonic() <= stats.link.retry_at:
         return
     with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
         store.sample(conn)
+        store.fold(conn)

@@ -22,6 +22,7 @@ COMMANDS = {
     "queue": "redrive.cli.queue",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
+    "retention": "redrive.cli.retention",
     "breaker": "redrive.cli.breaker",
     "policy": "redrive.cli.policy",
     "objective": "redrive.cli.objective",

@@ -8,11 +8,11 @@ import psycopg
 
 from redrive.cli.connection import database, only_one
 from redrive.cli.filters import filter_options
-from redrive.cli.options import Decorator, Duration, Run, json_option, option, run_options
+from redrive.cli.options import Duration, Run, json_option, option, run_options
 from redrive.cli.output import emit
 from redrive.cli.terminal import progress
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.purge import Purgeable, forget_keys, purgeable
+from redrive.dead_letters.purge import Purgeable, forget, purgeable
 from redrive.dead_letters.purge import purge as delete
 from redrive.dead_letters.runs import mark_done
 
@@ -21,25 +21,25 @@ DAY_SECONDS = 86_400
 
 
 class Purged(NamedTuple):
-    """How many dead letters were deleted, and how many idempotency keys forgotten."""
+    """How many dead letters were deleted, and how many rows of whatever else grows."""
 
     letters: int
-    keys: int
-
-
-def _age_option(flag: str, text: str) -> Decorator:
-    return option(ENV, flag, type=Duration(), default="30d", show_default=True, help=text)
+    others: int
 
 
 @click.command()
 @filter_options(ENV)
-@_age_option("--older-than", "Ended (open ones: died) longer ago than this.")
-@_age_option("--keys-older-than", "Also forget keys of jobs that succeeded longer ago than this.")
+@option(
+    ENV,
+    "--older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Ended (open ones: died) longer ago than this.",
+)
 @run_options(ENV, why="retention")
 @json_option
-def purge(
-    chosen: Filter, older_than: float, keys_older_than: float, run: Run, as_json: bool
-) -> None:
+def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
     """Delete dead letters past their retention for good.
 
     \b
@@ -47,16 +47,17 @@ def purge(
     redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
 
     Their history goes, too. Resolved, dismissed and redriven ones; open ones only with --state
-    open. Shows the count first; then asks, unless --yes. Without a terminal and without --yes it
-    only counts. Every option is also an environment variable, for CronJobs:
-    REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES=true.
+    open. What else is past its retention goes as well: workers do that by and by. Shows the count
+    first; then asks, unless --yes. Without a terminal and without --yes it only counts. Every
+    option is also an environment variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ...,
+    REDRIVE_PURGE_YES=true.
     """
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)
         if not as_json:
             days = older_than / DAY_SECONDS
             click.echo(f"{len(selected)} dead letters ended more than {days:g} days ago")
-        purged = _purge(conn, run, chosen, selected, keys_older_than)
+        purged = _purge(conn, run, chosen, selected)
     if as_json:
         emit({"matched": len(selected), "purged": purged.letters if purged else 0})
     else:
@@ -64,11 +65,7 @@ def purge(
 
 
 def _purge(
-    conn: psycopg.Connection[Any],
-    run: Run,
-    chosen: Filter,
-    selected: Sequence[Purgeable],
-    keys_older_than: float,
+    conn: psycopg.Connection[Any], run: Run, chosen: Filter, selected: Sequence[Purgeable]
 ) -> Purged | None:
     """Delete what was selected, where somebody agrees. None = nobody did."""
     why = run.consent("Delete them for good?", str(len(selected)))
@@ -79,11 +76,11 @@ def _purge(
             actor = run.settings.who()
             letters = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
         mark_done(conn, "purge", run.every)
-        return Purged(letters, keys=forget_keys(conn, keys_older_than))
+        return Purged(letters, others=forget(conn))
 
 
 def _show_outcome(purged: Purged | None, run: Run) -> None:
     if purged:
-        click.echo(f"{purged.letters} purged, {purged.keys} idempotency keys forgotten")
+        click.echo(f"{purged.letters} purged, {purged.others} other rows past their retention")
     else:
         click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))

@@ -1,11 +1,12 @@
 """Read dead letters: a list of them, or one with its whole history."""
 
+from dataclasses import replace
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import shown_failure, shown_payload, shown_side_effect
 from redrive.rules.redact import redact
@@ -32,12 +33,15 @@ LINEAGE = ("redrives", "state", "reason", "died_at", "outcome", "campaign", "set
 
 def find(conn: psycopg.Connection[Any], chosen: Filter) -> list[dict[str, Any]]:
     """Dead letters, the latest first, with the fields of `dlq ls --json`."""
-    conditions, parameters = chosen.where()
+    conditions, parameters = replace(chosen, state=()).where()
+    # The index on when they died begins with the state: of each the latest, then among these.
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            f"select {_LISTED} from redrive.dead_letters d where {conditions}"
-            " order by d.died_at desc, d.id desc limit %s",
-            (*parameters, chosen.limit),
+            f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
+            f"select {_LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
+            " order by d.died_at desc, d.id desc limit %s) o"
+            " order by o.died_at desc, o.id desc limit %s",
+            (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
         ).fetchall()
     reveal(conn, found)
     return found

@@ -1,4 +1,4 @@
-"""Delete what is past its retention: dead letters, and the keys of work that succeeded."""
+"""Delete what is past its retention: dead letters, and whatever else grows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, LiteralString, NamedTuple
@@ -17,10 +17,7 @@ ENDED = ("resolved", "dismissed", "redriven")
 _HAS_ENDED: LiteralString = (
     "(d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
 )
-_FORGETTING: tuple[LiteralString, ...] = (
-    "select redrive.forget_completions_v1(%s * interval '1 second', 10000)",
-    "select redrive.forget_effects_v1(%s * interval '1 second', 10000)",
-)
+_FORGET_BATCH = 1000
 
 
 class Purgeable(NamedTuple):
@@ -86,18 +83,16 @@ def _delete(conn: psycopg.Connection[Any], chunk: Sequence[Purgeable], states: l
     return int(deleted or 0)
 
 
-def forget_keys(conn: psycopg.Connection[Any], older_than: float) -> int:
-    """Forget keys of jobs that succeeded, and of `idempotent` blocks that ran, longer ago.
-
-    Args:
-        older_than: seconds.
+def forget(conn: psycopg.Connection[Any]) -> int:
+    """Delete whatever else is past its retention, to the end; workers do that by and by.
 
     Returns:
-        How many keys were forgotten.
+        How many rows were deleted.
     """
-    forgotten = 0
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        for statement in _FORGETTING:
-            while count := cursor.execute(statement, (older_than,)).fetchone():
-                forgotten += count
+    forgotten, more = 0, True
+    while more:
+        gone, more = conn.execute(
+            "select gone, more from redrive.forget_v1(%s)", (_FORGET_BATCH,)
+        ).fetchone() or (0, False)
+        forgotten += gone
     return forgotten

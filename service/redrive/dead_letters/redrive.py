@@ -1,9 +1,12 @@
 """Put dead letters back to work: plan it, look at the plan, do it."""
 
+import sys
+from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import class_row, scalar_row
@@ -14,7 +17,10 @@ from redrive.dead_letters.reveal import reveal
 
 CHUNK = 500
 """Dead letters that one transaction puts back."""
+PAGE = 1000
+"""Dead letters that a plan looks at at once: of the others it keeps the id alone, in 8 bytes."""
 SAMPLE = 5
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 MAX_REDRIVES = 5
 
 
@@ -44,7 +50,7 @@ class Plan:
 
     chosen: Filter
     max_redrives: int
-    ids: list[int]
+    ids: Sequence[int]
     blocked: dict[str, int]
     groups: list[dict[str, Any]]
     acted: int
@@ -57,7 +63,7 @@ class Plan:
     @property
     def sample(self) -> list[int]:
         """A few of them to look at first."""
-        return self.ids[:SAMPLE]
+        return list(self.ids[:SAMPLE])
 
     def untouched(self) -> Redriven:
         """What to report while nothing has been done."""
@@ -69,6 +75,7 @@ class _Candidate:
     """A dead letter that a filter selects. `cause`: what stands in its way."""
 
     id: int
+    died_at: datetime
     kind: str
     fingerprint: str
     error_class: str
@@ -81,48 +88,65 @@ def plan(
     conn: psycopg.Connection[Any], chosen: Filter, *, max_redrives: int = MAX_REDRIVES
 ) -> Plan:
     """Select the open dead letters of a filter, the oldest first, and what stands in their way."""
-    found = _candidates(conn, chosen, max_redrives)
-    groups = _by_group(found)
+    ids, causes, counts, acted = array("q"), Counter[str](), Counter[str](), 0
+    oldest: dict[str, _Candidate] = {}
+    for letter in _candidates(conn, chosen, max_redrives):
+        ids.append(letter.id)
+        counts[letter.fingerprint] += 1
+        oldest.setdefault(letter.fingerprint, letter)
+        acted += letter.has_acted
+        if letter.cause:
+            causes[letter.cause] += 1
+    groups = [_group(oldest[fingerprint], count) for fingerprint, count in counts.most_common()]
     reveal(conn, groups)
-    return Plan(
-        chosen,
-        max_redrives,
-        ids=[letter.id for letter in found],
-        blocked=dict(Counter(letter.cause for letter in found if letter.cause)),
-        groups=groups,
-        acted=sum(letter.has_acted for letter in found),
-    )
+    return Plan(chosen, max_redrives, ids, dict(causes), groups, acted)
+
+
+def _group(letter: _Candidate, count: int) -> dict[str, Any]:
+    return {
+        "count": count,
+        "group": letter.fingerprint,
+        "id": letter.id,
+        "kind": letter.kind,
+        "error_class": letter.error_class,
+        "message": letter.message,
+    }
 
 
 def _candidates(
     conn: psycopg.Connection[Any], chosen: Filter, max_redrives: int
-) -> list[_Candidate]:
+) -> Iterator[_Candidate]:
+    """The dead letters of a filter by the page, each going on where the one before ended.
+
+    Without a transaction around them: what dies meanwhile is left to the next plan.
+    """
     conditions, parameters = chosen.where()
+    statement: LiteralString = (
+        "select d.id, d.died_at, d.kind, d.fingerprint, d.error_class, d.message, o.cause,"
+        " exists (select from redrive.side_effects e where e.job = d.id) as has_acted"
+        " from redrive.dead_letters d cross join lateral redrive.redrive_obstacle_v1("
+        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, %s) o"
+        f" where d.state = 'open' and {conditions} and d.died_at <= %s"
+        " and (d.died_at, d.id) > (%s, %s) order by d.died_at, d.id limit %s"
+    )
+    left = chosen.limit or sys.maxsize
     with conn.cursor(row_factory=class_row(_Candidate)) as cursor:
-        return cursor.execute(
-            "select d.id, d.kind, d.fingerprint, d.error_class, d.message, o.cause,"
-            " exists (select from redrive.side_effects e where e.job = d.id) as has_acted"
-            " from redrive.dead_letters d cross join lateral redrive.redrive_obstacle_v1("
-            "d.kind, d.idempotency_key, d.redrives, d.fingerprint, %s) o"
-            f" where d.state = 'open' and {conditions} order by d.died_at, d.id limit %s",
-            (max_redrives, *parameters, chosen.limit),
-        ).fetchall()
+        until, after = _now(conn), (_EARLIEST, 0)
+        while left > 0:
+            want = min(PAGE, left)
+            page = cursor.execute(
+                statement, (max_redrives, *parameters, until, *after, want)
+            ).fetchall()
+            yield from page
+            if len(page) < want:
+                return
+            left -= want
+            after = page[-1].died_at, page[-1].id
 
 
-def _by_group(found: Sequence[_Candidate]) -> list[dict[str, Any]]:
-    counts = Counter(letter.fingerprint for letter in found)
-    oldest = {letter.fingerprint: letter for letter in reversed(found)}
-    return [
-        {
-            "count": count,
-            "group": fingerprint,
-            "id": oldest[fingerprint].id,
-            "kind": oldest[fingerprint].kind,
-            "error_class": oldest[fingerprint].error_class,
-            "message": oldest[fingerprint].message,
-        }
-        for fingerprint, count in counts.most_common()
-    ]
+def _now(conn: psycopg.Connection[Any]) -> datetime:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("select clock_timestamp()").fetchone() or _EARLIEST
 
 
 def redrive(  # noqa: PLR0913 # what a redrive needs
@@ -164,7 +188,7 @@ def _put_back(
     """Put them back by the chunk. Returns how often each cause kept one back; None: it went."""
     causes: Counter[str | None] = Counter()
     for start in range(0, planned.matched, CHUNK):
-        chunk = planned.ids[start : start + CHUNK]
+        chunk = list(planned.ids[start : start + CHUNK])
         blocked = cursor.execute(
             "select blocked from redrive.redrive_v1(%s::bigint[], %s, %s::float8, %s, %s)",
             (chunk, campaign, rate, start, planned.max_redrives),

@@ -50,7 +50,10 @@ Values = Mapping[Labels, float]
 
 
 class Tally(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How often an event has happened. `reason` is that of a death, or a redriven job's outcome."""
+    """How often an event has happened. `reason` is that of a death, or a redriven job's outcome.
+
+    The kind '' stands for those that were forgotten; it counts for its queue.
+    """
 
     queue: str
     kind: str
@@ -156,12 +159,18 @@ class Total:
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
         for event, sign in self.events.items():
             for tally in tallies[event]:
-                values[labels_of(tally)] += sign * tally.n
+                if tally.kind or "kind" not in self.labels:
+                    values[labels_of(tally)] += sign * tally.n
         return values
 
     def _zeros(self, kinds: Iterable[Labels]) -> dict[Labels, float]:
         """Label sets that start at 0: increase() does not see a step from nothing."""
-        born = kinds if "kind" in self.labels else {(queue,) for queue, _ in kinds}
+        by_kind = "kind" in self.labels
+        born = (
+            {labels for labels in kinds if labels[1]}
+            if by_kind
+            else {labels[:1] for labels in kinds}
+        )
         if not self.known:
             return dict.fromkeys(born, 0.0)
         return {(*labels, value): 0.0 for labels in born for value in self.known}

@@ -1,5 +1,6 @@
 """The statements of the worker, one function each: rows in, rows out, no decisions."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,11 @@ from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
+STEPS_SECONDS = 1.0
+"""How long a chore goes on by short steps: others share its connection."""
+FORGET_BATCH = 1000
+"""Rows of each table that one step of forgetting looks at or deletes."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """A floor below every run_at: the scan starts at the beginning of the lane."""
 
@@ -37,6 +43,10 @@ _SIDE_EFFECTS = (
     "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
 )
 _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
+_FOLD_STEPS: tuple[LiteralString, ...] = (
+    "select moved, more from redrive.fold_v2()",
+    "select moved, more from redrive.fold_groups_v2()",
+)
 _BREAKERS = (
     "select name, state, open_for, failing from redrive.breakers_v1("
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
@@ -386,8 +396,33 @@ def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
 
 
 def fold(conn: Connection) -> int:
-    """Add up the deltas of counters and groups. Returns how many there were."""
-    return _value(conn, "select redrive.fold_v1() + redrive.fold_groups_v1()") or 0
+    """Add up the deltas of counters and groups, by short steps. Returns how many there were.
+
+    After a second it leaves the rest to the next call, which goes on where this one stopped.
+    """
+    end = time.monotonic() + STEPS_SECONDS
+    return sum(_fold(conn, step, end) for step in _FOLD_STEPS)
+
+
+def _fold(conn: Connection, step: LiteralString, end: float) -> int:
+    folded, more = 0, True
+    while more:
+        moved, more = conn.execute(step).fetchone() or (0, False)
+        folded += moved
+        more = more and time.monotonic() < end
+    return folded
+
+
+def forget(conn: Connection) -> int:
+    """Delete what is past its retention, by short steps. Returns how many rows that were.
+
+    One step a call is enough to walk over what has no order of time; full ones mean there is more.
+    """
+    end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
+    while gone >= FORGET_BATCH and time.monotonic() < end:
+        gone = _value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
+        forgotten += gone
+    return forgotten
 
 
 def sample(conn: Connection) -> None:

@@ -116,6 +116,12 @@ begin
         select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o
         group by o.queue, o.kind)
     select array_agg(o.id) into late from reopened o;
+    -- Its progress, for whoever looks, and what remains on record if this is its last chunk.
+    update redrive.campaigns c
+    set active_at = clock_timestamp(),
+        redriven = c.redriven + cardinality(array_positions(causes, null))
+                   - coalesce(cardinality(late), 0)
+    where c.id = redrive_v1.campaign;
     return query
     select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
     from unnest(found_ids, causes) as v(id, cause);

@@ -1,15 +1,36 @@
--- fold_groups: add the deltas to the groups.
-create or replace function redrive.fold_groups_v1() returns int
-language sql security definer
+-- fold_groups: add the deltas to the groups, one step, as fold does. The rows of a table are in no
+-- order of time, so what was seen first or last is compared and not taken from the latest step.
+-- out:   moved: how many deltas; more: the end of the table has not been reached
+-- locks: the chore's row, skip locked; then groups, ascending
+-- plan:  a range of ctids
+create or replace function redrive.fold_groups_v2(out moved int, out more boolean)
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
-    with moved as (
-        delete from redrive.group_deltas
-        returning fingerprint, kind, category, error_class, message, sample, version, added,
-                  opened, at),
+#variable_conflict use_column
+declare
+    blocks constant int := 64;
+    size constant bigint :=
+        pg_relation_size('redrive.group_deltas') / current_setting('block_size')::int;
+    start bigint;
+begin
+    moved := 0;
+    more := false;
+    select case when c.place < size then c.place else 0 end into start
+    from redrive.chores c where c.name = 'fold_groups' for update skip locked;
+    if not found then
+        return;
+    end if;
+    with gone as (
+        delete from redrive.group_deltas d
+        where d.ctid >= ('(' || start || ',0)')::tid
+          and d.ctid < ('(' || start + blocks || ',0)')::tid
+        returning d.fingerprint, d.kind, d.category, d.error_class, d.message, d.sample, d.version,
+                  d.added, d.opened, d.at),
     seen as (
         select v.fingerprint, jsonb_object_agg(v.version, v.at) as versions
-        from (select fingerprint, version, min(at) as at from moved where version <> ''
+        from (select fingerprint, version, min(at) as at from gone where version <> ''
               group by fingerprint, version) v
         group by v.fingerprint),
     summed as (
@@ -17,7 +38,7 @@ as $$
                min(m.error_class) as error_class, min(m.message) as message,
                max(m.sample) as sample, sum(m.added) as added, sum(m.opened) as opened,
                min(m.at) as first_seen, max(m.at) filter (where m.added > 0) as last_seen
-        from moved m group by m.fingerprint),
+        from gone m group by m.fingerprint),
     added as (
         insert into redrive.groups as g (
             fingerprint, kind, category, error_class, message, sample, total, open, first_seen,
@@ -29,10 +50,29 @@ as $$
         order by s.fingerprint
         on conflict (fingerprint) do update
         set total = g.total + excluded.total, open = g.open + excluded.open,
-            sample = case when excluded.total > 0 then excluded.sample else g.sample end,
+            sample = case when excluded.total > 0 then greatest(g.sample, excluded.sample)
+                          else g.sample end,
+            first_seen = least(g.first_seen, excluded.first_seen),
             last_seen = case when excluded.total > 0
                              then greatest(g.last_seen, excluded.last_seen) else g.last_seen end,
-            versions = excluded.versions || g.versions
-        returning 1)
-    select count(*)::int from moved
+            versions = case when excluded.versions = '{}' then g.versions else (
+                select jsonb_object_agg(e.version, e.at)
+                from (select b.key as version, min(b.value::timestamptz) as at
+                      from (select key, value from jsonb_each_text(g.versions)
+                            union all
+                            select key, value from jsonb_each_text(excluded.versions)) b
+                      group by b.key) e) end)
+    select count(*) into moved from gone;
+    more := start + blocks < size;
+    update redrive.chores c set place = case when more then start + blocks else 0 end
+    where c.name = 'fold_groups' and (more or c.place > 0);
+end
+$$;
+
+-- As the release before called it, which expects no more of it than progress.
+create or replace function redrive.fold_groups_v1() returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select f.moved from redrive.fold_groups_v2() f
 $$;

@@ -1,16 +1,22 @@
 -- hide_messages: of groups, the message of their first failure; it is shown from a failure of
 -- theirs from now on.
+-- locks: the chore that folds groups: a message must not pass from the deltas to the groups between
+--        the two looks
 create or replace function redrive.hide_messages_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select redrive.fold_groups_v1();
+    select from redrive.chores c where c.name = 'fold_groups' for update;
     with pick as materialized (
         select g.fingerprint from redrive.groups g where g.message <> '[encrypted]'
         order by g.fingerprint for update),
     hidden as (
         update redrive.groups g set message = '[encrypted]'
         from pick p where g.fingerprint = p.fingerprint
-        returning 1)
-    select count(*)::int from hidden
+        returning g.fingerprint),
+    unfolded as (
+        update redrive.group_deltas d set message = '[encrypted]' where d.message <> '[encrypted]'
+        returning d.fingerprint)
+    select count(*)::int
+    from (select fingerprint from hidden union select fingerprint from unfolded) both_tables
 $$;

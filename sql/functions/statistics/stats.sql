@@ -28,6 +28,7 @@ begin
           left join jsonb_array_elements_text(coalesce(found_body -> 'kinds', '[]'))
               with ordinality as o(kind, place)
               on o.kind = t.kind
+          where t.kind <> ''
           group by t.kind order by place, t.kind limit 500) k;
     update redrive.snapshots s set taken_at = clock_timestamp(), body = jsonb_build_object(
         'taken_at', extract(epoch from clock_timestamp())::float8,
@@ -35,8 +36,10 @@ begin
         'totals', (select coalesce(jsonb_agg(
                               jsonb_build_array(t.queue, t.kind, t.event, t.reason, t.n)
                               order by t.queue, t.kind, t.event, t.reason), '[]')
-                   from (select t.queue, coalesce(k.kind, 'other') as kind, t.event, t.reason,
-                                sum(t.n) as n
+                   from (select t.queue,
+                                case when t.kind = '' then '' else coalesce(k.kind, 'other') end
+                                    as kind,
+                                t.event, t.reason, sum(t.n) as n
                          from redrive.totals t
                          left join jsonb_array_elements_text(shown_kinds) as k(kind)
                              on k.kind = t.kind

@@ -21,7 +21,7 @@ begin
     delete from redrive.running_keys r
     where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id))
        or not exists (select from redrive.jobs j where j.id = r.job);
-    select coalesce(c.place[1], ''), coalesce(c.place[2], '') into at_queue, at_key
+    select coalesce(c.last_key[1], ''), coalesce(c.last_key[2], '') into at_queue, at_key
     from redrive.chores c where c.name = 'unpark';
     for step in 1 .. keys loop
         select j.queue, j.ordering_key, j.id, j.run_at into head from redrive.jobs j
@@ -41,8 +41,8 @@ begin
             woken := woken + found::int;
         end if;
     end loop;
-    update redrive.chores c set place = array[at_queue, at_key]
-    where c.name = 'unpark' and c.place is distinct from array[at_queue, at_key];
+    update redrive.chores c set last_key = array[at_queue, at_key]
+    where c.name = 'unpark' and c.last_key is distinct from array[at_queue, at_key];
     return woken;
 end
 $$;

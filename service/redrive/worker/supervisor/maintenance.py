@@ -25,6 +25,7 @@ RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 UNHANDLED_SECONDS = 60.0
+FORGET_SECONDS = 10.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -47,6 +48,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
+    "forget": (FORGET_SECONDS, store.forget),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 

@@ -1,0 +1,104 @@
+"""redrive retention."""
+
+from collections.abc import Sequence
+
+import click
+import psycopg
+
+from redrive.cli.connection import database, wait_for_schema
+from redrive.cli.options import (
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.output import emit, table
+from redrive.settings import Settings
+
+DAY_SECONDS = 86_400
+MEANINGS = {
+    "audit": "lines of the audit log",
+    "campaigns": "redrives that have ended, once their dead letters are purged",
+    "groups": "groups without an open dead letter",
+    "keys": "idempotency keys of jobs that succeeded, and of idempotent blocks",
+    "names": "counters of kinds and queues, and breakers, that nobody uses any more",
+}
+LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
+
+Kept = tuple[str, float]
+"""What is kept, and for how many seconds."""
+
+
+class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "what=duration"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Kept:
+        what, _, duration = value.partition("=")
+        if what not in MEANINGS:
+            self.fail(f"{what!r} is not kept by retention; {', '.join(MEANINGS)} are", param, ctx)
+        seconds = Duration().convert(duration, param, ctx)
+        if seconds < LEAST_SECONDS[what]:
+            self.fail(f"{what} is kept for {_shown(LEAST_SECONDS[what])} at least", param, ctx)
+        return what, seconds
+
+
+@click.group()
+def retention() -> None:
+    """How long things are kept besides dead letters.
+
+    Workers delete what is past it, by and by; redrive purge does so at once.
+    """
+
+
+@retention.command("ls")
+@database_option
+@json_option
+def list_retention(database_url: str | None, as_json: bool) -> None:
+    """List what is kept, and for how long."""
+    with database(settings_for(database_url)) as conn:
+        held = _read(conn)
+    if as_json:
+        for what, seconds in held:
+            emit({"what": what, "seconds": seconds})
+        return
+    rows = ((what, _shown(seconds), MEANINGS[what]) for what, seconds in held)
+    table(("what", "kept", "of"), rows, right=("kept",))
+
+
+@retention.command("set")
+@click.argument("kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair())
+@acting_options
+def set_retention(kept: Sequence[Kept], why: str, settings: Settings) -> None:
+    """Set how long things are kept, where that differs.
+
+    \b
+    redrive retention set audit=800d keys=14d --why 'the auditors ask for two years'
+
+    Waits for the schema, as a worker does.
+    """
+    wait_for_schema(settings.url(), settings.startup_timeout)
+    with database(settings) as conn, conn.transaction():
+        held = set(_read(conn))
+        changed = [pair for pair in kept if pair not in held]
+        for what, seconds in changed:
+            conn.execute(
+                "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)",
+                (what, seconds, settings.who(), why),
+            )
+    for what, seconds in changed:
+        click.echo(f"{what}: kept for {_shown(seconds)}")
+    if not changed:
+        click.echo("nothing to do")
+
+
+def _read(conn: psycopg.Connection) -> list[Kept]:
+    return conn.execute(
+        "select what, extract(epoch from keep)::float8 from redrive.retention order by what"
+    ).fetchall()
+
+
+def _shown(seconds: float) -> str:
+    """A duration as it is written: 30d, 12h."""
+    days = seconds / DAY_SECONDS
+    return f"{days:g}d" if days >= 1 else f"{seconds / 3_600:g}h"

@@ -1,0 +1,24 @@
+-- interrupt_campaigns: those of which no chunk has gone back to work for ten minutes have lost
+-- whoever carried them out. What went back is counted, what did not is where it was. One who was
+-- only held up goes on, and closes it as usual.
+-- out:   how many
+-- plan:  campaigns_running_idx
+create or replace function redrive.interrupt_campaigns_v1(batch int) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with pick as materialized (
+        select c.id from redrive.campaigns c
+        where c.state = 'running' and c.active_at < clock_timestamp() - interval '10 minutes'
+        order by c.active_at limit batch for update skip locked),
+    ended as (
+        update redrive.campaigns c set state = 'interrupted' from pick p where c.id = p.id
+        returning c.id, c.actor, c.matched, c.redriven),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select 'redrive', 'interrupt campaign', 'nobody has carried it on for ten minutes',
+               e.redriven, jsonb_build_object('campaign', e.id, 'matched', e.matched)
+        from ended e)
+    select count(*)::int from ended
+$$;

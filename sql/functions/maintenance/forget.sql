@@ -1,0 +1,40 @@
+-- forget: what is past its retention, one step: of each table at most `batch` rows are looked at or
+-- deleted. How long things are kept is in the table of that name, so whoever may call this cannot
+-- shorten it.
+-- out:   gone: how many rows, or names; more: there may be something left. What has no order of
+--        time is walked over; false once all walks have come to their end, and begin anew.
+-- locks: the chore's row, skip locked: while somebody is at it the others have nothing to do
+create or replace function redrive.forget_v1(batch int, out gone int, out more boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    keep jsonb;
+    counts int[];
+begin
+    gone := 0;
+    more := false;
+    perform from redrive.chores c where c.name = 'forget' for update skip locked;
+    if not found then
+        return;
+    end if;
+    select jsonb_object_agg(r.what, r.keep) into keep from redrive.retention r;
+    counts := array[
+        redrive.interrupt_campaigns_v1(batch),
+        redrive.forget_audit_v1((keep ->> 'audit')::interval, batch),
+        redrive.forget_campaigns_v1((keep ->> 'campaigns')::interval, batch),
+        redrive.forget_completions_v1((keep ->> 'keys')::interval, batch),
+        redrive.forget_effects_v1((keep ->> 'keys')::interval, batch),
+        redrive.forget_failures_v1(batch),
+        redrive.forget_groups_v1((keep ->> 'groups')::interval, batch),
+        redrive.forget_lanes_v1(batch),
+        redrive.forget_names_v1((keep ->> 'names')::interval, batch),
+        redrive.forget_side_effects_v1(batch)];
+    select sum(c.n) into gone from unnest(counts) as c(n);
+    more := batch <= any (counts)
+            or exists (select from redrive.chores c where c.name ~ '^forget_' and c.place >= 0);
+    if not more then
+        update redrive.chores c set place = 0 where c.name ~ '^forget_';
+    end if;
+end
+$$;

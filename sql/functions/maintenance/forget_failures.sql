@@ -1,0 +1,33 @@
+-- forget_failures: those of jobs of which nothing else is left, as when a job succeeds after its
+-- dead letter was purged. One step of a walk over all of them;
+-- at its end it waits for those of the other tables.
+-- in:    batch: how many are looked at
+-- plan:  failures_pkey, jobs_pkey, dead_letters_pkey
+create or replace function redrive.forget_failures_v1(batch int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    looked bigint[];
+    gone int;
+begin
+    select array(select f.job from redrive.failures f where f.job > h.place
+                 order by f.job limit batch)
+    into looked
+    from redrive.chores h where h.name = 'forget_failures' and h.place >= 0;
+    delete from redrive.failures f
+    where f.job = any (array(
+        select distinct v.job from unnest(looked) as v(job)
+        where not exists (select from redrive.jobs j where j.id = v.job)
+          and not exists (select from redrive.dead_letters d where d.id = v.job)));
+    get diagnostics gone = row_count;
+    update redrive.chores h
+    set place = case when cardinality(looked) = batch then looked[batch] else -1 end
+    where h.name = 'forget_failures' and h.place >= 0;
+    return gone;
+end
+$$;

@@ -1,0 +1,17 @@
+-- forget_groups: those past their retention with no open dead letter, unless somebody mutes them.
+-- What has not been folded yet makes a group again.
+-- plan:  groups_closed_idx
+create or replace function redrive.forget_groups_v1(older_than interval, batch int) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with pick as materialized (
+        select g.fingerprint from redrive.groups g
+        where g.open = 0 and g.last_seen < clock_timestamp() - older_than
+          and (g.muted_until is null or g.muted_until < clock_timestamp())
+        order by g.last_seen limit batch for update skip locked),
+    gone as (
+        delete from redrive.groups g using pick p where g.fingerprint = p.fingerprint returning 1)
+    select count(*)::int from gone
+$$;

@@ -1,0 +1,66 @@
+-- forget_names: names that nobody has used for their retention: breakers; kinds, whose counters are
+-- added to those of their queue, under the kind ''; queues of which nothing else is left.
+-- in:    batch: how many kinds and how many queues at most
+-- locks: the chore that folds, skip locked: a counter must not grow while it moves
+-- The sums of a queue stay exact, and so do depths: only what is over and done with moves or goes.
+create or replace function redrive.forget_names_v1(older_than interval, batch int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    before constant timestamptz := clock_timestamp() - older_than;
+    breaker_count int;
+    kind_count int;
+    queue_count int;
+begin
+    -- an open one that no code asks about any more would stay open for ever
+    delete from redrive.breakers b
+    where b.forced_by is null
+      and greatest(b.changed_at, b.window_at, b.open_until, b.probe_until) < before;
+    get diagnostics breaker_count = row_count;
+    perform from redrive.chores c where c.name = 'fold' for update skip locked;
+    if not found then
+        return breaker_count;
+    end if;
+    with old as materialized (
+        select t.queue, t.kind from redrive.tallies t where t.kind <> ''
+        group by t.queue, t.kind having max(t.at) < before),
+    counted as materialized (
+        select t.queue, t.kind, t.event, t.reason, t.n
+        from redrive.totals t join old o on o.queue = t.queue and o.kind = t.kind),
+    busy as materialized (
+        select c.queue, c.kind from counted c group by c.queue, c.kind
+        having sum(case when c.event in ('enqueued', 'redriven') then c.n
+                        when c.event in ('completed', 'cancelled', 'dead') then -c.n
+                        else 0 end) <> 0
+        union
+        -- dead letters are counted by reason, so nothing may be left of any
+        select c.queue, c.kind from counted c group by c.queue, c.kind, c.reason
+        having sum(case when c.event = 'dead' then c.n
+                        when c.event in ('redriven', 'dismissed', 'purged') then -c.n
+                        else 0 end) <> 0),
+    pick as materialized (
+        select queue, kind from old
+        where (queue, kind) not in (select queue, kind from busy)
+        limit batch),
+    moved as (
+        delete from redrive.tallies t using pick p
+        where t.queue = p.queue and t.kind = p.kind
+        returning t.queue, t.kind, t.event, t.reason, t.n, t.at),
+    added as (
+        insert into redrive.tallies as t (queue, kind, event, reason, n, at)
+        select queue, '', event, reason, sum(n), max(at) from moved
+        group by queue, event, reason order by queue, event, reason
+        on conflict (queue, kind, event, reason)
+            do update set n = t.n + excluded.n, at = greatest(t.at, excluded.at))
+    select count(distinct (queue, kind)) into kind_count from moved;
+    with pick as materialized (
+        select t.queue from redrive.tallies t
+        group by t.queue having max(t.at) < before and max(t.kind) = '' limit batch),
+    gone as (
+        delete from redrive.tallies t using pick p where t.queue = p.queue returning t.queue)
+    select count(distinct queue) into queue_count from gone;
+    return breaker_count + kind_count + queue_count;
+end
+$$;

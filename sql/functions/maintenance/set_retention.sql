@@ -1,0 +1,12 @@
+-- set_retention: how long something is kept from now on; audited.
+create or replace function redrive.set_retention_v1(
+    what text, keep interval, actor text, why text) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    update redrive.retention r set keep = set_retention_v1.keep
+    where r.what = set_retention_v1.what;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (actor, 'retention', why, 1, jsonb_build_object(
+        'what', set_retention_v1.what, 'keep', set_retention_v1.keep))
+$$;

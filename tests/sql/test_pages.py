@@ -1,0 +1,78 @@
+"""Lists and plans of dead letters cost what they show, and hold no more of it than a page."""
+
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+
+from redrive.dead_letters.filter import STATES, Filter
+from redrive.dead_letters.find import find
+from redrive.dead_letters.redrive import plan
+from tests.factories import make_dead_letters
+from tests.postgres import Database
+
+READ = """
+    select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables
+    where relname = 'dead_letters'
+"""
+
+
+def fill(database: Database, count: int) -> None:
+    """Make more of the one dead letter there is, in all states, with messages of 2 kB."""
+    database.rows(
+        "insert into redrive.dead_letters select r.* from redrive.dead_letters d,"
+        " generate_series(1, %s) n, lateral jsonb_populate_record(d, jsonb_build_object("
+        " 'id', d.id + n, 'state', (%s::text[])[1 + n %% 4], 'died_at', d.died_at - n * interval"
+        " '1 second', 'fingerprint', 'f' || n %% 3, 'message', repeat(md5(n::text), 64))) r",
+        count,
+        list(STATES),
+    )
+
+
+@pytest.mark.parametrize("states", [(), ("open", "dismissed"), ("resolved",)])
+def test_the_latest_of_any_state_are_found_without_a_look_at_the_others(
+    database: Database, states: tuple[str, ...]
+) -> None:
+    """C18: a list over all states sorted the whole table."""
+    make_dead_letters(database.conn, 1)
+    fill(database, 3000)
+    database.rows("analyze redrive.dead_letters")
+    by_hand = (
+        "select id from redrive.dead_letters where state = any (%s)"
+        " order by died_at desc, id desc limit 10"
+    )
+    expected = database.column(by_hand, list(states or STATES))
+    session = database.session()
+    with session.conn.transaction():
+        found = find(session.conn, Filter(state=states, limit=10))
+        read = session.value(READ)
+
+    assert [letter["id"] for letter in found] == expected
+    assert read <= 10 * len(states or STATES)
+
+
+def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(database: Database) -> None:
+    """C18: it held every row that matched, messages and all."""
+    make_dead_letters(database.conn, 1)
+    fill(database, 20_000)
+    tracemalloc.start()
+    planned = plan(database.conn, Filter())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    oldest_first = database.column(
+        "select id from redrive.dead_letters where state = 'open' order by died_at, id"
+    )
+    assert list(planned.ids) == oldest_first
+    assert len(planned.ids) == 5001
+    assert sum(group["count"] for group in planned.groups) == 5001
+    assert all(a["count"] >= b["count"] for a, b in pairwise(planned.groups))
+    assert peak < 5_000_000, "5,001 rows are 12 MB"
+
+
+def test_a_plan_ends_at_its_limit_within_a_page_and_beyond(database: Database) -> None:
+    make_dead_letters(database.conn, 1)
+    fill(database, 6000)
+    for limit in (1, 999, 1000, 1001, 1500):
+        assert plan(database.conn, Filter(limit=limit)).matched == limit
+    assert plan(database.conn, Filter(limit=10_000)).matched == 1501
