@@ -119,7 +119,7 @@ begin
     -- Its progress, for whoever looks, and what remains on record if this is its last chunk.
     update redrive.campaigns c
     set active_at = clock_timestamp(),
-        redriven = c.redriven + cardinality(array_positions(causes, null))
+        redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
     where c.id = redrive_v1.campaign;
     return query
