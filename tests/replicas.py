@@ -96,6 +96,10 @@ class Replicas:
             _signal(self.primary, signal.SIGSTOP)
         else:
             self.primary.stop(fence)
+        self.promote()
+
+    def promote(self) -> None:
+        """Make the standby the primary, where the primary is fenced already."""
         ((is_promoted,),) = _execute(self.standby.url(), "select pg_promote()")
         assert is_promoted, "the standby did not become a primary"
         self.primary, self.standby = self.standby, self.primary
