@@ -72,6 +72,15 @@ class Producer(threading.Thread):
         self.join()
 
 
+def test_a_host_that_hangs_is_passed_by_after_the_time_the_url_allows(pair: Replicas):
+    pair.fail_over("freeze")
+    began = time.monotonic()
+    connect(f"{pair.url}&connect_timeout=2").close()
+    waited = time.monotonic() - began
+
+    assert 2 <= waited < 5  # 10 where the URL says nothing
+
+
 @pytest.mark.parametrize("fence", ["immediate", "fast", "freeze"])
 def test_a_failover_and_back_lose_nothing_and_leave_nothing_stuck(
     pair: Replicas, tmp_path: Path, fence: str

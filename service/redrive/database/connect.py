@@ -24,6 +24,9 @@ from redrive.errors import SettingsError
 CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
 
+CONNECT_SECONDS = 10
+"""How long one host may take to let us in, where the URL does not say (connect_timeout)."""
+
 WATCH_SECONDS = 0.2
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 5.0
 """Seconds until a lost server is tried again, at most; the bound doubles with each failure."""
@@ -104,7 +107,8 @@ def _open(url: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
         url,
         autocommit=True,
         prepare_threshold=None,
-        connect_timeout=10,
+        # for each host in turn: with several, a standby is waiting behind one that hangs
+        connect_timeout=int(conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS),
         application_name=name,
         keepalives_idle=10,
         keepalives_interval=5,
