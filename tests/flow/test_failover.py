@@ -224,7 +224,13 @@ def test_nobody_is_lost_to_a_standby_that_was_behind(loose_pair: Replicas):
     with closing(connect(pair.url, name="test")) as conn:
         make_worker(conn, ttl=ttl)
     pair.cut_stream()
-    time.sleep(2 * ttl)  # the worker beats on; the standby does not hear of it
+    old = (
+        "select count(*) from redrive.workers"
+        " where clock_timestamp() - greatest(seen_at, pg_postmaster_start_time()) > 2 * ttl"
+    )
+    with closing(Session(connect(pair.standby.url("redrive"), name="test"))) as standby:
+        # the worker beats on; the standby does not hear of it
+        wait_for(lambda: standby.value(old) == 1)
     pair.fail_over()
 
     with closing(connect(pair.url, name="test")) as conn:
