@@ -17,6 +17,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,7 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Try what was asked for. Returns the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # take the copy along
     asked = _arguments()
     number, shards = map(int, asked.shard.split("/"))
     chosen = found(asked.files)[number - 1 :: shards]
