@@ -55,6 +55,10 @@ check: install ## lint, types, import contracts, and what is stale; all that fai
 generate: install ## make again whatever is made from other files, or copied
 	@$(BIN)/python -m tools.generate
 
+.PHONY: mutants
+mutants: install ## remove each guard in the SQL in turn: some test must fail; ARGS="--minutes 2", "--files settle/*", "--shard 1/4"
+	$(BIN)/python -m tools.mutants $(ARGS)
+
 .PHONY: bench
 bench: install ## measure, beside other queues; ARGS=--quick for a first look
 	$(BIN)/python -m bench $(ARGS)

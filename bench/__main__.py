@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import scenarios
+from bench import recovery, scenarios
 from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
@@ -58,7 +58,7 @@ class Table:
     clients: int = 0
     """Of pgbench beside it; 0 = none."""
     variants: tuple[str, ...] = ()
-    """Collectors of ours to compare, in place of systems."""
+    """What is compared, in place of systems: collectors of ours, sizes of the table."""
     once: bool = False
     """So long that one run says enough."""
 
@@ -106,16 +106,17 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table(
         "claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True
     )
+    sizes = recovery.FULL if full else recovery.QUICK
+    title = "recovery beside jobs of 1 kB"
+    yield Table("recovery", title, recovery.recovery, variants=sizes, once=True)
     yield Table("dlq", "dead letters", scenarios.dead_letters, only_burying=True)
     yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
 
 
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
     """The rows of a table."""
-    for collector in table.variants if REDRIVE in systems else ():
-        yield Case(
-            table.title, collector, partial(table.measure, lab, REDRIVE, collector=collector)
-        )
+    for variant in table.variants if REDRIVE in systems else ():
+        yield Case(table.title, variant, partial(table.measure, lab, REDRIVE, variant))
     for system in () if table.variants else systems:
         if table.takes(system):
             yield Case(table.title, system.name, partial(table.measure, lab, system))
@@ -146,7 +147,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-        " claim, dlq",
+        " claim, recovery, dlq",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")

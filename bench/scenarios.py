@@ -94,7 +94,7 @@ def drain(  # what can differ between drains
         }
 
 
-def traced(lab: Lab, system: System, *, collector: str) -> Figures:
+def traced(lab: Lab, system: System, collector: str) -> Figures:
     """A drain whose spans go to one of COLLECTORS."""
     with COLLECTORS[collector]() as url:
         return drain(lab, system, collector=url)
@@ -273,7 +273,7 @@ def mixed(  # what can differ
     open.
     """
     seconds = lab.seconds(full)
-    with lab.session(system) as at, _snapshot(lab, at, held=held):
+    with lab.session(system) as at, held_snapshot(lab, at, held=held):
         at.start_workers(workers, system.config("steady"))
         at.wait_for("run", 60)
         time.sleep(3)
@@ -316,7 +316,7 @@ def _slices(series: list[tuple[float, float]], seconds: float) -> list[float]:
 
 
 @contextlib.contextmanager
-def _snapshot(lab: Lab, at: Session, *, held: bool) -> Iterator[None]:
+def held_snapshot(lab: Lab, at: Session, *, held: bool) -> Iterator[None]:
     """Somebody's long report: a REPEATABLE READ transaction that has read and stays open."""
     if not held:
         yield

@@ -48,6 +48,7 @@ class Server:
         self._postgres = postgres
         self.url_of = postgres.url
         self.port = postgres.port
+        self.log = postgres.data / "log"
         self.pid = int((postgres.data / "postmaster.pid").read_text().split()[0])
 
     def program(self, name: str) -> str:

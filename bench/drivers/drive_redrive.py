@@ -35,6 +35,7 @@ async def worker(config: dict[str, Any]) -> None:
             (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
         ),
         "BENCH_CONFIG": json.dumps(config),
+        **config.get("settings", {}),
     }
     os.execve(sys.executable, [sys.executable, "-m", "redrive", "worker"], os.environ | environment)
 

@@ -29,6 +29,9 @@ from redrive.errors import SettingsError
 CALL_SECONDS = 15.0
 """How long a call may take before its connection is given up."""
 
+CONNECT_SECONDS = 10
+"""How long one host may take to let us in, where the URL does not say (connect_timeout)."""
+
 WATCH_SECONDS = 0.2
 FIRST_BACKOFF, YOUNG_BACKOFF, LONGEST_BACKOFF = 0.1, 1.0, 5.0
 """Seconds until a lost server is tried again, at most: at first, in a young outage, and ever."""
@@ -159,7 +162,8 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
         autocommit=True,
         prepare_threshold=None,
         cursor_factory=_OwnCursor,
-        connect_timeout=10,
+        # for each host in turn: with several, a standby is waiting behind one that hangs
+        connect_timeout=int(conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS),
         application_name=name,
         client_encoding="UTF8",
         keepalives_idle=10,

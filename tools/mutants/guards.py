@@ -1,0 +1,170 @@
+"""Where the guards are: what is found in a file of SQL without knowing what it means.
+
+condition   one of the conditions of a WHERE, joined by AND   becomes true
+branch      the condition of an IF in PL/pgSQL                becomes false
+lock        FOR UPDATE and its kin                            goes
+skip        SKIP LOCKED, which keeps a lock from waiting      goes
+unique      of an index                                       goes
+check       of a table                                        becomes true
+path        SET search_path of a function                     goes
+revoke      a whole statement                                 goes
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_COMMENT_OR_STRING = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\$\w*\$|[A-Za-z_][\w$]*|\d[\w.]*|[^\s\w]")
+_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window"}
+_ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
+"""What ends a WHERE at its own depth; a closing parenthesis does, too."""
+
+_REFUSAL = re.compile(r"'[a-z_]+: ")
+_LOCK = r"\bfor\s+(?:no\s+key\s+update|key\s+share|update|share)\b(?:\s+of\s+\w+)?"
+_PATTERNS = {
+    "lock": _LOCK + r"(?:\s+skip\s+locked)?",
+    "skip": r"\bskip\s+locked\b",
+    "unique": r"(?<=\bcreate )unique(?= index\b)",
+    "path": r"\bset\s+search_path\s*=[^\n]+",
+    "revoke": r"\b(?:alter\s+default\s+privileges\s+)?revoke\b[^;]+;",
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word or sign of SQL, and where it is."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file without one of its guards."""
+
+    file: str
+    line: int
+    kind: str
+    guard: str
+    text: str
+    """The whole file."""
+
+    @property
+    def key(self) -> str:
+        """The same as long as the file is."""
+        return hashlib.sha256(f"{self.file}\0{self.text}".encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.kind}: {self.guard}"
+
+
+def mutants(file: str, text: str) -> list[Mutant]:
+    """The file without each of its guards, in the order of the file."""
+    code = _COMMENT_OR_STRING.sub(lambda f: f[0] if f[0][0] == "'" else _blank(f[0]), text)
+    tokens = [Token(t[0].lower(), t.start(), t.end()) for t in _TOKEN.finditer(code)]
+    words = _COMMENT_OR_STRING.sub(lambda f: _blank(f[0]), text)
+    found = sorted(
+        {
+            *_conditions(tokens),
+            *_branches(tokens),
+            *_refusals(tokens),
+            *_checks(tokens),
+            *_others(words),
+        }
+    )
+    return [
+        Mutant(
+            file,
+            line=text.count("\n", 0, start) + 1,
+            kind=kind,
+            guard=" ".join(text[start:end].split()),
+            text=text[:start] + instead + text[end:],
+        )
+        for start, end, kind, instead in found
+    ]
+
+
+Found = tuple[int, int, str, str]
+"""From where to where in the file, the kind, and what is put there instead."""
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _conditions(tokens: list[Token]) -> Iterator[Found]:
+    for at, token in enumerate(tokens):
+        # what a FILTER leaves out is a figure and no guard
+        if token.text != "where" or [t.text for t in tokens[max(0, at - 2) : at]] == [
+            "filter",
+            "(",
+        ]:
+            continue
+        for part in _split(_until(tokens, at + 1, _ENDS)):
+            if [t.text for t in part] != ["true"]:
+                yield part[0].start, part[-1].end, "condition", "true"
+
+
+def _branches(tokens: list[Token]) -> Iterator[Found]:
+    for at, token in enumerate(tokens):
+        before, after = tokens[at - 1].text if at else "", [t.text for t in tokens[at + 1 : at + 3]]
+        is_clause = after == ["not", "exists"] and tokens[at + 3].text != "("
+        if token.text in {"if", "elsif"} and before != "end" and not is_clause:
+            part = _until(tokens, at + 1, {"then", ";"})
+            if part and part[0].text != "exists":
+                yield part[0].start, part[-1].end, "branch", "false"
+
+
+def _refusals(tokens: list[Token]) -> Iterator[Found]:
+    for at, token in enumerate(tokens):
+        part = _until(tokens, at + 1, {"then", ";"}) if token.text == "when" else []
+        then = tokens[at + len(part) + 1 : at + len(part) + 3]
+        if part and [t.text for t in then[:1]] == ["then"] and _REFUSAL.match(then[-1].text):
+            yield part[0].start, part[-1].end, "refusal", "false"
+
+
+def _checks(tokens: list[Token]) -> Iterator[Found]:
+    for at, token in enumerate(tokens[:-1]):
+        if token.text == "check" and tokens[at + 1].text == "(":
+            part = _until(tokens, at + 2, set())
+            yield part[0].start, part[-1].end, "check", "true"
+
+
+def _others(words: str) -> Iterator[Found]:
+    for kind, pattern in _PATTERNS.items():
+        for found in re.finditer(pattern, words, re.IGNORECASE):
+            yield found.start(), found.end(), kind, ""
+
+
+def _until(tokens: list[Token], start: int, ends: set[str]) -> list[Token]:
+    """The tokens up to one that ends the clause, or to the parenthesis around it."""
+    depth = cases = 0
+    for at in range(start, len(tokens)):
+        text = tokens[at].text
+        depth += (text in "([") - (text in ")]")
+        cases += (text == "case") - (text == "end")
+        if depth < 0 or (depth == 0 and cases <= 0 and text in ends):
+            return tokens[start:at]
+    return tokens[start:]
+
+
+def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+    """What AND joins, outside of parentheses, CASE and BETWEEN."""
+    part: list[Token] = []
+    depth = cases = between = 0
+    for token in tokens:
+        depth += (token.text in "([") - (token.text in ")]")
+        cases += (token.text == "case") - (token.text == "end")
+        between += depth == 0 and token.text == "between"
+        if token.text == "and" and depth == 0 and cases == 0:
+            if not between:
+                yield part
+                part = []
+                continue
+            between -= 1
+        part.append(token)
+    if part:
+        yield part
