@@ -39,7 +39,7 @@ SETTINGS = {
 # It waits for the end of its standard input, which comes when this process ends, however it ends.
 GUARD = """
 cat > /dev/null
-pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid"
+pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid" && kill -CONT "$pid"
 n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 rm -rf "$0"
 """
@@ -191,22 +191,30 @@ class Server:
 
 
 @contextlib.contextmanager
+def guarded(home: Path, version: int) -> Iterator[None]:
+    """See that the server in `home` ends with the block or this process, and `home` with it."""
+    pid_file = home / f"postgres-{version}" / "postmaster.pid"
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", GUARD, str(home), str(pid_file)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us, not for it
+    )
+    try:
+        yield
+    finally:
+        guard.communicate()
+
+
+@contextlib.contextmanager
 def embedded(version: int, **settings: str) -> Iterator[Server]:
     """A server of the embedded binaries in a directory that goes with it, on a free port of
     loopback.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-"))
     postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", GUARD, str(home), str(postgres.data / "postmaster.pid")],
-        stdin=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us, not for it
-    )
-    try:
+    with guarded(home, version):
         postgres.start()
         yield Server(postgres.url())
-    finally:
-        guard.communicate()
 
 
 @contextlib.contextmanager
