@@ -47,6 +47,11 @@ chaos-headline chaos-hour chaos-night: install
 	@mkdir -p build
 	$(BIN)/python -m tests.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
 
+.PHONY: chaos-peers
+chaos-peers: install ## the same monkey on other queues, and on this one
+	@mkdir -p build
+	$(BIN)/python -m tests.chaos.peers --output build/$@.json $(ARGS)
+
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos import ledger
-from tests.chaos.redrive_system import DRAIN, TTL, Redrive
+from tests.chaos.redrive_system import DRAIN, Redrive
 from tests.chaos.schedule import Planned, Tier, plan
 from tests.chaos.servers import POOLER, Pooler, Servers, is_small, servers
 from tests.chaos.verdict import EVERYBODY, Facts, Fault, Verdict, judge
@@ -71,7 +71,7 @@ class Monkey:
 
     def run(self, tell: Callable[[str], None]) -> None:
         """Carry out the schedule, and set right what was broken."""
-        began = told = time.monotonic()
+        began = told = revived = time.monotonic()
         waiting = list(reversed(self.planned))
         while waiting or self._later or time.monotonic() < began + self.tier.seconds:
             now = time.monotonic()
@@ -81,6 +81,9 @@ class Monkey:
                 fault = waiting.pop()
                 if not self._do(fault):
                     self._in(0.3, lambda fault=fault: waiting.append(fault))
+            if now - revived >= 1:
+                revived = now
+                self.revive()
             if now - told >= 5:
                 told = now
                 tell(f"{now - began:5.0f} s  {len(self.faults)} faults, {len(waiting)} to come")
@@ -94,7 +97,9 @@ class Monkey:
             return True
         for i in range(self.tier.workers):
             n = (fault.worker + i) % self.tier.workers
-            if n not in self._busy and self.workers[n].process.poll() is None:
+            worker = self.workers[n]
+            is_up = n not in self._busy and worker.process.poll() is None
+            if is_up and (worker.runners or not fault.kind.endswith("_runner")):
                 act(n, fault.chance)
                 return True
         return False
@@ -106,9 +111,7 @@ class Monkey:
     # ---------------------------------------------------------------------- workers
 
     def kill_runner(self, n: int, chance: float) -> None:
-        runners = self.workers[n].runners
-        if runners:
-            self._kill("kill_runner", [runners[int(len(runners) * chance)]])
+        self._kill("kill_runner", self._one_runner(n, chance))
 
     def kill_supervisor(self, n: int, chance: float) -> None:
         self._busy.add(n)
@@ -133,9 +136,12 @@ class Monkey:
         self._pause("pause_supervisor", n, [self.workers[n].pid], chance)
 
     def pause_runner(self, n: int, chance: float) -> None:
+        self._pause("pause_runner", n, self._one_runner(n, chance), chance)
+
+    def _one_runner(self, n: int, chance: float) -> list[int]:
         runners = self.workers[n].runners
-        if runners:
-            self._pause("pause_runner", n, [runners[int(len(runners) * chance)]], chance)
+        which = int(len(runners) * chance)
+        return runners[which : which + 1]  # none, when they have just ended
 
     def _pause(self, kind: str, n: int, pids: list[int], chance: float) -> None:
         self._busy.add(n)
@@ -148,7 +154,7 @@ class Monkey:
             for pid in pids:
                 self._note(kind, pid, since)
 
-        self._in(TTL * (1.1 + 0.9 * chance), resume)
+        self._in(self.system.ttl * (1.1 + 0.9 * chance), resume)
 
     def term(self, n: int, chance: float) -> None:
         worker, began = self.workers[n], time.monotonic()
@@ -239,7 +245,7 @@ class Monkey:
             self._busy.discard(n)
             self._note("black_hole", pid, since)
 
-        self._in(TTL * (0.3 + 1.7 * chance), mend)
+        self._in(self.system.ttl * (0.3 + 1.7 * chance), mend)
 
     def kill_pooler(self, chance: float) -> None:
         if self.pooler is None:
@@ -281,8 +287,11 @@ class Monkey:
         """Nothing breaks from here on."""
         for proxy in (*self.proxies, self.producing):
             proxy.cut_after, proxy.cut_in = (), 0
+
+    def revive(self) -> None:
+        """Start those again that ended by themselves, as Kubernetes does."""
         for n, worker in enumerate(self.workers):
-            if worker.process.poll() is not None:
+            if n not in self._busy and worker.process.poll() is not None:
                 self.restart(n)
 
     def end(self) -> None:
@@ -374,12 +383,13 @@ def _ledger_home(keep: bool) -> Iterator[Path]:
             subprocess.run(["rm", "-rf", str(home)], check=False)
 
 
-def _nothing_left(stage: Servers, system: Any) -> float:
+def _nothing_left(stage: Servers, monkey: Monkey) -> float:
     """Wait until nothing is left to do. Returns the seconds it took, or gave up after."""
     began = time.monotonic()
     while (took := time.monotonic() - began) < SETTLE_SECONDS:
+        monkey.revive()
         with contextlib.suppress(psycopg.Error), stage.connect() as conn:
-            if not conn.execute(f"select exists({system.live})").fetchone()[0]:  # type: ignore[index] # a row
+            if not conn.execute(f"select exists({monkey.system.live})").fetchone()[0]:  # type: ignore[index] # a row
                 break
         time.sleep(0.3)
     return took
@@ -405,10 +415,12 @@ def run(
             producer.start()
             monkey.run(lambda line: tell(f"{line}, {len(producer.acknowledged)} jobs"))
             monkey.calm()
-            producer.join()
+            while producer.is_alive():
+                monkey.revive()
+                producer.join(5)
+                tell(f"calm, {len(producer.acknowledged)} jobs")
             seconds = time.monotonic() - began
-            tell("calm")
-            settled_in = _nothing_left(stage, system)
+            settled_in = _nothing_left(stage, monkey)
             with stage.connect() as conn:
                 facts = Facts(
                     acknowledged=producer.acknowledged,

@@ -8,7 +8,6 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from redrive import enqueue
+from redrive import enqueue, enqueue_many
 from redrive.database.connect import connect
 from tests.chaos.ledger import HOME
 from tests.chaos.schedule import Tier
@@ -26,6 +25,7 @@ from tests.flow.harness import ROOT, Worker
 
 TTL = 3.0
 DRAIN = 4.0
+ONE_BY_ONE = 5
 MIGRATIONS = "sql/migrations"
 COMPILER = shutil.which("cc")
 
@@ -54,6 +54,7 @@ class Redrive:
     """How to set it up, work on it, add to it and look at it."""
 
     name = "redrive"
+    ttl = TTL
     live: LiteralString = "select (payload->>'n')::bigint from redrive.jobs where payload ? 'n'"
     dead: LiteralString = (
         "select (payload->>'n')::bigint from redrive.dead_letters where payload ? 'n'"
@@ -65,6 +66,7 @@ class Redrive:
         self.tier = tier
         self.old = previous_version(home) if "upgrade" in tier.faults else None
         self._version = self.old
+        self._stepped: set[int] = set()
         self.clock = home / "clock" if COMPILER else None
         """What the first worker's clock is off by."""
         if self.clock is not None:
@@ -101,7 +103,7 @@ class Redrive:
             env["PYTHONPATH"] = self._version / "service"
         if n == 0 and self.clock is not None:
             env |= {"LD_PRELOAD": self.clock.with_suffix(".so"), "CHAOS_CLOCK": self.clock}
-        return Worker(
+        worker = Worker(
             url,
             self.home,
             *("--slots", str(self.tier.slots), "--runners", "2"),
@@ -112,6 +114,9 @@ class Redrive:
             redrive_test_url=effects_url,
             **env,
         )
+        if n == 0:
+            self._stepped.add(worker.pid)
+        return worker
 
     def step_clock(self, seconds: int) -> None:
         """Put the first worker's clock off by so much, from now on."""
@@ -137,10 +142,10 @@ class Redrive:
             for event in worker.events()
             if event["event"] == "declared lost"
         ]
-        now = time.monotonic()
         # the log of a worker whose clock is wrong says that it happened, and not when
+        always = (0.0, time.monotonic())
         return [
-            Fault("silence", pid, *((at, at) if 0 < at < now + 60 else (0.0, now)))
+            Fault("silence", pid, *(always if pid in self._stepped else (at, at)))
             for pid, at in lost
         ]
 
@@ -210,25 +215,26 @@ class Producer(threading.Thread):
             if not due:
                 time.sleep(0.02)
                 continue
-            jobs = {made + i: self._job(made + i) for i in range(due)}
+            jobs = [self._job(made + i) for i in range(due)]
             while True:
                 try:
                     conn = conn or connect(self._url, name="producer")
                     with conn.transaction():
-                        for job in jobs.values():
-                            job(conn)
+                        for job in jobs[:ONE_BY_ONE]:
+                            enqueue(conn, **job)
+                        enqueue_many(conn, jobs[ONE_BY_ONE:])
                     break
                 except psycopg.Error:
                     if conn is not None:
                         conn.close()
                     conn = None
                     time.sleep(0.2)
-            self.acknowledged |= jobs.keys()
+            self.acknowledged.update(range(made, made + due))
             made += due
         if conn is not None:
             conn.close()
 
-    def _job(self, n: int) -> Callable[[psycopg.Connection[Any]], int]:
+    def _job(self, n: int) -> dict[str, Any]:
         dice = self._dice
         kind = dice.choices(
             ["chaos.sync", "chaos.async", "chaos.fails", "chaos.effect", "chaos.poison"],
@@ -236,15 +242,13 @@ class Producer(threading.Thread):
         )[0]
         long = 0.3 if self._tier.jobs / self._tier.seconds < 60 else 0.05
         seconds = dice.choice([0.2, 0.2, 0.5, 1.0, 2.5]) if dice.random() < long else 0.01
-        payload: dict[str, Any] = {
-            "n": n,
-            "seconds": min(seconds, 0.5) if "effect" in kind else seconds,
-        }
-        if kind == "chaos.fails":
-            payload["times"] = dice.randint(1, 3)
-        options: dict[str, Any] = {"idempotency_key": f"{self._seed}-{n}"}
+        if kind == "chaos.effect":
+            seconds = min(seconds, 0.5)
+        payload = {"n": n, "seconds": seconds, "times": dice.randint(1, 3)}
+        job: dict[str, Any] = {"kind": kind, "payload": payload}
+        job["idempotency_key"] = f"{self._seed}-{n}"
         if kind == "chaos.poison":
             self.doomed.add(n)
         elif dice.random() < 0.1:
-            options["ordering_key"] = f"key-{dice.randint(1, 50)}"
-        return lambda conn: enqueue(conn, kind, payload, **options)
+            job["ordering_key"] = f"key-{dice.randint(1, 50)}"
+        return job
