@@ -272,6 +272,19 @@ class Monkey:
             self.left_out["upgrade"] = "no history of the source here"
         else:
             self._outage("upgrade", lambda: self.system.upgrade(self.stage.url))
+            self._in(3, self._roll_out)
+
+    def _roll_out(self) -> None:
+        """Restart those of the old version, one after the other."""
+        old = [n for n, worker in enumerate(self.workers) if self.system.is_old(worker)]
+        for n in old:
+            if n not in self._busy:
+                self.term(n, 0)
+                break
+        if old:
+            self._in(2, self._roll_out)
+        else:
+            self._in(2, self.system.old_is_gone)
 
     def crashed(self) -> list[str]:
         """Workers that ended though nobody ended them."""
@@ -339,6 +352,7 @@ class Outcome:
     left_out: dict[str, str]
     slowest_term: float
     settled_in: float
+    dead_by_old: int
     failures: dict[str, list[Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -360,6 +374,7 @@ class Outcome:
             "explained": dict(seen.explained.most_common()),
             "ran_again_after_return": seen.ran_again_after_return,
             **{name: len(found) for name, found in self.failures.items()},
+            "innocents_dead_by_old_version": self.dead_by_old,
             "recovery_p50": _quantile(recoveries, 0.5),
             "recovery_max": _quantile(recoveries, 1.0),
             "slowest_term": round(self.slowest_term, 1),
@@ -422,13 +437,14 @@ def run(
             seconds = time.monotonic() - began
             settled_in = _nothing_left(stage, monkey)
             with stage.connect() as conn:
+                forgiven = system.dead_by_old(conn) - producer.doomed
                 facts = Facts(
                     acknowledged=producer.acknowledged,
                     ledger=ledger.read(home),
                     done={n: at - offset for n, at in conn.execute(system.done)},
                     live={n for (n,) in conn.execute(system.live)},
                     dead={n for (n,) in conn.execute(system.dead)},
-                    doomed=producer.doomed,
+                    doomed=producer.doomed | forgiven,
                     faults=monkey.faults,
                     silences=system.silences([*monkey.gone, *monkey.workers]),
                 )
@@ -454,6 +470,7 @@ def run(
                 monkey.left_out,
                 monkey.slowest_term,
                 settled_in,
+                len(forgiven),
                 failures,
             )
         finally:

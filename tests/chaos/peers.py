@@ -260,6 +260,10 @@ class OnPeer:
             )
         return Producer(process, self.tier, seed)
 
+    def dead_by_old(self, conn: psycopg.Connection[Any]) -> set[int]:  # noqa: ARG002 # as Redrive's
+        """There is one version of it."""
+        return set()
+
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:  # noqa: ARG002 # as Redrive's
         """Nothing more is known of it."""
         return {}

@@ -67,6 +67,8 @@ class Redrive:
         self.old = previous_version(home) if "upgrade" in tier.faults else None
         self._version = self.old
         self._stepped: set[int] = set()
+        self._old: set[int] = set()
+        self._old_until = 0.0
         self.clock = home / "clock" if COMPILER else None
         """What the first worker's clock is off by."""
         if self.clock is not None:
@@ -85,6 +87,19 @@ class Redrive:
         """Migrate while everything runs."""
         self._version = None
         self._run(url, None, "migrate")
+
+    def is_old(self, worker: Worker) -> bool:
+        """Whether it runs the version before the newest migration."""
+        return worker.pid in self._old
+
+    def old_is_gone(self) -> None:
+        """From here on whatever happens is the new version's doing."""
+        self._old_until = time.time()
+
+    def dead_by_old(self, conn: psycopg.Connection[Any]) -> set[int]:
+        """Jobs that died while there were workers of the old version."""
+        died: LiteralString = self.dead + " and died_at < to_timestamp(%s)"
+        return {n for (n,) in conn.execute(died, (self._old_until,))}
 
     def redrive(self, url: str, seconds: float) -> None:
         """Put dead letters back to work, and die over it."""
@@ -116,6 +131,8 @@ class Redrive:
         )
         if n == 0:
             self._stepped.add(worker.pid)
+        if self._version is not None:
+            self._old.add(worker.pid)
         return worker
 
     def step_clock(self, seconds: int) -> None:
@@ -171,12 +188,16 @@ class Redrive:
 
 
 def previous_version(home: Path) -> Path | None:
-    """The source as it was before the newest migration; None where there is no history."""
+    """The source of $REDRIVE_CHAOS_OLD, or as it was before the newest migration came to this
+    branch; None where there is no history.
+    """
     newest = max((ROOT / MIGRATIONS).glob("*.sql")).name
-    log = ["log", "--diff-filter=A", "-1", "--format=%H", "--", f"{MIGRATIONS}/{newest}"]
+    log = ["log", "--first-parent", "--diff-merges=first-parent", "--diff-filter=A", "-s", "-1"]
     try:
-        added = _git(*log).decode().strip()
-        source = _git("archive", f"{added}~", "service", "sql", "alerts")
+        old = os.environ.get("REDRIVE_CHAOS_OLD") or (
+            _git(*log, "--format=%H~", "--", f"{MIGRATIONS}/{newest}").decode().strip()
+        )
+        source = _git("archive", old, "service", "sql", "alerts")
     except (OSError, subprocess.CalledProcessError):
         return None
     path = home / "previous"

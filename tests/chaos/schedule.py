@@ -36,7 +36,7 @@ FAULTS = {
     "kill_pooler": "SIGKILL of PgBouncer, and start",
     "step_clock": "a worker's clock a day or an hour ahead, back, or right again",
     "kill_redrive": "SIGKILL of `redrive dlq redrive` somewhere in the middle",
-    "upgrade": "`redrive migrate` under load; from then on workers start with the new version",
+    "upgrade": "`redrive migrate` under load, then a rolling restart with the new version",
 }
 
 
@@ -176,7 +176,12 @@ def plan(tier: Tier, seed: int) -> list[Planned]:
     outages = [kind for kind in OUTAGES for _ in range(tier.faults.get(kind, 0))]
     dice.shuffle(outages)
     kinds = [(outages, 0.6)]
-    kinds += [([kind] * count, 1.0) for kind, count in tier.faults.items() if kind not in OUTAGES]
+    kinds += [
+        # early, so that most of what is seen is the new version's doing
+        ([kind] * count, 0.25 if kind == "upgrade" else 1.0)
+        for kind, count in tier.faults.items()
+        if kind not in OUTAGES
+    ]
     found = [
         Planned(
             round(2 + (tier.seconds - 2) * (i + dice.random() * width) / len(those), 3),
