@@ -94,7 +94,7 @@ ON_PEERS = (
         dead=NOBODY,
         ttl=3,
         recovery="none to set: locks of four hours are released, here looked for every 2 s",
-        page="https://worker.graphile.org/docs/library/run",
+        page="https://worker.graphile.org/docs/error-handling",
     ),
     Peer(
         "pg-boss",
@@ -191,7 +191,7 @@ class Producer(threading.Thread):
         for n in range(self._tier.jobs):
             due = began + n / self._tier.jobs * self._tier.seconds
             time.sleep(max(0.0, due - time.monotonic()))
-            seconds = self._dice.choice([0.2, 0.2, 0.5, 1.0, 2.5]) if n % 4 == 0 else 0.01
+            seconds = self._dice.choice([0.2, 0.5, 1.0, 2.5, 4.0]) if n % 4 == 0 else 0.01
             pipe.write(f"{n} {seconds}\n")
             pipe.flush()
         pipe.close()

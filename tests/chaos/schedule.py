@@ -135,17 +135,17 @@ HEADLINE = Tier(
 )
 PEERS = Tier(
     "peers",
-    seconds=60,
-    jobs=3_000,
+    seconds=90,
+    jobs=4_500,
     workers=3,
     slots=8,
     faults={
-        "kill_group": 10,
-        "pause_group": 4,
-        "term": 4,
-        "terminate": 3,
-        "immediate_stop": 3,
-        "cut": 10,
+        "kill_group": 12,
+        "pause_group": 8,
+        "term": 6,
+        "terminate": 4,
+        "immediate_stop": 4,
+        "cut": 16,
     },
 )
 TIERS = {
