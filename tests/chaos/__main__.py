@@ -37,9 +37,7 @@ def main() -> int:
     print(text)
     if chosen.output:
         chosen.output.write_text(text + "\n")
-    for name, found in outcome.failures.items():
-        if found:
-            print(f"{name}: {found[:5]}", file=sys.stderr)
+    print(outcome.told(), file=sys.stderr)
     return int(any(outcome.failures.values()))
 
 

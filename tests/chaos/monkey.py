@@ -354,6 +354,14 @@ class Outcome:
     settled_in: float
     dead_by_old: int
     failures: dict[str, list[Any]] = field(default_factory=dict)
+    evidence: dict[int, list[ledger.Entry]] = field(default_factory=dict)
+    """Of each failure's first jobs, what their handlers wrote."""
+
+    def told(self) -> str:
+        """The failures, for people."""
+        lines = [f"{name}: {found[:20]}" for name, found in self.failures.items() if found]
+        lines += [" ".join(map(str, entry)) for runs in self.evidence.values() for entry in runs]
+        return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
         """The figures."""
@@ -472,6 +480,7 @@ def run(
                 settled_in,
                 len(forgiven),
                 failures,
+                {n: facts.ledger.get(n, []) for ns in verdict.failures().values() for n in ns[:5]},
             )
         finally:
             monkey.end()

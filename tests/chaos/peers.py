@@ -319,7 +319,7 @@ def main() -> int:
             keep=chosen.keep,
         )
         found = outcome.as_json() | more
-        print(json.dumps(found), flush=True)
+        print(json.dumps(found), outcome.told(), sep="\n", flush=True)
         results.append(found)
 
     if not chosen.only or REDRIVE.name in chosen.only:

@@ -1,5 +1,6 @@
 """Redrive under the monkey: by its commands and its `enqueue`, as its users have it."""
 
+import json
 import os
 import random
 import shutil
@@ -126,6 +127,7 @@ class Redrive:
             redrive_heartbeat_ttl=TTL,
             redrive_drain_timeout=DRAIN,
             redrive_http_port=0,
+            redrive_log_level="warning",
             redrive_test_url=effects_url,
             **env,
         )
@@ -154,10 +156,10 @@ class Redrive:
         """When workers noticed by themselves that they were not heard."""
         offset = time.time() - time.monotonic()
         lost = [
-            (worker.pid, datetime.fromisoformat(event["time"]).timestamp() - offset)
+            (worker.pid, datetime.fromisoformat(json.loads(line)["time"]).timestamp() - offset)
             for worker in workers
-            for event in worker.events()
-            if event["event"] == "declared lost"
+            for line in worker.log.read_text(errors="replace").splitlines()
+            if '"declared lost"' in line
         ]
         # the log of a worker whose clock is wrong says that it happened, and not when
         always = (0.0, time.monotonic())

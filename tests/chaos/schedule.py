@@ -63,7 +63,7 @@ class Tier:
             for kind, count in self.faults.items()
         }
         jobs = self.jobs * factor
-        return Tier(name, seconds, jobs, self.workers, self.slots, faults, 1_000_000, 5000)
+        return Tier(name, seconds, jobs, self.workers, self.slots, faults, 1_000_000, 4000)
 
 
 SHORT = Tier(
