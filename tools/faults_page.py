@@ -17,10 +17,10 @@ ZEROS = {
     "innocents_dead": "innocent jobs among the dead letters",
     "effects_twice": "effects written twice",
 }
-BESIDE = ("lost", "stuck", "unexplained", "stale_accepted", "crashed")
+BESIDE = ("lost", "stuck", "unexplained", "stale_accepted", "innocents_dead", "crashed")
 PEERS_HEAD = (
     "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
-    " | workers that ended by themselves | recovery, median | what was set |"
+    " | given up wrongly | workers that ended by themselves | recovery, median | what was set |"
 )
 
 
@@ -65,7 +65,7 @@ def verdict(run: dict[str, Any]) -> str:
 
 def peers(found: dict[str, Any]) -> str:
     """The queues side by side."""
-    lines = [PEERS_HEAD, "|---|---|---:|---:|---:|---:|---:|---:|---:|---|"]
+    lines = [PEERS_HEAD, "|---|---|" + "---:|" * 8 + "---|"]
     for run in found["results"]:
         cells = " | ".join(f"{run[name]:,}" for name in BESIDE)
         recovery = "" if run["recovery_p50"] is None else f"{run['recovery_p50']} s"
