@@ -12,7 +12,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(STAMP) ## make .venv with everything, from the lock
@@ -36,8 +36,21 @@ test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
 
 .PHONY: chaos
-chaos: install ## kill, pause, crash and cut, and account for every job; REDRIVE_CHAOS_SECONDS for longer
+chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
 	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
+
+.PHONY: chaos-headline chaos-hour chaos-night
+chaos-headline: ## 25 minutes of it, for docs/faults.md; ARGS="--seed N" repeats a run
+chaos-hour: ## an hour of it
+chaos-night: ## ten hours of it
+chaos-headline chaos-hour chaos-night: install
+	@mkdir -p build
+	$(BIN)/python -m tests.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
+
+.PHONY: chaos-peers
+chaos-peers: install ## the same monkey on other queues, and on this one
+	@mkdir -p build
+	$(BIN)/python -m tests.chaos.peers --output build/$@.json $(ARGS)
 
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes

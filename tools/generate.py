@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-from tools import chart_copies, docs_tables, generated, metrics_page, values_table
+from tools import chart_copies, docs_tables, faults_page, generated, metrics_page, values_table
 from tools.dashboards import generate as dashboards
 
 GENERATORS = (
@@ -16,6 +16,7 @@ GENERATORS = (
     chart_copies.files,
     values_table.files,
     docs_tables.files,
+    faults_page.files,
     metrics_page.files,
 )
 """In this order: the copies and the page of metrics are made from the dashboards."""

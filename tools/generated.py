@@ -35,14 +35,18 @@ def write(files: Files) -> list[Path]:
     return changed
 
 
-def between_marks(page: Path, name: str, text: str) -> str:
+def between_marks(page: Path, name: str, text: str, held: str | None = None) -> str:
     """The page with `text` between its marks `<!-- NAME: ... -->` and `<!-- /NAME -->`.
+
+    `held`: what the page holds, when other marks of it were filled already.
 
     Raises:
         ValueError: the page does not have both marks, once.
     """
     marks = re.compile(rf"(<!-- {name}:.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    made, found = marks.subn(lambda mark: mark[1] + text + mark[2], page.read_text())
+    made, found = marks.subn(
+        lambda mark: mark[1] + text + mark[2], page.read_text() if held is None else held
+    )
     if found != 1:
         message = f"{page} has the marks of {name} {found} times"
         raise ValueError(message)

@@ -1,187 +1,204 @@
-"""What the ledger, the database and the list of faults say together."""
+"""What became of every job: by the ledger of its handlers, by the list of faults, and by who still
+has it. Nothing here knows which queue was tried.
+"""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.postgres import Session
+from tests.chaos.ledger import Entry
 
-CRASH_MARGIN = 1.0
-"""Seconds before a crash from which a claim, committed relaxed, may have been forgotten."""
+MARGIN = 1.0
+"""Seconds before a crash from which a claim, committed relaxed, may have been forgotten; and after
+a fault in which what it broke is still begun again.
+"""
 
-
-class Entry(NamedTuple):
-    """One line of the ledger."""
-
-    phase: str
-    job: int
-    delivery: int
-    attempt: int
-    pid: int
-    supervisor: int
-    at: float
+EVERYBODY = 0
+CAUSES = {
+    "kill_runner",
+    "kill_supervisor",
+    "kill_group",
+    "pause_group",
+    "pause_supervisor",
+    "pause_runner",
+    "term",
+    "black_hole",
+    "immediate_stop",
+    "kill_postmaster",
+    "kill_backend",
+    "fail_over",
+    "fill_disk",
+    "neighbour",
+}
+"""What may make a handler start twice. A cut connection, a terminated backend, a pooler that starts
+again, a wrong clock and an upgrade may not.
+"""
 
 
 class Fault(NamedTuple):
-    """Something we did. `pid` 0 = to everybody."""
+    """Something we did, from when until when, to a process or to everybody."""
 
     kind: str
     pid: int
-    at: float
+    since: float
+    until: float
+
+
+class Facts(NamedTuple):
+    """What is known at the end.
+
+    `done` is when the database let go of a job, on the ledger's clock; a job that died is in `dead`
+    and one that is not finished in `live`. `silences`: supervisors that noticed by themselves that
+    they were not heard, and when.
+    """
+
+    acknowledged: set[int]
+    ledger: Mapping[int, list[Entry]]
+    done: Mapping[int, float]
+    live: set[int]
+    dead: set[int]
+    doomed: set[int]
+    faults: list[Fault]
+    silences: list[Fault]
 
 
 @dataclass
 class Verdict:
-    """The figures of one run; all but the first two groups have to be 0."""
+    """Jobs by number. All but the first group have to be empty."""
 
     jobs: int = 0
     completed: int = 0
     dead: int = 0
     duplicates: int = 0
-    explained: int = 0
-    starved: int = 0
-    lost: list[int] = field(default_factory=list)
-    stuck: list[int] = field(default_factory=list)
-    stale_accepted: list[int] = field(default_factory=list)
-    overlapping_claims: list[int] = field(default_factory=list)
-    two_ends: list[int] = field(default_factory=list)
-    effects_twice: list[int] = field(default_factory=list)
-    innocents_dead: list[int] = field(default_factory=list)
-    unexplained: list[tuple[Entry, Entry]] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
+    explained: Counter[str] = field(default_factory=Counter)
+    ran_again_after_return: int = 0
     recoveries: list[float] = field(default_factory=list)
 
+    lost: list[int] = field(default_factory=list)
+    stuck: list[int] = field(default_factory=list)
+    unexplained: list[int] = field(default_factory=list)
+    stale_accepted: list[int] = field(default_factory=list)
+    innocents_dead: list[int] = field(default_factory=list)
 
-def read_ledger(home: Path) -> list[Entry]:
-    """Every whole line of every process, by time."""
-    found = []
-    for path in home.glob("ledger-*"):
-        for line in path.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                phase, *numbers, at = line.split()
-                found.append(Entry(phase, *map(int, numbers), float(at)))
-    return sorted(found, key=lambda entry: entry.at)
+    def failures(self) -> dict[str, list[int]]:
+        """What must be empty."""
+        names = ("lost", "stuck", "unexplained", "stale_accepted", "innocents_dead")
+        return {name: getattr(self, name) for name in names}
 
 
-def judge(
-    session: Session,
-    home: Path,
-    acknowledged: list[int],
-    faults: list[Fault],
-    silences: list[Fault],
-) -> Verdict:
-    """Join them."""
-    ledger = read_ledger(home)
-    by_job: dict[int, list[Entry]] = defaultdict(list)
-    for entry in ledger:
-        by_job[entry.job].append(entry)
-    dead = dict(session.rows("select id, kind from redrive.dead_letters"))
-    live = set(session.column("select id from redrive.jobs"))
-    ends = {
-        job: (delivery, at)
-        for job, delivery, at in session.rows(
-            "select job, deliveries, extract(epoch from at)::float8 from ended order by at"
-        )
-    }
-    effects = dict(session.rows("select job, count(*) from effects group by job"))
-    kinds = dict(session.rows("select job, kind from admitted"))
-    verdict = Verdict(jobs=len(set(acknowledged)), dead=len(dead), stuck=sorted(live))
-    for job in sorted(set(acknowledged)):
-        finished = {e.delivery for e in by_job[job] if e.phase == "end"}
-        if job in live:
+def judge(facts: Facts) -> Verdict:
+    """Look at every job whose enqueueing was acknowledged."""
+    verdict = Verdict(jobs=len(facts.acknowledged), stuck=sorted(facts.live & facts.acknowledged))
+    causes = _by_pid([*facts.faults, *_deaths(facts.ledger)])
+    silences = _by_pid(facts.silences)
+    for n in sorted(facts.acknowledged):
+        entries = facts.ledger.get(n, [])
+        runs = _runs(entries)
+        for first, second in itertools.pairwise(runs):
+            _explain(verdict, entries, first, second, causes, silences)
+        if n in facts.live:
             continue
-        if job in dead:
-            if kinds.get(job) != "chaos.poison":
-                verdict.innocents_dead.append(job)
-            continue
-        verdict.completed += 1
-        if job not in ends or not finished:
-            verdict.lost.append(job)
-        elif ends[job][0] not in finished and kinds.get(job) != "chaos.effect":
-            # settled by a delivery that had not ended: somebody else's settlement was taken
-            verdict.stale_accepted.append(job)
-        if kinds.get(job) == "chaos.effect" and effects.get(job) != 1:
-            verdict.effects_twice.append(job)
-    verdict.two_ends = sorted(
-        set(dead) & (set(ends) - set(session.column("select id from redrive.dead_letters")))
-    )
-    verdict.overlapping_claims = _overlaps(session)
-    claimed = {
-        (job, delivery): at
-        for job, delivery, at in session.rows(
-            "select job, deliveries, extract(epoch from min(at))::float8 from moves"
-            " where worker_after is not null group by job, deliveries"
-        )
-    }
-    _explain(verdict, by_job, claimed, faults, silences)
-    verdict.recoveries = _recoveries(by_job, faults)
-    verdict.counters = dict(
-        session.rows("select event, sum(n)::bigint from redrive.totals group by event")
-    )
+        if n in facts.dead:
+            verdict.dead += 1
+            if n not in facts.doomed:
+                verdict.innocents_dead.append(n)
+        elif n not in facts.done or not any(e.phase == "end" for e in entries):
+            verdict.lost.append(n)
+        else:
+            verdict.completed += 1
+            if _is_stale(runs, entries, facts.done[n]):
+                verdict.stale_accepted.append(n)
+    verdict.recoveries = _recoveries(facts)
     return verdict
 
 
-def _overlaps(session: Session) -> list[int]:
-    """Jobs that were claimed while they were held, or whose deliveries did not rise by one."""
-    found = []
-    held: dict[int, tuple[int | None, int]] = {}
-    for job, delivery, before, after in session.rows(
-        "select job, deliveries, worker_before, worker_after from moves order by n"
-    ):
-        worker, last = held.get(job, (None, 0))
-        if after is not None and (worker is not None or before is not None or delivery <= last):
-            found.append(job)
-        held[job] = (after, max(last, delivery))
-    return sorted(set(found))
+def _runs(entries: Iterable[Entry]) -> list[Entry]:
+    # By token and not by time: a worker frozen between claim and start begins after those that
+    # took its job.
+    starts = (entry for entry in entries if entry.phase == "start")
+    return sorted(starts, key=lambda entry: (entry.token, entry.at))
+
+
+def _is_stale(runs: list[Entry], entries: list[Entry], done: float) -> bool:
+    """Whether the job was finished while its newest run was not: somebody else's word counted."""
+    begun = [run for run in runs if run.at < done]
+    if not begun:
+        return False
+    newest = begun[-1]
+    return not any(
+        e.phase == "end" and e.at <= done and (e.token, e.pid) == (newest.token, newest.pid)
+        for e in entries
+    )
+
+
+def _by_pid(faults: Iterable[Fault]) -> Mapping[int, list[Fault]]:
+    found: defaultdict[int, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        found[fault.pid].append(fault)
+    return found
+
+
+def _deaths(ledger: Mapping[int, list[Entry]]) -> list[Fault]:
+    """Processes that a job killed, and with them its neighbours."""
+    return [
+        Fault("neighbour", entry.pid, entry.at, entry.at)
+        for entries in ledger.values()
+        for entry in entries
+        if entry.phase == "die"
+    ]
 
 
 def _explain(
     verdict: Verdict,
-    by_job: dict[int, list[Entry]],
-    claimed: dict[tuple[int, int], float],
-    faults: list[Fault],
-    silences: list[Fault],
+    entries: list[Entry],
+    first: Entry,
+    second: Entry,
+    causes: Mapping[int, list[Fault]],
+    silences: Mapping[int, list[Fault]],
 ) -> None:
-    died = {entry.pid for entries in by_job.values() for entry in entries if entry.phase == "die"}
-    for entries in by_job.values():
-        # By delivery and not by time: a worker frozen between claim and start begins after those
-        # that took its job.
-        starts = sorted(
-            (entry for entry in entries if entry.phase == "start"), key=lambda e: (e.delivery, e.at)
-        )
-        for first, second in itertools.pairwise(starts):
-            verdict.duplicates += 1
-            since = min(first.at, claimed.get((first.job, first.delivery), first.at))
-            until = max(first.at, second.at)
-            ended_badly = any(e.phase == "fail" and e.delivery == first.delivery for e in entries)
-            by_fault = any(
-                fault.at - (CRASH_MARGIN if fault.kind == "crash" else 0) <= until
-                and fault.at >= since - CRASH_MARGIN
-                and fault.pid in {first.pid, first.supervisor, 0}
-                for fault in faults
-            )
-            if ended_badly or first.pid in died or by_fault:
-                verdict.explained += 1
-            elif any(
-                s.pid == first.supervisor and since - 5 <= s.at <= until + 5 for s in silences
+    """Name the reason for which a job was begun a second time."""
+    verdict.duplicates += 1
+    since, until = sorted((first.at, second.at))
+    of_first = [e for e in entries if (e.token, e.pid) == (first.token, first.pid)]
+    own = next((e.phase for e in of_first if e.phase in {"fail", "die"}), None)
+    if own is not None:
+        verdict.explained[own] += 1
+        return
+    for pid in (first.pid, first.parent, EVERYBODY):
+        for fault in causes.get(pid, ()):
+            if (
+                fault.kind in CAUSES
+                and fault.since - MARGIN <= until
+                and fault.until + MARGIN >= since
             ):
-                # it noticed by itself that it was not heard: the machine had no time for it
-                verdict.starved += 1
-            else:
-                verdict.unexplained.append((first, second))
+                verdict.explained[fault.kind] += 1
+                returned = any(e.phase == "end" and e.at < fault.since for e in of_first)
+                verdict.ran_again_after_return += pid == EVERYBODY and returned
+                return
+    if any(s.since <= until + 5 and s.until >= since - 5 for s in silences.get(first.parent, ())):
+        verdict.explained["starved"] += 1
+    else:
+        verdict.unexplained.append(first.n)
 
 
-def _recoveries(by_job: dict[int, list[Entry]], faults: list[Fault]) -> list[float]:
+def _recoveries(facts: Facts) -> list[float]:
     """Seconds from the death of a worker to the next start of what it ran."""
-    found = []
-    for fault in faults:
-        if fault.kind != "kill_supervisor":
-            continue
-        for entries in by_job.values():
-            before = [e for e in entries if e.supervisor == fault.pid and e.at <= fault.at]
-            if before and before[-1].phase == "start":
-                after = [e.at for e in entries if e.phase == "start" and e.at > fault.at]
-                found += [min(after) - fault.at] if after else []
+    died = {f.pid: f.since for f in facts.faults if f.kind in {"kill_supervisor", "kill_group"}}
+    found: list[float] = []
+    for entries in facts.ledger.values():
+        for entry in entries:
+            at = died.get(entry.parent, died.get(entry.pid))
+            if entry.phase != "start" or at is None:
+                continue
+            of_run = [e for e in entries if (e.token, e.pid) == (entry.token, entry.pid)]
+            if of_run[-1].phase == "start":
+                later = [e.at for e in entries if e.phase == "start" and e.at > at]
+                found += [min(later) - at] if later else []
     return sorted(found)
+
+
+def rule_of_three(n: int) -> float | None:
+    """What a zero among n says with 95 % confidence: the share is below this."""
+    return 3 / n if n else None

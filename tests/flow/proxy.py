@@ -13,6 +13,11 @@ SETTLING = (b"complete_v", b"settle_v", b"COMMIT", b"commit")
 CLAIMING = (b"claim_v",)
 
 
+def _address(url: str) -> tuple[str, int]:
+    known = conninfo_to_dict(url)
+    return str(known.get("host") or "127.0.0.1"), int(str(known.get("port") or 5432))
+
+
 class Proxy:
     """Passes bytes on, one thread for all connections, until told otherwise.
 
@@ -20,17 +25,21 @@ class Proxy:
     refuse: close every connection, also new ones.
     cut_after: pass the next request that contains one of these words on, and close its connection
         before the answer.
+    cut_in: close the connection of this request, counted from now, whatever it is; before it is
+        passed on, or after that with `cut_passes`.
     """
 
     def __init__(self, url: str) -> None:
-        known = conninfo_to_dict(url)
-        self._target = (str(known.get("host") or "127.0.0.1"), int(str(known.get("port") or 5432)))
+        self._target = _address(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = make_conninfo(url, host="127.0.0.1", port=self._listener.getsockname()[1])
         self.swallow = False
         self.refuse = False
         self.cut_after: tuple[bytes, ...] = ()
+        self.cut_in = 0
+        self.cut_passes = False
         self.cuts = 0
+        self._moved = False
         self._peers: dict[socket.socket, socket.socket] = {}
         self._clients: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
@@ -48,13 +57,19 @@ class Proxy:
                     self._accept()
                 elif sock in self._peers:
                     self._pass_on(sock)
-            if self.refuse:
+            if self.refuse or self._moved:
+                self._moved = False
                 for client in list(self._clients):
                     self._close(client)
         for sock in list(self._peers):
             sock.close()
         self._listener.close()
         self._selector.close()
+
+    def aim(self, url: str) -> None:
+        """Lead to another server from here on; whoever is connected has to come again."""
+        self._target = _address(url)
+        self._moved = True
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -80,15 +95,25 @@ class Proxy:
                 return
             if self.swallow:
                 return
-            self._peers[sock].sendall(data)
+            is_cut = sock in self._clients and self._is_last()
+            if not is_cut or self.cut_passes:
+                self._peers[sock].sendall(data)
         except OSError:
             self._close(sock)
             return
         words = self.cut_after
         if words and sock in self._clients and any(word in data for word in words):
             self.cut_after = ()
+            is_cut = True
+        if is_cut:
             self.cuts += 1
             self._close(sock)
+
+    def _is_last(self) -> bool:
+        if not self.cut_in:
+            return False
+        self.cut_in -= 1
+        return not self.cut_in
 
     def _close(self, sock: socket.socket) -> None:
         peer = self._peers.pop(sock, None)

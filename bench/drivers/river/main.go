@@ -227,6 +227,12 @@ func main() {
 		migrator := must(rivermigrate.New(riverpgxv5.New(open(ctx, 2)), nil))
 		must(migrator.Migrate(ctx, rivermigrate.DirectionUp, nil))
 		return
+	case "chaos-worker":
+		chaosWork(ctx, int(number(1)))
+		return
+	case "chaos-produce":
+		chaosProduce(ctx)
+		return
 	case "worker":
 		var config Config
 		must(0, json.Unmarshal([]byte(arguments[1]), &config))

@@ -1,0 +1,277 @@
+"""Redrive under the monkey: by its commands and its `enqueue`, as its users have it."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from redrive import enqueue, enqueue_many
+from redrive.database.connect import connect
+from tests.chaos.ledger import HOME
+from tests.chaos.schedule import Tier
+from tests.chaos.verdict import Fault
+from tests.flow.harness import ROOT, Worker
+
+TTL = 3.0
+DRAIN = 4.0
+ONE_BY_ONE = 5
+MIGRATIONS = "sql/migrations"
+COMPILER = shutil.which("cc")
+
+# What the database itself saw; a trigger of ours in the transaction that lets go of the jobs.
+WITNESS: LiteralString = """
+    create table effects (n bigint not null);
+    create table done (n bigint not null, at timestamptz not null);
+    create function witness() returns trigger language plpgsql security definer as $$
+    begin
+        insert into public.done
+        select (payload->>'n')::bigint, clock_timestamp() from gone where payload ? 'n';
+        return null;
+    end $$;
+    create trigger witness after delete on redrive.jobs referencing old table as gone
+        for each statement execute function witness();
+    grant all on all tables in schema public to public;
+"""
+BACKLOG: LiteralString = """
+    insert into redrive.jobs (kind, queue, payload)
+    select 'backlog', 'nobody', jsonb_build_object('s', repeat('x', 1000))
+    from generate_series(1, %s)
+"""
+
+
+class Redrive:
+    """How to set it up, work on it, add to it and look at it."""
+
+    name = "redrive"
+    ttl = TTL
+    live: LiteralString = "select (payload->>'n')::bigint from redrive.jobs where payload ? 'n'"
+    dead: LiteralString = (
+        "select (payload->>'n')::bigint from redrive.dead_letters where payload ? 'n'"
+    )
+    done: LiteralString = "select n, extract(epoch from max(at))::float8 from done group by n"
+
+    def __init__(self, home: Path, tier: Tier) -> None:
+        self.home = home
+        self.tier = tier
+        self.old = previous_version(home) if "upgrade" in tier.faults else None
+        self._version = self.old
+        self._stepped: set[int] = set()
+        self._old: set[int] = set()
+        self._old_until = 0.0
+        self.clock = home / "clock" if COMPILER else None
+        """What the first worker's clock is off by."""
+        if self.clock is not None:
+            library = [COMPILER, "-shared", "-fPIC", "-O2", "-o", self.clock.with_suffix(".so")]
+            subprocess.run([*library, Path(__file__).with_name("clock.c")], check=True)
+            self.step_clock(0)
+
+    def set_up(self, url: str) -> None:
+        """Its schema, a witness, and the rows that are in the way."""
+        self._run(url, self._version, "migrate")
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute(WITNESS)
+            conn.execute(BACKLOG, (self.tier.backlog,))
+
+    def upgrade(self, url: str) -> None:
+        """Migrate while everything runs."""
+        self._version = None
+        self._run(url, None, "migrate")
+
+    def is_old(self, worker: Worker) -> bool:
+        """Whether it runs the version before the newest migration."""
+        return worker.pid in self._old
+
+    def old_is_gone(self) -> None:
+        """From here on whatever happens is the new version's doing."""
+        self._old_until = time.time()
+
+    def dead_by_old(self, conn: psycopg.Connection[Any]) -> set[int]:
+        """Jobs that died while there were workers of the old version."""
+        died: LiteralString = self.dead + " and died_at < to_timestamp(%s)"
+        return {n for (n,) in conn.execute(died, (self._old_until,))}
+
+    def redrive(self, url: str, seconds: float) -> None:
+        """Put dead letters back to work, and die over it."""
+        why = ["--kind", "chaos.poison", "--yes", "--why", "the monkey", "--max-redrives", "1000"]
+        process = self._start(url, self._version, "dlq", "redrive", *why)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+
+    def worker(self, n: int, url: str, effects_url: str) -> Worker:
+        """Worker `n`, of the version of the moment. The clock of the first can be stepped."""
+        env: dict[str, object] = {HOME: self.home}
+        if self._version is not None:
+            env["PYTHONPATH"] = self._version / "service"
+        if n == 0 and self.clock is not None:
+            env |= {"LD_PRELOAD": self.clock.with_suffix(".so"), "CHAOS_CLOCK": self.clock}
+        worker = Worker(
+            url,
+            self.home,
+            *("--slots", str(self.tier.slots), "--runners", "2"),
+            handlers="tests.chaos.handlers:jobs",
+            redrive_heartbeat_ttl=TTL,
+            redrive_drain_timeout=DRAIN,
+            redrive_http_port=0,
+            redrive_log_level="warning",
+            redrive_test_url=effects_url,
+            **env,
+        )
+        if n == 0:
+            self._stepped.add(worker.pid)
+        if self._version is not None:
+            self._old.add(worker.pid)
+        return worker
+
+    def step_clock(self, seconds: int) -> None:
+        """Put the first worker's clock off by so much, from now on."""
+        assert self.clock is not None
+        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:
+            file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
+
+    def producer(self, url: str, seed: int) -> "Producer":
+        """Who adds its jobs."""
+        return Producer(url, self.tier, seed)
+
+    def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:
+        """What else must be empty: effects that were not had once, jobs that no figure knows."""
+        twice = conn.execute("select n from effects group by n having count(*) > 1").fetchall()
+        return {"effects_twice": [n for (n,) in twice]}
+
+    def silences(self, workers: list[Worker]) -> list[Fault]:
+        """When workers noticed by themselves that they were not heard."""
+        offset = time.time() - time.monotonic()
+        lost = [
+            (worker.pid, datetime.fromisoformat(json.loads(line)["time"]).timestamp() - offset)
+            for worker in workers
+            for line in worker.log.read_text(errors="replace").splitlines()
+            if '"declared lost"' in line
+        ]
+        # the log of a worker whose clock is wrong says that it happened, and not when
+        always = (0.0, time.monotonic())
+        return [
+            Fault("silence", pid, *(always if pid in self._stepped else (at, at)))
+            for pid, at in lost
+        ]
+
+    def _start(self, url: str, version: Path | None, *command: str) -> subprocess.Popen[bytes]:
+        path = {"PYTHONPATH": str(version / "service")} if version else {}
+        with (self.home / "commands.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "redrive", *command],
+                env=os.environ | {"REDRIVE_DATABASE_URL": url} | path,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _run(self, url: str, version: Path | None, *command: str) -> None:
+        for _ in range(10):  # an outage is no reason not to upgrade
+            if self._start(url, version, *command).wait() == 0:
+                return
+            time.sleep(1)
+        msg = f"redrive {command[0]} failed: {(self.home / 'commands.log').read_text()[-2000:]}"
+        raise AssertionError(msg)
+
+
+def previous_version(home: Path) -> Path | None:
+    """The source of $REDRIVE_CHAOS_OLD, or as it was before the newest migration came to this
+    branch; None where there is no history.
+    """
+    newest = max((ROOT / MIGRATIONS).glob("*.sql")).name
+    log = ["log", "--first-parent", "--diff-merges=first-parent", "--diff-filter=A", "-s", "-1"]
+    try:
+        old = os.environ.get("REDRIVE_CHAOS_OLD") or (
+            _git(*log, "--format=%H~", "--", f"{MIGRATIONS}/{newest}").decode().strip()
+        )
+        source = _git("archive", old, "service", "sql", "alerts")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    path = home / "previous"
+    with tarfile.open(fileobj=BytesIO(source)) as archive:
+        archive.extractall(path, filter="tar")
+    return path
+
+
+def _git(*arguments: str) -> bytes:
+    git = shutil.which("git") or "git"
+    command = [git, "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+class Producer(threading.Thread):
+    """Enqueues with idempotency keys, repeats what it does not know the end of, and remembers what
+    was committed.
+    """
+
+    def __init__(self, url: str, tier: Tier, seed: int) -> None:
+        super().__init__(name="producer", daemon=True)
+        self._url = make_conninfo(url, connect_timeout=5)
+        self._tier = tier
+        self._seed = seed
+        self._dice = random.Random(f"producer {seed}")
+        self.acknowledged: set[int] = set()
+        self.doomed: set[int] = set()
+
+    def run(self) -> None:
+        """All jobs of the tier, evenly; what an outage held up comes after it."""
+        began, made = time.monotonic(), 0
+        conn: psycopg.Connection[Any] | None = None
+        while made < self._tier.jobs:
+            share = (time.monotonic() - began) / self._tier.seconds
+            due = min(self._tier.jobs, int(self._tier.jobs * share), made + 50) - made
+            if not due:
+                time.sleep(0.02)
+                continue
+            jobs = [self._job(made + i) for i in range(due)]
+            while True:
+                try:
+                    conn = conn or connect(self._url, name="producer")
+                    with conn.transaction():
+                        for job in jobs[:ONE_BY_ONE]:
+                            enqueue(conn, **job)
+                        enqueue_many(conn, jobs[ONE_BY_ONE:])
+                    break
+                except psycopg.Error:
+                    if conn is not None:
+                        conn.close()
+                    conn = None
+                    time.sleep(0.2)
+            self.acknowledged.update(range(made, made + due))
+            made += due
+        if conn is not None:
+            conn.close()
+
+    def _job(self, n: int) -> dict[str, Any]:
+        dice = self._dice
+        kind = dice.choices(
+            ["chaos.sync", "chaos.async", "chaos.fails", "chaos.effect", "chaos.poison"],
+            [30, 45, 14, 3, min(1.0, 1000 / self._tier.jobs)],
+        )[0]
+        long = 0.3 if self._tier.jobs / self._tier.seconds < 60 else 0.05
+        seconds = dice.choice([0.2, 0.2, 0.5, 1.0, 2.5]) if dice.random() < long else 0.01
+        if kind == "chaos.effect":
+            seconds = min(seconds, 0.5)
+        payload = {"n": n, "seconds": seconds, "times": dice.randint(1, 3)}
+        job: dict[str, Any] = {"kind": kind, "payload": payload}
+        job["idempotency_key"] = f"{self._seed}-{n}"
+        if kind == "chaos.poison":
+            self.doomed.add(n)
+        elif dice.random() < 0.1:
+            job["ordering_key"] = f"key-{dice.randint(1, 50)}"
+        return job

@@ -1,0 +1,36 @@
+"""A run can be repeated, and no fault is forgotten in it."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from tests.chaos.monkey import Monkey
+from tests.chaos.schedule import FAULTS, OUTAGES, PEERS, TIERS, plan
+
+ALL = [*TIERS.values(), PEERS]
+
+
+@pytest.mark.parametrize("tier", ALL, ids=lambda tier: tier.name)
+def test_a_seed_gives_one_schedule_and_another_seed_another(tier):
+    assert plan(tier, 7) == plan(tier, 7)
+    assert plan(tier, 7) != plan(tier, 8)
+
+
+@pytest.mark.parametrize("tier", ALL, ids=lambda tier: tier.name)
+def test_a_schedule_has_each_fault_as_often_as_its_tier_says_within_its_time(tier):
+    planned = plan(tier, 1)
+
+    assert Counter(fault.kind for fault in planned) == tier.faults
+    assert all(2 <= fault.at <= tier.seconds for fault in planned)
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=lambda tier: tier.name)
+def test_every_tier_has_every_fault_and_between_two_outages_there_is_time_to_work(tier):
+    assert set(tier.faults) == set(FAULTS)
+    outages = [fault.at for fault in plan(tier, 1) if fault.kind in OUTAGES]
+    assert min(b - a for a, b in pairwise(outages)) > 4
+
+
+def test_the_monkey_can_do_every_fault():
+    assert [kind for kind in FAULTS if not callable(getattr(Monkey, kind, None))] == []

@@ -1,0 +1,95 @@
+"""Write the tables of docs/faults.md from what the monkey found (tests/chaos/results)."""
+
+import json
+from typing import Any
+
+from tests.chaos.schedule import FAULTS
+from tools.generated import ROOT, Files, between_marks, main
+
+PAGE = ROOT / "docs" / "faults.md"
+RESULTS = ROOT / "tests" / "chaos" / "results"
+
+ZEROS = {
+    "lost": "jobs lost",
+    "stuck": "jobs stuck",
+    "unexplained": "handlers started again without a reason",
+    "stale_accepted": "settlements of a stranger accepted",
+    "innocents_dead": "innocent jobs among the dead letters",
+    "effects_twice": "effects written twice",
+}
+BESIDE = ("lost", "stuck", "unexplained", "stale_accepted", "innocents_dead", "crashed")
+PEERS_HEAD = (
+    "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
+    " | given up wrongly | workers that ended by themselves | recovery, median | what was set |"
+)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _bound(found: int, n: int) -> str:
+    """A zero with what it means: by the rule of three the share is below 3 / n, 95 times of 100."""
+    return f"0 (below {3 / n:.2g})" if found == 0 and n else str(found)
+
+
+def faults(run: dict[str, Any]) -> str:
+    """Each fault and how often it was done."""
+    lines = ["| fault | what | done |", "|---|---|---:|"]
+    done = run["faults"]
+    lines += [
+        f"| `{kind}` | {what} | {run['left_out'].get(kind) or done.get(kind, 0)} |"
+        for kind, what in FAULTS.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(run: dict[str, Any]) -> str:
+    """What became of the jobs."""
+    again = ", ".join(f"`{kind}` {count:,}" for kind, count in run["explained"].items())
+    lines = ["| | |", "|---|---:|"]
+    lines += [f"| {what} | {_bound(run[name], run['jobs'])} |" for name, what in ZEROS.items()]
+    lines += [
+        f"| jobs | {run['jobs']:,} |",
+        f"| completed | {run['completed']:,} |",
+        f"| dead letters | {run['dead']:,} |",
+        f"| handlers started again, each for a reason | {run['duplicates']:,} |",
+        f"| from a worker's death to the next start, median | {run['recovery_p50']} s |",
+        f"| the same, longest | {run['recovery_max']} s |",
+        f"| slowest end after SIGTERM (4 s to drain) | {run['slowest_term']} s |",
+        f"| time until nothing was left, once all was calm | {run['settled_in']} s |",
+    ]
+    head = f"Tier `{run['tier']}`, seed {run['seed']}, {run['seconds'] / 60:.0f} minutes.\n\n"
+    return head + "\n".join(lines) + f"\n\nReasons of a second start: {again}.\n"
+
+
+def peers(found: dict[str, Any]) -> str:
+    """The queues side by side."""
+    lines = [PEERS_HEAD, "|---|---|" + "---:|" * 8 + "---|"]
+    for run in found["results"]:
+        cells = " | ".join(f"{run[name]:,}" for name in BESIDE)
+        recovery = "" if run["recovery_p50"] is None else f"{run['recovery_p50']} s"
+        lines.append(
+            f"| {run['system']} | {run['version']} | {run['jobs']:,} | {cells} | {recovery}"
+            f" | [{run['recovery']}]({run['page']}) |"
+        )
+    done = ", ".join(f"`{kind}` {count}" for kind, count in found["results"][0]["faults"].items())
+    return "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: {done}.\n"
+
+
+def files() -> Files:
+    """The page, with its tables as the results have them."""
+    headline = _read("headline")
+    tables = {
+        "faults": faults(headline),
+        "verdict": verdict(headline),
+        "peers": peers(_read("peers")),
+    }
+    text = PAGE.read_text()
+    for name, table in tables.items():
+        text = between_marks(PAGE, name, table, text)
+    return {PAGE: text}
+
+
+if __name__ == "__main__":
+    main(files)
