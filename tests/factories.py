@@ -23,6 +23,7 @@ class Claimed(NamedTuple):
     payload: str
     extras: str | None
     run_at: datetime
+    created: float
 
     @property
     def more(self) -> dict[str, Any]:

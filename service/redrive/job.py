@@ -37,8 +37,8 @@ class Job:
         attempt: from 1; starts again at 1 after a redrive.
         deliveries: how often it was ever claimed; only grows, so other systems can use it as a
             fencing token.
-        key: its idempotency key, or its id as text: the same for every attempt. Send it to whoever
-            can deduplicate.
+        key: its idempotency key, or its id and the instant it was enqueued at: the same for every
+            attempt. Send it to whoever can deduplicate.
         deadline: when this attempt will be stopped, UTC.
         redrives: how often it came back from the dead letters.
         tenant, headers: as enqueued.
@@ -70,6 +70,7 @@ class Job:
         attempt: int = 1,
         deliveries: int = 1,
         key: str | None = None,
+        created: float = 0.0,
         deadline: datetime,
         redrives: int = 0,
         tenant: str | None = None,
@@ -83,7 +84,8 @@ class Job:
         self.queue = queue
         self.attempt = attempt
         self.deliveries = deliveries
-        self.key = key or str(id)
+        # An id may come again after a failover that lost it; with the instant it does not.
+        self.key = key or f"{id}-{round(created * 1e6)}"
         self.deadline = deadline
         self.redrives = redrives
         self.tenant = tenant

@@ -168,9 +168,6 @@ def enqueue_once(pair: Replicas, kind: str = "work.sync", **payload: str) -> int
         return enqueue(conn, kind, payload)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the fence is made of numbers that come again"
-)
 def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
     loose_pair: Replicas, tmp_path: Path
 ):
@@ -202,9 +199,6 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
     assert ended == 1
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the key is the id where there is none"
-)
 def test_a_job_whose_id_comes_again_has_a_key_of_its_own(loose_pair: Replicas, tmp_path: Path):
     """C17: whoever deduplicates by `Job.key` must not take the second for the first."""
     pair = loose_pair
@@ -221,9 +215,6 @@ def test_a_job_whose_id_comes_again_has_a_key_of_its_own(loose_pair: Replicas, t
     assert told[0]["key"] != told[1]["key"]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the grace looks at the start of the postmaster"
-)
 def test_nobody_is_lost_to_a_standby_that_was_behind(loose_pair: Replicas):
     """C17: the standby has run for long, and what it knows of the workers is old."""
     pair, ttl = loose_pair, 2.0

@@ -23,7 +23,9 @@ COUNT = st.integers(1, 10)
 
 def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
     batch, now = Batch(1, ["default"]), datetime.now(UTC)
-    return Held(1, deliveries, attempt, "k", "{}", extras, 1, now, "default", batch, Claim(1, 1, 1))
+    return Held(
+        1, deliveries, attempt, "k", "{}", extras, 1, now, "default", batch, Claim(1, 1, 1), 0.0
+    )
 
 
 @given(attempt=COUNT, losses=st.integers(0, 200), most=COUNT, max_losses=COUNT)

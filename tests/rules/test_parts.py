@@ -251,7 +251,7 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 
 def job(number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}") -> Held:
-    row = (7, number, 1, 1, "kind", payload, None, run_at)
+    row = (7, number, 1, 1, "kind", payload, None, run_at, 0.0)
     return held_from(Batch(worker, ["default"]), [LaneClaim(1, 7, 1, run_at, number, 7)], [row])[0]
 
 

@@ -25,7 +25,7 @@ class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A claimed job on its way to a runner.
 
     `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane` counts
-    `Jobs.queues` from 1.
+    `Jobs.queues` from 1; `created` in seconds since 1970.
     """
 
     id: int
@@ -35,6 +35,7 @@ class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     payload: str
     extras: str | None
     lane: int
+    created: float = 0.0
 
 
 class Extras(msgspec.Struct, frozen=True):

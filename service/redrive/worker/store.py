@@ -28,7 +28,7 @@ _CLAIM = (
     " %s::bigint[], %s, %s)"
 )
 _CLAIMED = (
-    "select claim, id, deliveries, attempt, kind, payload, rest, run_at"
+    "select claim, id, deliveries, attempt, kind, payload, rest, run_at, created"
     " from redrive.claimed_v1(%s, %s)"
 )
 _COMPLETE = (
@@ -55,8 +55,8 @@ _BREAKERS = (
 KEYS_AT_A_TIME = 1000
 """Ordering keys that one step of `unpark` looks at."""
 
-Row = tuple[int, int, int, int, str, str, str | None, datetime]
-"""claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at.
+Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
+"""claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at, created.
 
 A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
 """

@@ -1,10 +1,11 @@
 -- claimed: the jobs of a worker's claims, in their order.
 -- in:    after: only of claims that came after this one
--- out:   `rest` holds what few jobs have, null where there is nothing
+-- out:   `rest` holds what few jobs have, null where there is nothing; created: when the job was
+--        enqueued, in seconds since 1970, to the microsecond
 -- plan:  claims_worker_idx, jobs_pkey, nested in this order, which is the order of the rows
 create or replace function redrive.claimed_v1(me int, after bigint)
 returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
-               rest text, run_at timestamptz)
+               rest text, run_at timestamptz, created float8)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -28,7 +29,7 @@ begin
                     'headers', j.headers, 'idempotency_key', j.idempotency_key,
                     'ordering_key', j.ordering_key,
                     'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end,
-           j.run_at
+           j.run_at, date_part('epoch', j.created_at)
     from redrive.claims k
     cross join lateral unnest(k.ids) as c(id)
     join redrive.jobs j on j.id = c.id

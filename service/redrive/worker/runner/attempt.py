@@ -196,6 +196,7 @@ class Attempt:
             attempt=work.attempt,
             deliveries=work.deliveries,
             key=extras.idempotency_key,
+            created=work.created,
             deadline=datetime.now(UTC) + timedelta(seconds=seconds(self.handler.policy.timeout)),
             redrives=extras.redrives,
             tenant=extras.tenant,

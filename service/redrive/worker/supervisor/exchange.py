@@ -5,6 +5,7 @@ What it means when that fails is decided here, too.
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
@@ -14,7 +15,7 @@ from redrive.database.connect import Link, Trouble, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Report, SideEffect, report_of
-from redrive.worker.supervisor.held import Batch, Held, held_from
+from redrive.worker.supervisor.held import Batch, Claim, Held, held_from
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
@@ -110,6 +111,7 @@ class Exchange:
         if not (room or self._is_due(now, linger)):
             return []
         settlements = self._pending.take()
+        claims = settlements.claims()
         side_effects, self._side_effects = self._side_effects, []
         try:
             with self._link.use() as conn:
@@ -120,17 +122,17 @@ class Exchange:
                     self._send_side_effects(conn, side_effects, now)
                     side_effects = []
                 began = time.monotonic()
-                answer = store.exchange(conn, settlements.columns(), request)
+                answer = store.exchange(conn, settlements.columns(claims), request)
                 cost = time.monotonic() - began
                 if answer.claim_error is not None:
-                    self._settled(settlements, answer, cost)
+                    self._settled(settlements, claims, answer, cost)
                     settlements = SettlementBatch([], [])
                     raise answer.claim_error
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements, side_effects)
             return []
-        self._settled(settlements, answer, cost)
+        self._settled(settlements, claims, answer, cost)
         return [] if request is None else self._learn(request, answer, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:
@@ -172,9 +174,15 @@ class Exchange:
         ]
         self._tell_at = now + TELL_AGAIN_SECONDS
 
-    def _settled(self, settlements: SettlementBatch, answer: store.Answer, cost: float) -> None:
+    def _settled(
+        self,
+        settlements: SettlementBatch,
+        claims: Counter[Claim],
+        answer: store.Answer,
+        cost: float,
+    ) -> None:
         self._telemetry.settled(settlements.held(), cost)
-        self._pending.done(settlements, answer.completed, answer.settled)
+        self._pending.done(settlements, claims, answer.completed, answer.settled)
 
     def _learn(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
@@ -265,14 +273,15 @@ class Exchange:
 
     def _is_taken(self, one: SettlementBatch) -> bool:
         """Send one report by itself. Returns False when the database does not accept its data."""
+        claims = one.claims()
         try:
             with self._link.use() as conn:
-                answer = store.exchange(conn, one.columns(), None)
+                answer = store.exchange(conn, one.columns(claims), None)
         except psycopg.Error as error:
             self._telemetry.database_error("settle", error)
             if trouble(error) is Trouble.DATA:
                 return False
             self._pending.put_back(one, may_be_done=True)
         else:
-            self._pending.done(one, None, answer.settled)
+            self._pending.done(one, claims, None, answer.settled)
         return True

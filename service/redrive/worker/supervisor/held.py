@@ -45,6 +45,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
     queue: str
     batch: Batch
     claim: Claim
+    created: float
     position: int = 0
 
     @property
@@ -62,6 +63,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
             self.payload,
             self.extras,
             self.lane_no,
+            self.created,
         )
 
 
@@ -86,7 +88,8 @@ def held_from(batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]) -> 
             queues[claim.lane_no - 1],
             batch,
             claim,
+            created,
         )
-        for claim_id, id_, deliveries, attempt, kind, payload, extras, run_at in rows
+        for claim_id, id_, deliveries, attempt, kind, payload, extras, run_at, created in rows
         for claim in (claims[claim_id],)
     ]

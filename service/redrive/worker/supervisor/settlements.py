@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,9 @@ UNSTORABLE_SECONDS = 60.0
 """When a job runs again whose settlement the database refuses in every form."""
 
 
+_claim_of = attrgetter("claim")
+
+
 class SettlementBatch(NamedTuple):
     """Settlements sent together: completions, and reports of attempts that ended otherwise."""
 
@@ -36,20 +40,20 @@ class SettlementBatch(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.completions or self.reports)
 
-    def columns(self) -> Settlements:
-        """What the database is to know of them."""
+    def columns(self, claims: Counter[Claim]) -> Settlements:
+        """What the database is to know of them; `claims` as below."""
         return Settlements(
             [
                 (held.id, held.deliveries, held.claim.id, held.batch.worker)
                 for held in self.completions
             ],
             [(report, held.claim.id, held.worker) for report, held in self.reports],
-            [claim.id for claim, jobs in self.claims().items() if jobs == claim.left],
+            [claim.id for claim, jobs in claims.items() if jobs == claim.left],
         )
 
     def claims(self) -> Counter[Claim]:
         """How many of the jobs of each claim these are."""
-        return Counter(held.claim for held in self.held())
+        return Counter(map(_claim_of, self.held()))
 
     def held(self) -> Iterable[Held]:
         """Their jobs."""
@@ -110,13 +114,19 @@ class PendingSettlements:
         """Their jobs."""
         return self._waiting.held()
 
-    def done(self, taken: SettlementBatch, completed: set[int] | None, settled: set[int]) -> None:
+    def done(
+        self,
+        taken: SettlementBatch,
+        claims: Counter[Claim],
+        completed: set[int] | None,
+        settled: set[int],
+    ) -> None:
         """The database has answered: these ids were ours to settle; `completed` None: all of them.
 
         The others had been fenced off; after an unknown outcome a missing one may be our own
         earlier success.
         """
-        for claim, jobs in taken.claims().items():
+        for claim, jobs in claims.items():
             claim.left -= jobs
         stale: list[Held] = []
         if completed is not None:
