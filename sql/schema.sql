@@ -486,7 +486,7 @@ create function redrive.claim_v1(me int, queues text[], priorities smallint[], l
 grant execute on function redrive.claim_v1 to redrive_worker;
 
 create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
-    floors timestamptz[], floor_ids bigint[], seen bigint[], sweep boolean, want int)
+    floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int)
     returns table(lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of
         bigint)
     language plpgsql security definer
@@ -500,7 +500,7 @@ grant execute on function redrive.claim_v2 to redrive_worker;
 
 create function redrive.claimed_v1(me int, after bigint)
     returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
-        rest text, run_at timestamptz)
+        rest text, run_at timestamptz, created float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off

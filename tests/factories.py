@@ -113,7 +113,7 @@ def claim(
         chosen,
         places or [START] * len(chosen),
         want,
-        sweep=places is None,
+        from_start=places is None,
         after=last_claim(conn),
     )
     return [Claimed(*row) for row in exchange(conn, claim=request).claimed]

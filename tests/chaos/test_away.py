@@ -1,21 +1,38 @@
 """The database is away for longer than the ttl, and comes back: nobody was at fault."""
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from redrive import enqueue
 from redrive.database.connect import connect
-from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.embedded import NEWEST, EmbeddedPostgres
+from redrive.database.migrate import migrate
 from tests.flow.harness import wait_for, workers_on
 from tests.flow.proxy import Proxy, proxy_for
-from tests.postgres import Connection
+from tests.postgres import Connection, guarded
 
 TTL = 4
 AWAY_SECONDS = 7
 LONG, QUICK = 9, 12
+
+
+@pytest.fixture
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """A server of the test's own with a migrated database `chaos`."""
+    home = Path(tempfile.mkdtemp(prefix="redrive-chaos-"))
+    server = EmbeddedPostgres(home, NEWEST, settings={"fsync": "off", "log_min_messages": "fatal"})
+    with guarded(home, NEWEST):
+        server.start()
+        with psycopg.connect(server.url(), autocommit=True) as conn:
+            conn.execute("create database chaos")
+        with connect(server.url("chaos")) as conn:
+            migrate(conn)
+        yield server
 
 
 def stopped(postgres: EmbeddedPostgres, _proxy: Proxy) -> None:

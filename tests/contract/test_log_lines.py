@@ -11,7 +11,7 @@ from redrive.observability.logs import JsonFormatter
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
 from redrive.worker.protocol import Report
-from redrive.worker.store import EPOCH
+from redrive.worker.store import EPOCH, LaneClaim
 from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -33,8 +33,8 @@ def test_some_are_shown():
 def test_a_line_in_the_documentation_is_one_that_is_written(
     page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
-    row = (line["job"], line["delivery"], 1, line["kind"], "{}", None, 1, EPOCH)
-    (held,) = held_from(Batch(1, ["default"]), [row])
+    row = (1, line["job"], line["delivery"], 1, line["kind"], "{}", None, EPOCH, 0.0)
+    (held,) = held_from(Batch(1, ["default"]), [LaneClaim(1, 1, 1, EPOCH, 1, 1)], [row])
     report = Report(
         line["job"],
         line["delivery"],

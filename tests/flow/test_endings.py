@@ -36,6 +36,10 @@ def test_a_handler_is_told_everything_about_its_job(database: Database, workers:
     )
     plain = enqueue(database.conn, "work.report")
 
+    enqueued_at = database.value(
+        "select (extract(epoch from created_at) * 1000000)::bigint from redrive.jobs where id = %s",
+        plain,
+    )
     workers.run()
     told = {job: json.loads((workers.home / f"report-{job}").read_text()) for job in (keyed, plain)}
 
@@ -53,7 +57,7 @@ def test_a_handler_is_told_everything_about_its_job(database: Database, workers:
         "payload": {"ü": [1, None]},
     }
     assert (told[plain]["key"], told[plain]["queue"], told[plain]["tenant"]) == (
-        str(plain),
+        f"{plain}-{enqueued_at}",
         "default",
         None,
     )

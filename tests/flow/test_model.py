@@ -79,7 +79,8 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.conn = self.database.conn
         self.conn.execute(
-            "truncate redrive.jobs, redrive.dead_letters, redrive.failures, redrive.completions,"
+            "truncate redrive.jobs, redrive.claims, redrive.lanes, redrive.running_keys,"
+            " redrive.dead_letters, redrive.failures, redrive.completions,"
             " redrive.deltas, redrive.tallies, redrive.workers, redrive.campaigns"
             " restart identity cascade"
         )

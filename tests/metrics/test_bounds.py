@@ -19,7 +19,7 @@ from redrive.observability.metrics import (
 )
 from redrive.rules.settlement import Release
 from redrive.worker.protocol import report_of
-from redrive.worker.store import EPOCH
+from redrive.worker.store import EPOCH, LaneClaim
 from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 
@@ -122,9 +122,11 @@ def test_what_is_shown_at_0_is_all_that_the_code_says(call: str, known: tuple[st
 def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
     """C11"""
     telemetry = Telemetry(Metrics(), "1.0", None)
-    rows = [(n, 1, 1, kind, "{}", None, 1, EPOCH) for n, kind in enumerate(("a", "a", "b"))]
+    kinds = enumerate(("a", "a", "b"))
+    rows = [(1, n, 1, 1, kind, "{}", None, EPOCH, 0.0) for n, kind in kinds]
+    lane = LaneClaim(1, 1, 3, EPOCH, 1, 1)
     with caplog.at_level(logging.DEBUG, "redrive"):
-        for held in held_from(Batch(1, ["default"]), rows):
+        for held in held_from(Batch(1, ["default"]), [lane], rows):
             settlement = Release("unknown_kind", 15.0)
             telemetry.ended(held, report_of(held.id, held.deliveries, settlement))
 

@@ -481,9 +481,9 @@ def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before
     second = book.request(1, 5, time.monotonic() - 1)
     third = book.request(1, 5, time.monotonic() + 60)
 
-    assert (first.sweep, list(first.places)) == (True, [START])
-    assert (second.sweep, list(second.places)) == (False, [Place(NOON, 2, 7)])
-    assert (third.sweep, list(third.places)) == (True, [Place(NOON, 2, 7)])
+    assert (first.from_start, list(first.places)) == (True, [START])
+    assert (second.from_start, list(second.places)) == (False, [Place(NOON, 2, 7)])
+    assert (third.from_start, list(third.places)) == (True, [Place(NOON, 2, 7)])
     assert not is_any_busy
 
 

@@ -28,7 +28,7 @@ def queue() -> None:
 @database_option
 @json_option
 def list_queues(database_url: str | None, as_json: bool) -> None:
-    """List the queues, how many jobs each holds by state, and kinds that no worker handles."""
+    """List the queues, their jobs by state, and kinds without a worker."""
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,

@@ -22,7 +22,7 @@ MEANINGS = {
     "campaigns": "redrives that have ended, once their dead letters are purged",
     "groups": "groups without an open dead letter",
     "keys": "idempotency keys of jobs that succeeded, and of idempotent blocks",
-    "names": "counters of kinds and queues, and breakers, that nobody uses any more",
+    "names": "counters and breakers that nobody uses any more",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
 

@@ -99,7 +99,7 @@ START = Place(EPOCH, 0, 0)
 class ClaimRequest:
     """What to claim: lanes in the order to look, and where each one's scan starts.
 
-    `sweep`: from the beginning instead, for what has become visible there. `after`: the last claim
+    `from_start`: from the beginning instead, for what has become visible there. `after`: the last claim
     that is known of this worker.
     """
 
@@ -107,7 +107,7 @@ class ClaimRequest:
     lanes: Sequence[Lane]
     places: Sequence[Place]
     want: int
-    sweep: bool = True
+    from_start: bool = True
     after: int = 0
 
 
@@ -274,7 +274,7 @@ def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
             [place.run_at for place in claim.places],
             Bigints([place.id for place in claim.places]),
             Bigints([place.as_of for place in claim.places]),
-            claim.sweep,
+            claim.from_start,
             claim.want,
         ),
     )

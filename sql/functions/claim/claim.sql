@@ -2,7 +2,7 @@
 -- jobs stay as they are. They are read by claimed_v1, in a transaction of its own: whoever is
 -- stopped while it takes a long answer in holds no lane meanwhile.
 -- in:    parallel arrays, one element per lane: queues, priorities, lanes, and where to start: after
---        the place (floors, floor_ids), as it stood when claim `seen` was made; sweep: look from the
+--        the place (floors, floor_ids), as it stood when claim `seen` was made; from_start: look from the
 --        beginning, for what has become visible behind those places
 -- out:   a row for each lane that had something due: its number, from 1; the claim and how many jobs
 --        it lists, null and 0 when others have them; up to where the lane has been claimed, as of
@@ -14,7 +14,7 @@
 -- and the fence, the claim, is gone for those who had it.
 create or replace function redrive.claim_v2(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
-    floor_ids bigint[], seen bigint[], sweep boolean, want int)
+    floor_ids bigint[], seen bigint[], from_start boolean, want int)
 returns table (lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -47,7 +47,7 @@ begin
         where exists (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
-              and (j.run_at, j.id) > (case when sweep then '-infinity' else l.floor end, l.floor_id)
+              and (j.run_at, j.id) > (case when from_start then '-infinity' else l.floor end, l.floor_id)
               and j.run_at <= now())
         order by l.no
     loop
@@ -96,11 +96,11 @@ begin
             upto := newest.upto; upto_id := newest.upto_id; as_of := newest.id;
         end if;
         others := null;
-        if sweep or not is_alone then
+        if from_start or not is_alone then
             select coalesce(array_agg(c.id), '{}') into others
             from redrive.claims k, unnest(k.ids) as c(id)
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
-              and k.lane = lanes[lane_no] and (sweep or k.kinds is distinct from mine);
+              and k.lane = lanes[lane_no] and (from_start or k.kinds is distinct from mine);
         end if;
 
         with due as materialized (
@@ -108,8 +108,8 @@ begin
             from redrive.jobs j
             where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
               and j.lane = lanes[lane_no]
-              and (j.run_at, j.id) > (case when sweep then '-infinity' else upto end,
-                                      case when sweep then 0 else upto_id end)
+              and (j.run_at, j.id) > (case when from_start then '-infinity' else upto end,
+                                      case when from_start then 0 else upto_id end)
               and j.run_at <= now()
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
@@ -190,7 +190,7 @@ declare
 begin
     select array_agg(c.claim), array_agg(c.lane_no) into made, numbers
     from redrive.claim_v2(me, queues, priorities, lanes, floors, none, none,
-                          sweep => floors[1] < '2000-01-01', want => want) c
+                          from_start => floors[1] < '2000-01-01', want => want) c
     where c.claim is not null;
     return query
     select c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, m.lane_no, c.run_at

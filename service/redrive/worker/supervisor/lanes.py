@@ -93,7 +93,7 @@ class LaneBook:
 
         Returns whether somebody else was claiming from one.
         """
-        if request.sweep:
+        if request.from_start:
             self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
         is_any_busy = False
         for lane_no, _, _, upto, upto_id, as_of in found:

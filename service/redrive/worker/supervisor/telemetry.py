@@ -52,6 +52,8 @@ RELEASES = (
     "newer_payload",
     "unknown_kind",
     "snoozed",
+    "suspect",
+    "trial",
     "unstorable",
 )
 """Why jobs are given back; besides `breaker <name>`."""
@@ -64,7 +66,17 @@ TOO_OLD_SECONDS = 60.0
 
 _LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
-OPERATIONS = ("exchange", "lanes", "breakers", "settle", "retire", "pending", "beat", "maintenance")
+OPERATIONS = (
+    "exchange",
+    "lanes",
+    "breakers",
+    "settle",
+    "retire",
+    "pending",
+    "beat",
+    "maintenance",
+    "trial",
+)
 """What the database may refuse; the code of a cut connection is `none`."""
 
 
