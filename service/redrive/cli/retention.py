@@ -19,9 +19,9 @@ from redrive.settings import Settings
 DAY_SECONDS = 86_400
 MEANINGS = {
     "audit": "lines of the audit log",
-    "campaigns": "redrives that have ended, once their dead letters are purged",
+    "campaigns": "redrives whose dead letters are purged",
     "groups": "groups without an open dead letter",
-    "keys": "idempotency keys of jobs that succeeded, and of idempotent blocks",
+    "keys": "idempotency keys of what succeeded",
     "names": "counters and breakers that nobody uses any more",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}

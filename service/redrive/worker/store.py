@@ -99,8 +99,8 @@ START = Place(EPOCH, 0, 0)
 class ClaimRequest:
     """What to claim: lanes in the order to look, and where each one's scan starts.
 
-    `from_start`: from the beginning instead, for what has become visible there. `after`: the last claim
-    that is known of this worker.
+    `from_start`: from the beginning instead, for what has become visible there. `after`: the last
+    claim that is known of this worker.
     """
 
     worker: int
