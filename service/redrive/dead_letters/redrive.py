@@ -130,7 +130,7 @@ def _candidates(
         " and (d.died_at, d.id) > (%s, %s) order by d.died_at, d.id limit %s"
     )
     left = chosen.limit or sys.maxsize
-    with conn.cursor(row_factory=class_row(_Candidate)) as cursor:
+    with conn.cursor(binary=True, row_factory=class_row(_Candidate)) as cursor:
         until, after = _now(conn), (_EARLIEST, 0)
         while left > 0:
             want = min(PAGE, left)

@@ -1,5 +1,6 @@
 """The statements of the worker, one function each: rows in, rows out, no decisions."""
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,39 +190,47 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
     settled, whatever becomes of it. Raises psycopg.Error when nothing is known to be settled.
     """
-    completions, reports, ended = settlements
-    with (
-        conn.cursor(binary=True) as completing,
-        conn.cursor(binary=True) as settling,
-        conn.cursor(binary=True) as claiming,
-        conn.cursor(binary=True) as reading,
-    ):
-        claim_error = None
+    with contextlib.ExitStack() as stack:
+        completing, settling, claiming, reading = (
+            stack.enter_context(conn.cursor(binary=True)) for _ in range(4)
+        )
+        asked = [completing] * bool(settlements.completions)
+        asked += [settling] * bool(settlements.reports)
         try:
             with conn.pipeline() as pipeline:
-                if completions:
-                    _send_completions(completing, completions, () if reports else ended)
-                if reports:
-                    _send_reports(settling, reports, ended)
+                _send_settlements(completing, settling, settlements)
                 if claim is not None:
-                    if completions or reports:
+                    if asked:
                         pipeline.sync()
                     _send_claim(claiming, claim)
                     pipeline.sync()
                     reading.execute(_CLAIMED, (claim.worker, claim.after))
         except psycopg.Error as error:
-            asked = [c for c, sent in ((completing, completions), (settling, reports)) if sent]
-            if claim is None or not asked or not all(c.description for c in asked):
+            # of a lost connection nobody knows whether what it had answered was committed
+            if conn.closed or not asked or not all(cursor.description for cursor in asked):
                 raise
-            claim_error = error
-        has_claimed = claim is not None and claim_error is None
-        return Answer(
-            _completed(completing) if completions else None,
-            {job for (job,) in settling.fetchall()} if reports else set(),
-            [LaneClaim(*row) for row in claiming.fetchall()] if has_claimed else [],
-            reading.fetchall() if has_claimed else [],
-            claim_error,
-        )
+            return Answer(*_settled(completing, settling, settlements), [], [], error)
+        lanes = [LaneClaim(*row) for row in claiming.fetchall()] if claim is not None else []
+        rows = reading.fetchall() if claim is not None else []
+        return Answer(*_settled(completing, settling, settlements), lanes, rows)
+
+
+def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
+    completions, reports, ended = settlements
+    if completions:
+        _send_completions(completing, completions, () if reports else ended)
+    if reports:
+        _send_reports(settling, reports, ended)
+
+
+def _settled(
+    completing: Cursor, settling: Cursor, settlements: Settlements
+) -> tuple[set[int] | None, set[int]]:
+    """The ids that were completed (None: all of them), and those settled by reports."""
+    return (
+        _completed(completing) if settlements.completions else None,
+        {job for (job,) in settling.fetchall()} if settlements.reports else set(),
+    )
 
 
 def _send_completions(

@@ -124,15 +124,15 @@ class Exchange:
                 began = time.monotonic()
                 answer = store.exchange(conn, settlements.columns(claims), request)
                 cost = time.monotonic() - began
-                if answer.claim_error is not None:
-                    self._settled(settlements, claims, answer, cost)
-                    settlements = SettlementBatch([], [])
-                    raise answer.claim_error
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements, side_effects)
             return []
         self._settled(settlements, claims, answer, cost)
+        if answer.claim_error is not None:
+            self._telemetry.database_error("claim", answer.claim_error)
+            self._failed(answer.claim_error, SettlementBatch([], []), [])
+            return []
         return [] if request is None else self._learn(request, answer, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:

@@ -68,6 +68,7 @@ _LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
 OPERATIONS = (
     "exchange",
+    "claim",
     "lanes",
     "breakers",
     "settle",
