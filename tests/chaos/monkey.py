@@ -382,6 +382,7 @@ class Outcome:
             "explained": dict(seen.explained.most_common()),
             "ran_again_after_return": seen.ran_again_after_return,
             **{name: len(found) for name, found in self.failures.items()},
+            "accused": len(seen.accused),
             "innocents_dead_by_old_version": self.dead_by_old,
             "recovery_p50": _quantile(recoveries, 0.5),
             "recovery_max": _quantile(recoveries, 1.0),

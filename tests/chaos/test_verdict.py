@@ -54,6 +54,15 @@ def test_an_innocent_among_the_dead_is_seen_and_the_doomed_belong_there():
     assert faulty(of(start(1, 5), dead={1}, doomed={1})) == {}
 
 
+def test_a_job_under_which_we_killed_three_processes_is_counted_by_itself():
+    runs = [start(n, 10 * n, pid=100 + n) for n in (1, 2, 3)]
+    kills = [Fault("kill_runner", 100 + n, 10 * n + 1, 10 * n + 1) for n in (1, 2, 3)]
+    verdict = of(*runs, dead={1}, faults=tuple(kills))
+
+    assert (faulty(verdict), verdict.accused) == ({}, [1])
+    assert faulty(of(*runs, dead={1}, faults=tuple(kills[:2]))) == {"innocents_dead": [1]}
+
+
 def test_a_second_run_needs_a_reason():
     runs = start(1, 5), end(1, 6), start(2, 30, OTHER_RUNNER), end(2, 31, OTHER_RUNNER)
 

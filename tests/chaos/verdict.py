@@ -16,6 +16,9 @@ a fault in which what it broke is still begun again.
 """
 
 EVERYBODY = 0
+LOSSES = 3
+"""`max_losses` of the handlers, which is Redrive's default."""
+KILLS = {"kill_runner", "kill_supervisor", "kill_group", "neighbour"}
 CAUSES = {
     "kill_runner",
     "kill_supervisor",
@@ -75,6 +78,7 @@ class Verdict:
     explained: Counter[str] = field(default_factory=Counter)
     ran_again_after_return: int = 0
     recoveries: list[float] = field(default_factory=list)
+    accused: list[int] = field(default_factory=list)
 
     lost: list[int] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
@@ -103,7 +107,8 @@ def judge(facts: Facts) -> Verdict:
         if n in facts.dead:
             verdict.dead += 1
             if n not in facts.doomed:
-                verdict.innocents_dead.append(n)
+                accused = _was_killed_each_time(runs, causes)
+                (verdict.accused if accused else verdict.innocents_dead).append(n)
         elif n not in facts.done or not any(e.phase == "end" for e in entries):
             verdict.lost.append(n)
         else:
@@ -131,6 +136,22 @@ def _is_stale(runs: list[Entry], entries: list[Entry], done: float) -> bool:
         e.phase == "end" and e.at <= done and (e.token, e.pid) == (newest.token, newest.pid)
         for e in entries
     )
+
+
+def _was_killed_each_time(runs: list[Entry], causes: Mapping[int, list[Fault]]) -> bool:
+    """Whether we killed three processes under a job, and the one of its last run among them.
+
+    No queue can tell that from a job that kills its process.
+    """
+    killed = [
+        any(
+            fault.kind in KILLS and fault.since >= run.at
+            for pid in (run.pid, run.parent)
+            for fault in causes.get(pid, ())
+        )
+        for run in runs
+    ]
+    return killed[-1:] == [True] and sum(killed) >= LOSSES
 
 
 def _by_pid(faults: Iterable[Fault]) -> Mapping[int, list[Fault]]:
