@@ -254,6 +254,46 @@ def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
     first.rows("rollback")
 
 
+def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
+    database: Database,
+) -> None:
+    """C9: a claim that timed out rolled back the settlements that it travelled with."""
+    done = make_job(database.conn)
+    make_job(database.conn, queue="new")
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    (job,) = claim(database.conn, one, 1, lanes=LANE)
+    first, second = database.session(), database.session(lock_timeout="1ms")
+    first.rows("begin")
+    claim(first.conn, two, 1, lanes=[Lane(0, "new", 0)])  # the first of its lane, not committed
+    request = ClaimRequest(one, [Lane(0, "new", 0)], [START], 1)
+    settlements = store.Settlements([(job.id, job.deliveries, job.claim, one)], (), (job.claim,))
+    answer = store.exchange(second.conn, settlements, request)
+
+    assert isinstance(answer.claim_error, psycopg.errors.LockNotAvailable)
+    assert (answer.completed, answer.claimed) == (None, [])
+    assert database.column("select id from redrive.jobs where id = %s", done) == []
+    assert database.column("select id from redrive.claims") == []
+
+
+def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(database: Database) -> None:
+    """C13: both ran when the older one committed while the younger was being claimed."""
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    late, first, second = (database.session() for _ in range(3))
+    late.rows("begin")
+    make_job(late.conn, ordering_key="k", priority=5)
+    make_job(database.conn, ordering_key="k")
+    first.rows("begin")
+    (younger,) = claim(first.conn, one, 1, lanes=LANE)
+    late.rows("commit")
+    waiting = second.start(lambda: claim(second.conn, two, 1, lanes=[Lane(5, "default", 0)]))
+    assert database.wait_until_blocked(second) == [first.pid]
+    first.rows("commit")
+
+    assert waiting.result(10) == []
+    complete(database.conn, one, younger)
+    assert len(claim(database.conn, two, 1, lanes=[Lane(5, "default", 0)])) == 1
+
+
 def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     database: Database,
 ) -> None:

@@ -93,3 +93,12 @@ def test_a_chore_done_in_the_future_is_due(database: Database) -> None:
 
     assert store.take_chore(database.conn, "rescue", 5)
     assert not store.take_chore(database.conn, "rescue", 5)
+
+
+def test_a_worker_that_was_just_registered_is_not_lost(database: Database) -> None:
+    """However long others have been in contact before."""
+    database.conn.execute("update redrive.contact set elapsed = elapsed + interval '1 hour'")
+    for ttl in (None, 1.0):
+        make_worker(database.conn, ttl=ttl)
+
+    assert store.mark_lost(database.conn, 1.0) == 0

@@ -12,7 +12,17 @@ import pytest
 
 from redrive.worker import store
 from redrive.worker.store import START, Lane, Place
-from tests.factories import Claimed, claim, complete, failure, make_jobs, make_worker, settle
+from tests.factories import (
+    Claimed,
+    claim,
+    complete,
+    failure,
+    holders,
+    make_jobs,
+    make_worker,
+    settle,
+    silence,
+)
 from tests.postgres import Connection, Database, Server, Session
 
 LANE = [Lane(0, "default", 0)]
@@ -202,6 +212,28 @@ def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any
 
     assert cost.full_scans == 0
     assert cost.blocks < 1_000
+
+
+def test_recovery_reads_what_it_moves_and_not_the_table(backlog: dict[str, Any]) -> None:
+    """C1: rescue and retire scanned all jobs, and ran into their timeout beside a large table."""
+    session, conn = backlog["session"], backlog["database"].conn
+    costs: list[Cost] = []
+    for give_back in (rescue_all, lambda session, worker: store.retire(session.conn, worker)):
+        worker = make_worker(conn, "lost")
+        assert len(claim(conn, worker, 20, lanes=LANE)) == 20
+        silence(conn, worker)
+        with Cost(session) as cost:
+            give_back(session, worker)
+            cost.keep()
+        assert worker not in holders(conn).values()
+        costs.append(cost)
+
+    assert [cost.full_scans for cost in costs] == [0, 0]
+    assert all(cost.blocks < 1_500 for cost in costs), [cost.blocks for cost in costs]
+
+
+def rescue_all(session: Session, _worker: int) -> None:
+    assert store.rescue(session.conn, 60, 3).jobs == 20
 
 
 def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ create or replace function redrive.held_v1(workers int[])
 returns table (worker int, claim bigint, id bigint, deliveries int, marked_by int)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$

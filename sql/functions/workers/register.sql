@@ -9,10 +9,10 @@ create or replace function redrive.register_v3(
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (id, name, version, ttl, kinds, queues, marks_jobs)
+    insert into redrive.workers (id, name, version, ttl, kinds, queues, heard, marks_jobs)
     overriding system value
     values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
-            false)
+            redrive.contact_now_v1(), false)
     returning id
 $$;
 
@@ -22,14 +22,12 @@ create or replace function redrive.register_v2(
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (name, version, ttl, heard)
-    values (worker_name, worker_version, ttl, redrive.contact_now_v1()) returning id
+    select redrive.register_v3(worker_name, worker_version, ttl, null, null)
 $$;
 
 create or replace function redrive.register_v1(worker_name text, worker_version text) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (name, version, heard)
-    values (worker_name, worker_version, redrive.contact_now_v1()) returning id
+    select redrive.register_v3(worker_name, worker_version, null, null, null)
 $$;
