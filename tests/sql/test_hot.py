@@ -18,6 +18,7 @@ from tests.factories import (
     complete,
     failure,
     holders,
+    make_job,
     make_jobs,
     make_worker,
     settle,
@@ -319,6 +320,21 @@ def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> N
 
     assert floored.blocks < 1_000
     assert swept.blocks > 2_000, "and this is what it was spared"
+
+
+def test_a_producer_walks_no_dead_rows_of_a_hot_key(database: Database) -> None:
+    """C15: with a snapshot open each enqueue read all that had ended of its key: 3.4 to 14.8 ms."""
+    worker, session, holder = make_worker(database.conn), database.session(), database.session()
+    make_job(database.conn, ordering_key="k")
+    holder.rows("begin isolation level repeatable read")
+    holder.rows("select count(*) from redrive.jobs")
+    for _ in range(1000):
+        make_job(database.conn, ordering_key="k")
+        complete(database.conn, worker, *claim(database.conn, worker, 1))
+    with Cost(session) as cost:
+        make_job(session.conn, ordering_key="k")
+
+    assert cost.blocks < 40, "20, and 60 from the other end"
 
 
 # Empty polls, and WAL

@@ -7,9 +7,11 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
 begin
-    if exists (select from redrive.jobs o
-               where o.queue = new.queue and o.ordering_key = new.ordering_key
-                 and o.id <> new.id) then
+    -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
+    perform from redrive.jobs o
+    where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id <> new.id
+    order by o.id desc limit 1;
+    if found then
         new.run_at := 'infinity';
     end if;
     return new;
