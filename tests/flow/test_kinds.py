@@ -16,7 +16,7 @@ DELIVERED = "select coalesce(sum(deliveries), 0)::int from redrive.jobs where ki
 
 
 def registered(database: Database) -> list[tuple[list[str], list[str] | None]]:
-    return database.rows("select kinds, queues from redrive.workers order by id")  # type: ignore[return-value]
+    return database.rows("select kinds, queues from redrive.workers order by started_at")  # type: ignore[return-value]
 
 
 def warnings(worker: Worker) -> list[dict[str, Any]]:

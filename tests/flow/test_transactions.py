@@ -89,13 +89,18 @@ def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
     from tests.factories import claim_one, make_worker
 
     job = enqueue(database.conn, "work.sync")
-    first = claim_one(database.conn, make_worker(database.conn, "first"))
+    worker = make_worker(database.conn, "first")
+    first = claim_one(database.conn, worker)
     database.conn.execute("update redrive.jobs set worker = null, deliveries = deliveries + 1")
     conn = database.connect()
     from datetime import UTC, datetime
 
     held = Job(
-        id=job, kind="work.sync", deliveries=first.deliveries, worker=1, deadline=datetime.now(UTC)
+        id=job,
+        kind="work.sync",
+        deliveries=first.deliveries,
+        worker=worker,
+        deadline=datetime.now(UTC),
     )
     with pytest.raises(StaleClaim), conn.transaction():  # noqa: PT012 # the write before it is what must not stay
         conn.execute("insert into effects values (%s, 1)", (job,))

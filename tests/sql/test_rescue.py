@@ -470,7 +470,7 @@ def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: D
     assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
     assert database.rows(
         "select id, inflight, seen_at > clock_timestamp() - interval '1 minute'"
-        " from redrive.workers order by id"
+        " from redrive.workers order by name"
     ) == [(one, 5, True), (two, 0, False)]
 
 
