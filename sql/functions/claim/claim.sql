@@ -61,8 +61,6 @@ begin
             end if;
             prefixes := array(select replace(replace(left(k.kind, -1), '_', '\_'), '%', '\%') || '%'
                               from unnest(mine) as k(kind) where right(k.kind, 1) = '*');
-            select not exists (select from redrive.workers w where w.kinds is distinct from mine)
-            into is_alone;
             is_known := true;
         end if;
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
@@ -86,6 +84,9 @@ begin
             continue;
         end if;
 
+        -- Not before the lane is ours: a worker that has claimed from it was registered by then.
+        select not exists (select from redrive.workers w where w.kinds is distinct from mine)
+        into is_alone;
         -- The claims of a lane follow each other: the newest says where those of our kinds are.
         upto := floors[lane_no]; upto_id := floor_ids[lane_no]; as_of := seen[lane_no];
         select k.id, k.upto, k.upto_id into newest from redrive.claims k
