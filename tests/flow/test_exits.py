@@ -172,4 +172,4 @@ def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(
     assert record["oom_kills"] == 1
     assert 150_000_000 < record["peak_memory_bytes"] < 400_000_000
     assert set(look.reasons(database)) == {job}
-    assert max(starts) <= 2
+    assert max(starts) <= 3, "twice beside it, after which each runs alone"
