@@ -181,6 +181,13 @@ create table redrive.effects (
 );
 create index effects_at_idx on redrive.effects (at);
 
+create table redrive.epoch (
+    since bigint not null,
+    is_known boolean not null default true,
+    constraint epoch_pkey primary key (is_known),
+    constraint epoch_is_known_check check (is_known)
+);
+
 create table redrive.failures (
     job bigint not null,
     deliveries int not null,
@@ -466,6 +473,11 @@ create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.beat_v2 to redrive_worker;
+
+create function redrive.begin_epoch_v1()
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.breakers_v1(names text[], failures int[], successes int[], thresholds int[],
     windows float8[], cooldowns float8[])

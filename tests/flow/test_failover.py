@@ -189,6 +189,7 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
         stranger.signal(signal.SIGCONT)
         stranger.stop()  # not before it was told what became of its settlement
         left = pair.execute("select id from redrive.jobs")
+        epoch = pair.execute("select since > 1000000 from redrive.epoch")
         (tmp_path / "kept").touch()
         wait_for(lambda: pair.execute("select count(*) from redrive.jobs") == [(0,)])
         ended = owner.metric("redrive_jobs_completed_total")
@@ -196,6 +197,7 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
     assert lost == kept, "no id came again: this has shown nothing"
     assert left == [(kept,)], "the job of another was taken for the one that was lost"
     assert ended == 1
+    assert epoch == [(True,)], "claims of the time that was lost could come again"
 
 
 def test_a_job_whose_id_comes_again_has_a_key_of_its_own(loose_pair: Replicas, tmp_path: Path):

@@ -236,6 +236,24 @@ def test_a_claim_goes_on_where_that_of_another_worker_ended(database: Database) 
     assert not {job.id for job in first} & {job.id for job in rest}
 
 
+def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:
+    """C17: claims that a crash took back left their ids to others, and jobs were claimed twice."""
+    make_jobs(database.conn, 10)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    request = ClaimRequest(one, LANE, [START], 5, from_start=False)
+    (before,) = exchange(database.conn, claim=request).lanes
+    place = Place(before.upto or EPOCH, before.upto_id or 0, before.as_of or 0)
+    # what the server finds after a crash that came before the log was flushed
+    database.rows("truncate redrive.epoch")
+    database.rows("truncate redrive.claims restart identity")
+    again = claim(database.conn, two, 100, lanes=LANE)
+    request = ClaimRequest(one, LANE, [place], 100, from_start=False)
+
+    assert len(again) == 10
+    assert again[0].claim > 1_000_000
+    assert exchange(database.conn, claim=request).claimed == []
+
+
 def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
     database: Database,
 ) -> None:

@@ -432,7 +432,7 @@ def at_version(url: str, version: int) -> None:
     with connect(url) as conn:
         migrate(conn)
         conn.execute("drop table redrive.claims, redrive.lanes, redrive.running_keys")
-        conn.execute("drop table redrive.contact")
+        conn.execute("drop table redrive.contact, redrive.epoch")
         conn.execute("drop index redrive.jobs_due_idx, redrive.jobs_retrying_idx")
         conn.execute("alter table redrive.jobs drop column refunds")
         conn.execute(

@@ -11,7 +11,8 @@
 -- locks: the row of the lane, skip locked, and the worker's for key share
 -- plan:  jobs_due_idx, claims_lane_idx
 -- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
--- and the fence, the claim, is gone for those who had it.
+-- and the fence, the claim, is gone for those who had it. The epoch sees to it that its id does not
+-- come again, and that no place is trusted that was as of it.
 create or replace function redrive.claim_v2(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
     floor_ids bigint[], seen bigint[], from_start boolean, want int)
@@ -38,8 +39,19 @@ declare
     left_to_claim int := want;
     looked_at_all boolean := true;
     is_known boolean := false;
+    since bigint;
 begin
     perform set_config('synchronous_commit', 'off', true);
+    select e.since into since from redrive.epoch e;
+    if not found then
+        since := redrive.begin_epoch_v1();
+    end if;
+    if since > any (seen) and 0 < any (seen) then
+        from_start := true;
+        floor_ids := array_fill(0, array[cardinality(seen)]);
+        seen := floor_ids;
+        floors := array_fill('1970-01-01 UTC'::timestamptz, array[cardinality(seen)]);
+    end if;
     for lane_no in
         select l.no
         from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
