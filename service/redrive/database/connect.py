@@ -43,11 +43,16 @@ SETTINGS = {
     "statement_timeout": "12s",
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "10s",
-    "synchronous_commit": "on",
     "timezone": "UTC",
     "jit": "off",
 }
 """Of each of our transactions."""
+
+_DURABLE = sql.SQL(
+    "set_config('synchronous_commit',"
+    " replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
+)
+"""What is acknowledged outlives a crash; whether standbys must have it is for operators to say."""
 
 
 class Trouble(Enum):
@@ -114,12 +119,12 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """Send statements together; outside a transaction they are one."""
+        """Send statements together; outside a transaction they are one, up to each `sync`."""
         is_first = self.is_idle
         with super().pipeline() as pipeline:
             if is_first:
                 self._begin()
-            yield pipeline
+            yield _OwnPipeline(self, pipeline, self._begin) if is_first else pipeline
 
     @contextlib.contextmanager
     def transaction(
@@ -133,6 +138,21 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             if is_first:
                 self._begin()
             yield transaction
+
+
+class _OwnPipeline(psycopg.Pipeline):
+    """The pipeline of an OwnConnection."""
+
+    def __init__(
+        self, conn: OwnConnection, pipeline: psycopg.Pipeline, begin: Callable[[], None]
+    ) -> None:
+        super().__init__(conn)
+        self._under_way = pipeline
+        self._begin = begin
+
+    def sync(self) -> None:
+        self._under_way.sync()
+        self._begin()
 
 
 class _UtcLoader(TimestamptzLoader):
@@ -177,9 +197,11 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
 
 
 def _statement(settings: Mapping[str, str]) -> LiteralString:
-    calls = [
+    calls: list[sql.Composable] = [
         sql.SQL("set_config({}, {}, true)").format(name, value) for name, value in settings.items()
     ]
+    if "synchronous_commit" not in settings:
+        calls.append(_DURABLE)
     return cast("LiteralString", sql.SQL("select {}").format(sql.SQL(", ").join(calls)).as_string())
 
 

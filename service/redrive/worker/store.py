@@ -101,7 +101,7 @@ class ClaimRequest:
     """What to claim: lanes in the order to look, and where each one's scan starts.
 
     `from_start`: from the beginning instead, for what has become visible there. `after`: the last
-    claim that is known of this worker.
+    claim that is known of this worker. `is_likely`: to find jobs, so that they are read at once.
     """
 
     worker: int
@@ -110,6 +110,7 @@ class ClaimRequest:
     want: int
     from_start: bool = True
     after: int = 0
+    is_likely: bool = True
 
 
 class LaneClaim(NamedTuple):
@@ -188,7 +189,8 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
     """Settle, then claim, then read what was claimed: three transactions, one round trip.
 
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
-    settled, whatever becomes of it. Raises psycopg.Error when nothing is known to be settled.
+    settled, whatever becomes of it. A claim that is likely to find nothing is not read along with
+    it. Raises psycopg.Error when nothing is known to be settled.
     """
     with contextlib.ExitStack() as stack:
         completing, settling, claiming, reading = (
@@ -203,15 +205,15 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
                     if asked:
                         pipeline.sync()
                     _send_claim(claiming, claim)
-                    pipeline.sync()
-                    reading.execute(_CLAIMED, (claim.worker, claim.after))
+                    if claim.is_likely:
+                        pipeline.sync()
+                        _read(reading, claim)
+            lanes, rows = _claimed(claiming, reading, claim)
         except psycopg.Error as error:
             # of a lost connection nobody knows whether what it had answered was committed
             if conn.closed or not asked or not all(cursor.description for cursor in asked):
                 raise
             return Answer(*_settled(completing, settling, settlements), [], [], error)
-        lanes = [LaneClaim(*row) for row in claiming.fetchall()] if claim is not None else []
-        rows = reading.fetchall() if claim is not None else []
         return Answer(*_settled(completing, settling, settlements), lanes, rows)
 
 
@@ -221,6 +223,18 @@ def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlem
         _send_completions(completing, completions, () if reports else ended)
     if reports:
         _send_reports(settling, reports, ended)
+
+
+def _claimed(
+    claiming: Cursor, reading: Cursor, claim: ClaimRequest | None
+) -> tuple[list[LaneClaim], list[Row]]:
+    """What came of a claim, and the rows of its jobs, read now if they were not read with it."""
+    if claim is None:
+        return [], []
+    lanes = [LaneClaim(*row) for row in claiming.fetchall()]
+    if not claim.is_likely and any(lane.jobs for lane in lanes):
+        _read(reading, claim)
+    return lanes, reading.fetchall() if reading.description else []
 
 
 def _settled(
@@ -287,6 +301,11 @@ def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
             claim.want,
         ),
     )
+
+
+def _read(cursor: Cursor, claim: ClaimRequest) -> None:
+    """Ask for the rows of what was claimed."""
+    cursor.execute(_CLAIMED, (claim.worker, claim.after))
 
 
 def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:

@@ -158,7 +158,9 @@ class Exchange:
         self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
         if self._looks_for_lanes and not self._lanes.known:
             self._look(conn)
-        request = self._lanes.request(worker, room, now, after=self._last_claim)
+        request = self._lanes.request(
+            worker, room, now, after=self._last_claim, is_likely=polling.has_reason
+        )
         if request is None:
             polling.found_nothing(now, random.random())
             if polling.was_notified:  # of a lane that could not be looked for yet

@@ -74,13 +74,15 @@ class LaneBook:
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
 
-    def request(self, worker: int, want: int, now: float, *, after: int = 0) -> ClaimRequest | None:
+    def request(
+        self, worker: int, want: int, now: float, *, after: int = 0, is_likely: bool = True
+    ) -> ClaimRequest | None:
         """What to ask for: by priority, equal ones in turn. None when there is nowhere to look."""
         if not self._lanes or want <= 0:
             return None
         order = self._next_order()
         places = [self._places[lane] for lane in order]
-        return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after)
+        return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after, is_likely)
 
     def _next_order(self) -> list[Lane]:
         """By priority; among equals each is the first in turn."""

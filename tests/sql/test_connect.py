@@ -1,0 +1,41 @@
+"""Our own connections: each transaction has our settings, and no session is changed."""
+
+from contextlib import closing
+
+import pytest
+from psycopg import sql
+
+from redrive.database.connect import connect
+from tests.postgres import Database
+
+TIMEOUT = "select current_setting('statement_timeout')"
+
+
+def test_each_transaction_of_a_pipeline_has_our_settings(database: Database) -> None:
+    """A claim that came after settlements had no timeout: who gave it up left it holding a lane."""
+    with closing(connect(database.url)) as conn:
+        with conn.pipeline() as pipeline:
+            first = conn.execute(TIMEOUT)
+            pipeline.sync()
+            second = conn.execute(TIMEOUT)
+
+        assert [first.fetchone(), second.fetchone()] == [("12s",), ("12s",)]
+        assert conn.pgconn.exec_(TIMEOUT.encode()).get_value(0, 0) == b"0"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ours"), [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")]
+)
+def test_only_a_promise_that_is_too_weak_is_made_stronger(
+    database: Database, chosen: str, ours: str
+) -> None:
+    """We made `on` of an operator's `remote_apply`."""
+    database.conn.execute(
+        sql.SQL("alter database {} set synchronous_commit = {}").format(
+            sql.Identifier(database.conn.info.dbname), sql.Literal(chosen)
+        )
+    )
+    with closing(connect(database.url)) as conn:
+        assert conn.execute("show synchronous_commit").fetchall() == [(ours,)]
+    with closing(connect(database.url, synchronous_commit="off")) as conn:
+        assert conn.execute("show synchronous_commit").fetchall() == [("off",)]
