@@ -129,10 +129,6 @@ class Exchange:
             self._failed(error, settlements, side_effects)
             return []
         self._settled(settlements, claims, answer, cost)
-        if answer.claim_error is not None:
-            self._telemetry.database_error("claim", answer.claim_error)
-            self._failed(answer.claim_error, SettlementBatch([], []), [])
-            return []
         return [] if request is None else self._learn(request, answer, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:
@@ -187,6 +183,10 @@ class Exchange:
         self._pending.done(settlements, claims, answer.completed, answer.settled)
 
     def _learn(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
+        if answer.claim_error is not None:
+            self._telemetry.database_error("claim", answer.claim_error)
+            self._failed(answer.claim_error, SettlementBatch([], []), [])
+            return []
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
         jobs = held_from(batch, answer.lanes, answer.claimed)
         if jobs:
