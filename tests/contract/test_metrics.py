@@ -9,6 +9,7 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from redrive.observability import process
 from tests.postgres import Database
 from tools.metrics_page import (
     NOT_SHOWN,
@@ -32,8 +33,9 @@ PROMISED = {
 
 @pytest.fixture
 def exported(database: Database) -> dict[str, Metric]:
-    """Every family by its name, of a worker and of the database."""
-    families = [*of_a_worker(), *of_the_database(database.url)]
+    """Every family by its name, of a worker, of the database, and of any process."""
+    mine = (family for family in process.collect() if family.name.startswith("redrive_"))
+    families = [*of_a_worker(), *of_the_database(database.url), *mine]
     found = {family.name: family for family in families}
 
     assert len(found) == len(families), "two families of one name"
