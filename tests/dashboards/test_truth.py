@@ -4,7 +4,6 @@ Prometheus's own engine evaluates the shipped rules over series that are made up
 queries of the panels.
 """
 
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from tests.promql import ask
 from tools.dashboards.rehearsal import concrete
 
 from .conftest import BOARDS, ROOT, panels, queries
@@ -39,32 +39,6 @@ STORIES = {
 }
 
 
-def ask(
-    promtool: str, home: Path, series: Mapping[str, str], expression: str, minute: float = 20
-) -> str:
-    """Evaluate at that minute; what promtool says it got, by expecting what cannot be."""
-    test = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": text} for name, text in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": expression,
-                "eval_time": f"{minute * 60:g}s",
-                "exp_samples": [{"labels": '{expected="nothing"}', "value": -1}],
-            }
-        ],
-    }
-    made = {"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": [test]}
-    path = home / "story.yaml"
-    path.write_text(yaml.safe_dump(made))
-    done = subprocess.run(
-        [promtool, "test", "rules", path], capture_output=True, text=True, timeout=60, check=False
-    )
-    said = done.stdout + done.stderr
-    assert "got:" in said, said
-    return next(line.split("got:", 1)[1].strip() for line in said.splitlines() if "got:" in line)
-
-
 def added(labels: str, pods: Mapping[str, str]) -> dict[str, str]:
     """Series of one reason, and that the installation was there all the time."""
     where = 'namespace="shop", job="redrive"'
@@ -88,11 +62,12 @@ def panel(board: str, title: str, shown: str = "20m") -> str:
 
 
 @pytest.fixture
-def look(tool: Callable[[str], str], tmp_path: Path) -> Callable[..., str]:
-    """Ask a panel's query of a story."""
+def look(tool: Callable[[str], str], tmp_path: Path) -> Callable[..., float]:
+    """Ask a query of a story; its one value."""
 
-    def answer(series: Mapping[str, str], expression: str, minute: float = 20) -> str:
-        return ask(tool("promtool"), tmp_path, series, expression, minute)
+    def answer(series: Mapping[str, str], expression: str, minute: float = 20) -> float:
+        (value,) = ask(tool("promtool"), tmp_path, series, expression, minute=minute, rules=RULES)
+        return value
 
     return answer
 
@@ -101,59 +76,53 @@ LABELS = 'kind="welcome", reason="expired"'
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_what_was_added_in_the_range_is_what_died(name: str, look: Callable[..., str]) -> None:
+def test_what_was_added_in_the_range_is_what_died(name: str, look: Callable[..., float]) -> None:
     """O9: 120 read 60 after a rollout of the exporter, a restore as growth by the whole total."""
     story = STORIES[name]
     said = look(added(LABELS, story.pods), panel("dead-letters.json", "Added in this range"))
 
-    assert value_of(said) == story.total
-
-
-def value_of(said: str) -> float:
-    """The one value of an answer."""
-    return float(said.rsplit(" ", 1)[1])
+    assert said == story.total
 
 
 @pytest.mark.parametrize("board", ["overview.json", "dead-letters.json"])
-def test_a_restore_is_no_growth(board: str, look: Callable[..., str]) -> None:
+def test_a_restore_is_no_growth(board: str, look: Callable[..., float]) -> None:
     """O9: 2,400 a minute were shown."""
     series = added(LABELS, STORIES["a restore of the database"].pods)
     title = "Added per minute by reason"
 
-    assert value_of(look(series, panel(board, title), 11)) <= 2
-    assert value_of(look(series, panel(board, title), 13)) == 0
+    assert look(series, panel(board, title), 11) <= 2
+    assert look(series, panel(board, title), 13) == 0
 
 
 @pytest.mark.parametrize("board", ["overview.json", "dead-letters.json"])
-def test_a_new_kind_that_pages_is_seen(board: str, look: Callable[..., str]) -> None:
+def test_a_new_kind_that_pages_is_seen(board: str, look: Callable[..., float]) -> None:
     """O9: it read 0."""
     series = added(LABELS, STORIES["the birth of a kind that is all poison"].pods)
     expression = panel(board, "Added per minute by reason")
 
-    assert value_of(look(series, expression, 11)) > 20
+    assert look(series, expression, 11) > 20
 
 
-def test_a_rollout_shows_a_steady_rate(look: Callable[..., str]) -> None:
+def test_a_rollout_shows_a_steady_rate(look: Callable[..., float]) -> None:
     """O9: whoever saw a part told a part."""
     series = added(LABELS, STORIES["a rollout of the exporter"].pods)
     expression = panel("dead-letters.json", "Added per minute by reason")
 
-    assert [value_of(look(series, expression, minute)) for minute in (9, 10, 11, 12)] == [6] * 4
+    assert [look(series, expression, minute) for minute in (9, 10, 11, 12)] == [6] * 4
 
 
 def test_without_the_rules_there_is_an_estimate(
-    look: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    look: Callable[..., float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     none = tmp_path / "none.yaml"
     none.write_text("groups: []\n")
     monkeypatch.setattr(f"{__name__}.RULES", none)
     series = added(LABELS, {"a": "5000+3x40"})
 
-    assert value_of(
-        look(series, panel("dead-letters.json", "Added in this range"))
-    ) == pytest.approx(120)
+    in_range = panel("dead-letters.json", "Added in this range")
+    assert look(series, in_range) == pytest.approx(120)
     by_reason = panel("dead-letters.json", "Added per minute by reason")
-    assert value_of(look(series, by_reason)) == pytest.approx(6)
+    assert look(series, by_reason) == pytest.approx(6)
 
 
 def test_counters_of_the_database_are_shown_by_what_was_recorded() -> None:
@@ -191,7 +160,7 @@ def test_what_is_called_an_objective_is_the_objective(name: str) -> None:
                 assert target["expr"].startswith("max by (queue) (redrive_queue_objective{"), target
 
 
-def test_memory_is_shown_against_its_limit(look: Callable[..., str]) -> None:
+def test_memory_is_shown_against_its_limit(look: Callable[..., float]) -> None:
     """O18: the runbook sent its reader to a panel that was not there."""
     names = ("process_resident_memory", "redrive_runners_resident_memory", "redrive_memory_limit")
     worker = '_bytes{namespace="shop", job="redrive", instance="w"}'
@@ -199,5 +168,5 @@ def test_memory_is_shown_against_its_limit(look: Callable[..., str]) -> None:
     series = {name + worker: text for name, text in zip(names, values, strict=True)}
     used, limit = (q.expression for q in queries("worker.json") if q.panel == "Memory")
 
-    assert value_of(look(series, concrete(used))) == 140
-    assert value_of(look(series, concrete(limit))) == 512
+    assert look(series, concrete(used)) == 140
+    assert look(series, concrete(limit)) == 512
