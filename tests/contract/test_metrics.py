@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from prometheus_client.metrics_core import Metric
 
 from redrive.observability import process
@@ -89,3 +90,17 @@ def test_names_follow_the_conventions(exported: dict[str, Metric]) -> None:
         assert not {"job", "instance", "id", "tenant", "message"} & set(family._labelnames), name
         if family.type == "histogram":
             assert name.endswith("_seconds"), name
+
+
+def test_the_names_of_opentelemetry_are_its_own_and_ours_are_exported(
+    exported: dict[str, Metric],
+) -> None:
+    """O19: no mapping was to be found."""
+    section = (ROOT / "docs" / "observability.md").read_text().split("## Names of OpenTelemetry")[1]
+    table = re.findall(r"^\| `(messaging\.[\w.]+)` \| `(redrive_\w+)` \|", section, re.MULTILINE)
+    theirs = {value for name, value in vars(messaging_metrics).items() if "MESSAGING_" in name}
+    ours = {name for family in exported.values() for name in series(family) | {family.name}}
+
+    assert len(table) == 4
+    assert {name for name, _ in table} <= theirs
+    assert {name for _, name in table} <= ours
