@@ -990,6 +990,12 @@ create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], 
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.settle_v2 to redrive_worker;
 
+create function redrive.shown_v1(before jsonb)
+    returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_nestloop = off;
+
 create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries int[], whats text[],
     details jsonb[])
     returns setof bigint

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from redrive.observability import process
 from redrive.observability.metrics import Metrics
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
 from redrive.rules.model import Category, Reason
@@ -27,14 +28,20 @@ HEAD = """\
 
 Made from the code by `make generate`.
 
-Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are the same in
-every process that exports them, the exporter and each worker: aggregate them with `max by (...)`
-first. They come from one snapshot that is made new at most every two seconds, however many ask.
-When it cannot be read, `redrive_stats_up` is 0 and the rest is left out: an old figure would look
-like a calm one. The *figures of a worker* are its own: `rate()` each series first, add up after.
+Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are exported by
+`redrive exporter`, by workers only with `REDRIVE_DATABASE_METRICS=true`. They are the same in every
+process that exports them: aggregate them with `max by (...)` first. They come from one snapshot
+that is made new at most every two seconds, however many ask. When it cannot be read,
+`redrive_stats_up` is 0 and the rest is left out: an old figure would look like a calm one. The
+*figures of a worker* are its own: `rate()` each series first, add up after. The *figures of a
+process* are those of the exporter and of each worker.
 
 Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
-as `other`.
+as `other`. Of the database that is: more than 1,000 queues, 500 kinds, or 3,000 kinds of queues.
+A queue with objectives of its own is always told apart (`redrive objective set`). Who was told
+apart stays so, and one that comes to be begins at 0, not at what it had counted as `other`: no
+counter jumps. With more than 500 kinds of queues, counters of what has not happened are left out
+instead of shown as 0; the alerts see a first dead letter all the same.
 
 """
 
@@ -57,7 +64,8 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
 
 def of_a_worker() -> list[Metric]:
     """The families of a worker process."""
-    return [family for part in vars(Metrics()).values() for family in part.collect()]
+    own = [family for part in vars(Metrics()).values() for family in part.collect()]
+    return [*own, *process.of_runners(lambda: 0)()]
 
 
 def of_the_database(url: str) -> list[Metric]:
@@ -119,6 +127,7 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
             HEAD,
             _section("Figures of the database", database),
             _section("Figures of a worker", worker),
+            _section("Figures of a process", process.collect()),
             "## Values of labels\n\n| label | of | values |\n|---|---|---|\n",
             *labels,
         )

@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     http_port: int = Field(
         9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
     )
+    database_metrics: bool = Field(
+        default=False,
+        description="Whether workers export the database's figures as the exporter does.",
+    )
     heartbeat_ttl: float = Field(
         30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
     )
@@ -159,6 +163,8 @@ def _explain(error: ValidationError) -> str:
 def _allowed(field: FieldInfo) -> str:
     """What a field takes, in words."""
     annotation = cast("Any", field.annotation)
+    if annotation is bool:
+        return "true or false"
     if annotation in NUMBERS:
         low, high = _bound(field, "ge"), _bound(field, "le")
         at_most = "" if high is None else f", {high} at most"

@@ -48,7 +48,7 @@ def test_a_line_in_the_documentation_is_one_that_is_written(
     logging.getLogger("redrive").addHandler(caplog.handler)
     try:
         with caplog.at_level(logging.DEBUG, "redrive"):
-            Telemetry(Metrics(), "", None).ended(held, report)
+            Telemetry(Metrics(), None).ended(held, report)
     finally:
         logging.getLogger("redrive").removeHandler(caplog.handler)
     written = json.loads(caplog.text.splitlines()[-1])

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from prometheus_client.metrics_core import Metric
 
+from redrive.observability import process
 from tests.postgres import Database
 from tools.metrics_page import (
     NOT_SHOWN,
@@ -32,8 +34,9 @@ PROMISED = {
 
 @pytest.fixture
 def exported(database: Database) -> dict[str, Metric]:
-    """Every family by its name, of a worker and of the database."""
-    families = [*of_a_worker(), *of_the_database(database.url)]
+    """Every family by its name, of a worker, of the database, and of any process."""
+    mine = (family for family in process.collect() if family.name.startswith("redrive_"))
+    families = [*of_a_worker(), *of_the_database(database.url), *mine]
     found = {family.name: family for family in families}
 
     assert len(found) == len(families), "two families of one name"
@@ -87,3 +90,17 @@ def test_names_follow_the_conventions(exported: dict[str, Metric]) -> None:
         assert not {"job", "instance", "id", "tenant", "message"} & set(family._labelnames), name
         if family.type == "histogram":
             assert name.endswith("_seconds"), name
+
+
+def test_the_names_of_opentelemetry_are_its_own_and_ours_are_exported(
+    exported: dict[str, Metric],
+) -> None:
+    """O19: no mapping was to be found."""
+    section = (ROOT / "docs" / "observability.md").read_text().split("## Names of OpenTelemetry")[1]
+    table = re.findall(r"^\| `(messaging\.[\w.]+)` \| `(redrive_\w+)` \|", section, re.MULTILINE)
+    theirs = {value for name, value in vars(messaging_metrics).items() if "MESSAGING_" in name}
+    ours = {name for family in exported.values() for name in series(family) | {family.name}}
+
+    assert len(table) == 4
+    assert {name for name, _ in table} <= theirs
+    assert {name for _, name in table} <= ours

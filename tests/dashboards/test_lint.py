@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redrive.observability import process
 from tools.metrics_page import of_a_worker, series
 
 from .conftest import BOARDS, SELECTOR, Query, other_queries, panels, queries
@@ -18,7 +19,11 @@ NEEDS_TARGETS = {"stat", "timeseries", "table", "heatmap"}
 WITH_INSTANCE = {"worker.json"}
 # A metric that is asked for without a queue has none.
 COUNTED = ("rate", "irate", "increase")
-OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(*map(series, of_a_worker()))
+GROWN = {"avg_over_time": "$__rate_interval", "sum_over_time": "$__range"}
+"""What each is asked over, of what a counter rose by since the evaluation before."""
+OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(
+    *map(series, (*of_a_worker(), *process.collect()))
+)
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_query = pytest.mark.parametrize("query", [*queries()], ids=lambda q: f"{q.board}:{q.panel}")
@@ -124,6 +129,9 @@ def test_target_rate_interval_rule(query: Query) -> None:
     for found in SELECTOR.finditer(query.expression):
         if found["range"]:
             call = found["call"]
+            if found["metric"].endswith(":growth"):
+                assert found["range"] == GROWN[call], found[0]
+                continue
             assert call in COUNTED, found[0]
             if call == "increase":
                 assert found["range"] in {"5m", "1h", "$__range"}, found[0]

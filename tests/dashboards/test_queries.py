@@ -23,6 +23,8 @@ MAY_BE_EMPTY = {
     # A settlement is refused when a worker was silent past its ttl and came back; the series begins
     # with the first one.
     ("worker.json", "Settlements refused"),
+    # This machine may set no limit.
+    ("worker.json", "Memory"),
 }
 
 

@@ -63,7 +63,7 @@ def test_a_chore_that_fails_is_counted_and_named_until_it_succeeds(
     blocker = database.session()
     blocker.rows("begin")
     blocker.rows("lock table redrive.samples in access exclusive mode")
-    telemetry = Telemetry(Metrics(), "test", None)
+    telemetry = Telemetry(Metrics(), None)
     chores = maintenance.Maintenance(Link(database.url, "test", lock_timeout="1ms"), 0.6, telemetry)
     chores.start()
     wait_for(lambda: failures(telemetry)["sample"])

@@ -27,7 +27,7 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
 ):
     enqueue(database.conn, "fail.always", queue="mail")
     enqueue(database.conn, "work.until-file", {"file": "go"}, queue="mail")
-    worker = workers().wait_ready()
+    worker = workers(redrive_database_metrics="true").wait_ready()
     wait_for(lambda: look.reasons(database))
     # a rate over the last full minute needs the counters at the start of two minutes
     database.conn.execute(
@@ -60,6 +60,27 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
     wait_for(lambda: 'redrive_dlq_added_per_minute{queue="mail"} 1.0' in worker.get("/metrics")[1])
     assert worker.metric("redrive_job_attempts_total", kind="fail.always", outcome="dead") == 1
     assert "attempt 3 of" not in text, "no message of a failure"
+
+
+def test_a_worker_leaves_the_figures_of_the_database_to_the_exporter(
+    database: Database, workers: Workers
+):
+    """O10, O18: each of them exported the whole block, and none what it takes of the machine."""
+    worker = workers().wait_ready()
+    text = worker.get("/metrics")[1]
+    named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+
+    assert "redrive_job_attempts_total" in named
+    assert [name for name in named if "stats" in name or "_dlq_" in name or "_pg_" in name] == []
+    assert "redrive_queue_depth" not in named
+    assert (
+        database.column("select pid from pg_stat_activity where application_name = 'redrive stats'")
+        == []
+    )
+    assert worker.metric("redrive_build_info") == 1
+    assert worker.metric("process_resident_memory_bytes") > 1_000_000
+    runners = worker.metric("redrive_runners_resident_memory_bytes")
+    assert runners == pytest.approx(sum(memory_kib(p, "Rss") for p in worker.runners) * 1024, 0.2)
 
 
 def test_probes_say_what_is_wrong_and_the_rest_is_not_found(database: Database, workers: Workers):

@@ -64,7 +64,7 @@ def test_a_hundred_thousand_queues_too():
 
 def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
     metrics = Metrics()
-    telemetry = Telemetry(metrics, "1.0", ["mail"])
+    telemetry = Telemetry(metrics, ["mail"])
     kinds = [kind("welcome", depends_on=("smtp",)), kind("charge", queue="billing"), kind("hook.*")]
 
     telemetry.ready({each.kind: each for each in kinds})
@@ -91,7 +91,7 @@ def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
 def test_every_counter_of_a_worker_is_there_before_anything_happens():
     """Or increase() would miss the first: one that was not there at 0 begins at 1."""
     metrics = Metrics()
-    telemetry = Telemetry(metrics, "1.0", None)
+    telemetry = Telemetry(metrics, None)
     telemetry.ready({"welcome": kind("welcome", depends_on=("smtp",))})
     counters = [family for family in vars(metrics).values() if isinstance(family, Counter)]
 
@@ -121,7 +121,7 @@ def test_what_is_shown_at_0_is_all_that_the_code_says(call: str, known: tuple[st
 
 def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
     """C11"""
-    telemetry = Telemetry(Metrics(), "1.0", None)
+    telemetry = Telemetry(Metrics(), None)
     kinds = enumerate(("a", "a", "b"))
     rows = [(1, n, 1, 1, kind, "{}", None, EPOCH, 0.0) for n, kind in kinds]
     lane = LaneClaim(1, 1, 3, EPOCH, 1, 1)

@@ -157,3 +157,10 @@ def test_a_misspelt_variable_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 def test_every_setting_says_what_it_is():
     assert all(len(field.description or "") > 10 for field in Settings.model_fields.values())
+
+
+def test_yes_or_no_is_said_in_words():
+    assert refusal("REDRIVE_DATABASE_METRICS", "maybe") == (
+        "REDRIVE_DATABASE_METRICS is 'maybe'; it must be true or false."
+        " Whether workers export the database's figures as the exporter does."
+    )

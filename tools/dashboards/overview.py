@@ -19,6 +19,7 @@ from tools.dashboards.parts import (
     chart,
     figure,
     fill,
+    grown_per_second,
     heat,
     now,
     objective,
@@ -27,7 +28,6 @@ from tools.dashboards.parts import (
     rate,
     rows,
     same,
-    same_rate,
     total,
 )
 
@@ -140,7 +140,7 @@ def queues() -> object:
             "Retrying": (now(f"sum by (queue) ({depth('retrying')})"), "short"),
             "Running": (now(f"sum by (queue) ({depth('running')})"), "short"),
             "Completed": (
-                now(total(same_rate("redrive_jobs_completed_total", "queue", "kind"), "queue")),
+                now(grown_per_second("jobs_completed", "queue")),
                 "ops",
             ),
             "Oldest ready": (
@@ -203,8 +203,8 @@ def jobs() -> list:
             "Counted by the database in the transactions themselves. Enqueued above completed: the"
             " backlog grows.",
             "ops",
-            query(total(same_rate("redrive_jobs_enqueued_total", "queue", "kind")), "enqueued"),
-            query(total(same_rate("redrive_jobs_completed_total", "queue", "kind")), "completed"),
+            query(grown_per_second("jobs_enqueued"), "enqueued"),
+            query(grown_per_second("jobs_completed"), "completed"),
             colors={"enqueued": CALM, "completed": GOOD},
             width=6,
         ),
@@ -249,13 +249,12 @@ def jobs() -> list:
 
 def dead_letters() -> list:
     """The other half of a queue."""
-    per_minute = total(same_rate("redrive_dlq_added_total", "queue", "kind", "reason"), "reason")
     return [
         chart(
             "Added per minute by reason",
             "When it started, and what kind of trouble it is.",
             "cpm",
-            query(f"60 * {per_minute}", "{{reason}}"),
+            query(f"60 * ({grown_per_second('dlq_added', 'reason')})", "{{reason}}"),
             stacked=True,
             alerts=("RedriveDeadLettersGrowingFast", "RedriveDeadLetterOnCriticalQueue"),
         ),

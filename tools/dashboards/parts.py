@@ -1,8 +1,10 @@
 """What the dashboards are put together from: selectors, queries, panels, and the frame around them.
 
 Two kinds of figures, two ways to add them up. Figures of the database are the same in every process
-that exports them: `same()` takes the maximum over the processes, and only then a sum may follow.
-Figures of a worker are its own: the rate of each series first, the sum over the workers after.
+that exports them: `same()` takes the maximum over the processes, and only then a sum may follow;
+what their counters rose by is recorded (`growth`), since no rate() of them is right across rollouts
+and restores. Figures of a worker are its own: the rate of each series first, the sum over the
+workers after.
 """
 
 import warnings
@@ -46,6 +48,18 @@ ALERTS = (
     ' namespace=~"$namespace|", job=~"$job", queue=~"$queue|"}'
 )
 
+COUNTERS = {
+    "dlq_added": ("queue", "kind", "reason"),
+    "dlq_removed": ("queue", "action"),
+    "redrive_outcomes": ("queue", "outcome"),
+    "jobs_enqueued": ("queue", "kind"),
+    "jobs_completed": ("queue", "kind"),
+}
+"""The counters of the database whose growth is recorded, by these labels."""
+
+RECORDED_EVERY = 30
+"""Seconds; the interval of the rules."""
+
 GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
 _COLORS = {
     Outcome.COMPLETE: GOOD,
@@ -56,6 +70,9 @@ _COLORS = {
 }
 OUTCOMES = {outcome.label: _COLORS[outcome] for outcome in Outcome}
 STATES = {"ready": CALM, "running": GOOD, "retrying": WARN, "scheduled": VIOLET}
+
+THRESHOLD = "objective"
+"""The query of a panel that is drawn dashed: what the others are held against."""
 
 CHOSEN = (
     "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
@@ -71,17 +88,22 @@ def same(metric: str, *labels: str, where: str = QUEUE) -> str:
     return _once(f"{metric}{{{where}}}", *labels)
 
 
-def same_rate(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """A counter of the database by `labels`, per second.
+def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
+    """What a counter of the database rises by.
 
-    During a rollout it may read low, never high.
+    Recorded: right from the first of a kind on, across rollouts of exporters and restores of the
+    database. Where the rules are not loaded it is an estimate from the counter.
     """
-    return _once(f"rate({metric}{{{where}}}[$__rate_interval])", *labels)
+    grown = total(f"avg_over_time(redrive:{counter}:growth{{{where}}}[$__rate_interval])", *by)
+    raw = f"rate(redrive_{counter}_total{{{where}}}[$__rate_interval])"
+    return f"{grown} / {RECORDED_EVERY} or {total(_once(raw, *COUNTERS[counter]), *by)}"
 
 
-def same_increase(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """By how much a counter of the database rose in the range that is looked at."""
-    return _once(f"increase({metric}{{{where}}}[$__range])", *labels)
+def grown_in_range(counter: str, *by: str, where: str = QUEUE) -> str:
+    """What a counter of the database rose by in the range that is looked at."""
+    grown = total(f"sum_over_time(redrive:{counter}:growth{{{where}}}[$__range])", *by)
+    raw = f"increase(redrive_{counter}_total{{{where}}}[$__range])"
+    return f"({grown} or {total(_once(raw, *COUNTERS[counter]), *by)})"
 
 
 def _once(expression: str, *labels: str) -> str:
@@ -122,14 +144,11 @@ def now(expression: str) -> prometheus.Dataquery:
     )
 
 
-def objective(name: str, *, times: float = 1) -> prometheus.Dataquery:
+def objective(name: str) -> prometheus.Dataquery:
     """The threshold of each queue, as data: what `redrive objective set` wrote. Drawn dashed."""
-    factor = f"{times:g} * " if times != 1 else ""
     where = f'{QUEUE}, objective="{name}"'
-    made = query(
-        f"{factor}max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}"
-    )
-    return made.ref_id("objective")
+    made = query(f"max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}")
+    return made.ref_id(THRESHOLD)
 
 
 def runbook(*alerts: str) -> list[build.DashboardLink]:
@@ -191,8 +210,8 @@ def chart(  # noqa: PLR0913 # options of a panel
         panel.data_links([_link(links_to)])
     for name, color in (colors or {}).items():
         panel.override_by_name(name, [_property("color", {"mode": "fixed", "fixedColor": color})])
-    if any(each.build().ref_id == "objective" for each in queries):
-        panel.override_by_query("objective", _dashed())
+    if any(each.build().ref_id == THRESHOLD for each in queries):
+        panel.override_by_query(THRESHOLD, _dashed())
     return panel
 
 

@@ -9,6 +9,7 @@ from tools.dashboards.parts import (
     INSTANCE_QUEUE,
     OUTCOMES,
     QUEUE_OR_ALL,
+    THRESHOLD,
     VIOLET,
     WARN,
     Board,
@@ -81,7 +82,7 @@ def figures() -> list:
         ),
         figure(
             "Versions",
-            "More than one: a rollout, or one that is stuck.",
+            "Of workers and exporters. More than one: a rollout, or one that is stuck.",
             "short",
             f"count(count by (version) (redrive_build_info{{{INSTANCE}}}))",
             steps=((None, GOOD), (2, WARN)),
@@ -142,7 +143,30 @@ def work() -> list:
             "All attempts that ended.",
             rate(f"{duration}_bucket", "le", where=INSTANCE_QUEUE),
         ),
+        memory(),
     ]
+
+
+def memory() -> object:
+    """What the handlers take of it: a worker itself takes little."""
+    itself, runners, limit = (
+        f"max by (instance) ({name}{{{INSTANCE}}})"
+        for name in (
+            "process_resident_memory_bytes",
+            "redrive_runners_resident_memory_bytes",
+            "redrive_memory_limit_bytes",
+        )
+    )
+    return chart(
+        "Memory",
+        "Resident memory of each worker and its runners; what they share counts for each. Dashed:"
+        " the limit of its container, past which the kernel kills.",
+        "bytes",
+        query(f"{itself} + on (instance) {runners}", "{{instance}}"),
+        query(limit, "limit of {{instance}}").ref_id(THRESHOLD),
+        alerts=("RedriveRunnersDying",),
+        width=24,
+    )
 
 
 def claims() -> list:
@@ -229,11 +253,11 @@ def trouble() -> list:
 
 def who() -> list:
     """What runs where."""
-    labels = {"instance": "Worker", "version": "Redrive", "python_version": "Python"}
+    labels = {"instance": "Process", "version": "Redrive", "python_version": "Python"}
     return [
         rows(
-            "Versions of workers",
-            "What each worker runs.",
+            "Versions",
+            "What each worker and exporter runs.",
             {
                 "": (
                     now(f"max by ({', '.join(labels)}) (redrive_build_info{{{INSTANCE}}})"),

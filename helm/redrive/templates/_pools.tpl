@@ -32,14 +32,22 @@
 {{- toYaml $pool -}}
 {{- end }}
 
-{{/* How KEDA asks Prometheus. A paused queue needs no pods. (list root pool) */}}
+{{/* How KEDA asks Prometheus. What is ready on a paused queue needs no pods, what runs does. Nothing ready or no such queue
+yet is 0, but only while the figures are there: without them there is no answer, and KEDA falls back. (list root pool) */}}
 {{- define "redrive.load.promql" -}}
-{{- $selector := printf "namespace=%q,job=\"redrive\"%s" (index . 0).Release.Namespace (include "redrive.load.queues" (index . 1).queues) -}}
-sum(max by (queue, state) (redrive_queue_depth{ {{- $selector }},state=~"ready|running"}) unless on (queue) max by (queue) (redrive_queue_paused{ {{- $selector }}}) == 1) or vector(0)
+{{- $where := include "redrive.load.where" (index . 0) -}}
+{{- $which := printf "%s%s" $where (include "redrive.load.queues" (index . 1).queues) -}}
+sum(max by (queue, state) (redrive_queue_depth{ {{- $which }},state="running"}) or (max by (queue, state) (redrive_queue_depth{ {{- $which }},state="ready"}) unless on (queue) max by (queue) (redrive_queue_paused{ {{- $which }}}) == 1)) or 0 * max(redrive_stats_timestamp_seconds{ {{- $where }}})
 {{- end }}
 
 {{- define "redrive.wait.promql" -}}
-max(redrive_queue_oldest_ready_age_seconds{namespace={{ (index . 0).Release.Namespace | quote }},job="redrive"{{ include "redrive.load.queues" (index . 1).queues }}})
+{{- $where := include "redrive.load.where" (index . 0) -}}
+{{- $which := printf "%s%s" $where (include "redrive.load.queues" (index . 1).queues) -}}
+max(max by (queue) (redrive_queue_oldest_ready_age_seconds{ {{- $which }}}) unless on (queue) max by (queue) (redrive_queue_paused{ {{- $which }}}) == 1) or 0 * max(redrive_stats_timestamp_seconds{ {{- $where }}})
+{{- end }}
+
+{{- define "redrive.load.where" -}}
+namespace={{ .Release.Namespace | quote }},job="redrive"
 {{- end }}
 
 {{/* A dot in a name of a queue is a dot, not any character. */}}
@@ -48,8 +56,8 @@ max(redrive_queue_oldest_ready_age_seconds{namespace={{ (index . 0).Release.Name
 {{- end }}
 
 {{- define "redrive.load.sql" -}}
-select coalesce(sum(ready + running), 0)::float8 from redrive.depths_v1() where not paused
-{{- with .queues }} and queue in ('{{ join "', '" . }}'){{ end -}}
+select coalesce(sum(running + case when paused then 0 else ready end), 0)::float8 from redrive.depths_v1()
+{{- with .queues }} where queue in ('{{ join "', '" . }}'){{ end -}}
 {{- end }}
 
 {{/* Up at once, down slowly. */}}

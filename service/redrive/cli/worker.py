@@ -13,6 +13,7 @@ from redrive.cli.connection import wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.encryption import configured
 from redrive.errors import SettingsError
+from redrive.observability import process
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
 from redrive.observability.metrics import Exposition, Metrics
@@ -87,7 +88,7 @@ def _run(settings: Settings, *, until_empty: bool) -> int:
     """Work, with metrics, probes and traces as they are set, until told to stop."""
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
-    telemetry = Telemetry(metrics, version("redrive"), settings.queue_names(), tracing)
+    telemetry = Telemetry(metrics, settings.queue_names(), tracing)
     supervisor = Supervisor(_options(settings, until_empty=until_empty), telemetry)
     if settings.http_port:
         _serve(settings, metrics, supervisor)
@@ -100,7 +101,10 @@ def _run(settings: Settings, *, until_empty: bool) -> int:
 
 def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None:
     """Answer probes and scrapes, from threads of their own."""
-    exposition = Exposition(metrics, DatabaseStats(settings.url()).collect)
+    sources = [process.of_runners(supervisor.runner_memory)]
+    if settings.database_metrics:
+        sources.append(DatabaseStats(settings.url()).collect)
+    exposition = Exposition(metrics, *sources)
     serve(
         settings.http_port,
         exposition.registry,

@@ -18,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
+from redrive.observability import process
+
 Labels = tuple[str, ...]
 
 DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
@@ -223,15 +225,10 @@ class Metrics:
             "redrive_worker_draining",
             "1 while this worker finishes its jobs before it stops, else 0.",
         )
-        self.build = Gauge(
-            "redrive_build_info",
-            "Always 1; the labels carry the versions.",
-            ("version", "python_version"),
-        )
 
 
 class Exposition:
-    """What /metrics shows: the families of this process and those of other sources."""
+    """What /metrics shows: of the process itself, of its work, and of other sources."""
 
     def __init__(self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -243,6 +240,7 @@ class Exposition:
     def collect(self) -> Iterator[Metric]:
         """Yield every family, one scrape at a time."""
         with self._lock:
+            yield from process.collect()
             if self._metrics is not None:
                 for family in vars(self._metrics).values():
                     yield from family.collect()

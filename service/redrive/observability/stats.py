@@ -9,7 +9,7 @@ figures are left out and `redrive_stats_up` is 0: an old figure would look like 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -40,6 +40,11 @@ REMOVALS = OPEN_ENDS | {"resolved"}
 BREAKER_STATES = ("closed", "open", "half_open")
 OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
 REASONS = tuple(reason.value for reason in Reason)
+OTHER = "other"
+"""The queues, and the kinds, that are too many to be told apart; `redrive.shown_v1` chooses."""
+
+FEW = 500
+"""Up to so many kinds of queues, what has not happened to them yet is shown, too, as 0."""
 
 Labels = tuple[str, ...]
 Values = Mapping[Labels, float]
@@ -107,7 +112,10 @@ class Unhandled(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What `redrive.stats_v1` returns. Instants are Unix time, ages seconds."""
+    """What `redrive.stats_v1` returns. Instants are Unix time, ages seconds.
+
+    `bases`: what queues had counted while they were among `other`. `totals` count it there still.
+    """
 
     taken_at: float
     totals: list[Tally]
@@ -121,7 +129,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     workers_lost: int
     oldest_transaction: float
     tables: list[Table]
-    unhandled: list[Unhandled] = []  # a snapshot of the release before has none
+    # a snapshot of the release before has none of these
+    unhandled: list[Unhandled] = []
+    bases: list[Tally] = []
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -144,7 +154,7 @@ class Total:
     Args:
         labels: label -> the field of a tally that it shows.
         events: the events that count -> what each counts for, 1 or -1.
-        known: values of the last label that are shown at 0 before they happen.
+        known: values of the last label that are shown at 0 before they happen, unless too many.
     """
 
     name: str
@@ -153,7 +163,7 @@ class Total:
     events: Mapping[str, int]
     known: tuple[str, ...] = ()
 
-    def add_up(self, tallies: Mapping[str, Sequence[Tally]], kinds: Iterable[Labels]) -> Values:
+    def add_up(self, tallies: Mapping[str, Sequence[Tally]], kinds: Collection[Labels]) -> Values:
         """The values, from tallies by their event; at least 0 for each (queue, kind)."""
         values = defaultdict(float, self._zeros(kinds))
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
@@ -163,8 +173,11 @@ class Total:
                     values[labels_of(tally)] += sign * tally.n
         return values
 
-    def _zeros(self, kinds: Iterable[Labels]) -> dict[Labels, float]:
-        """Label sets that start at 0: increase() does not see a step from nothing."""
+    def _zeros(self, kinds: Collection[Labels]) -> dict[Labels, float]:
+        """Label sets that start at 0: increase() does not see a step from nothing.
+
+        The alerts do. So of a thousand queues only what has happened is shown.
+        """
         by_kind = "kind" in self.labels
         born = (
             {labels for labels in kinds if labels[1]}
@@ -173,6 +186,8 @@ class Total:
         )
         if not self.known:
             return dict.fromkeys(born, 0.0)
+        if len(kinds) > FEW:
+            return {}
         return {(*labels, value): 0.0 for labels in born for value in self.known}
 
 
@@ -407,14 +422,14 @@ class DatabaseStats:
         """The families of a snapshot."""
         for figure in FIGURES:
             yield _gauge(figure.name, figure.help, figure.labels, figure.values(snapshot))
-        yield from self._totals(snapshot.totals)
+        yield from self._totals(snapshot)
 
-    def _totals(self, totals: Sequence[Tally]) -> Iterator[Metric]:
-        tallies = _by_event(totals)
+    def _totals(self, snapshot: Snapshot) -> Iterator[Metric]:
+        tallies = _by_event(snapshot.totals)
         kinds = _born(tallies)
         for total in COUNTERS:
             yield self._counter(total, total.add_up(tallies, kinds))
-        depths = DLQ_DEPTH.add_up(tallies, kinds)
+        depths = DLQ_DEPTH.add_up(_by_event(_where_it_is(snapshot)), kinds)
         shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
         yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
 
@@ -437,6 +452,14 @@ def _by_event(totals: Iterable[Tally]) -> Mapping[str, Sequence[Tally]]:
     for tally in totals:
         tallies[tally.event].append(tally)
     return tallies
+
+
+def _where_it_is(snapshot: Snapshot) -> Iterator[Tally]:
+    """The totals, with what is counted among `other` put back where it is."""
+    yield from snapshot.totals
+    for base in snapshot.bases:
+        yield base
+        yield Tally(OTHER, base.kind, base.event, base.reason, -base.n)
 
 
 def _born(tallies: Mapping[str, Sequence[Tally]]) -> set[Labels]:

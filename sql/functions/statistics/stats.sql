@@ -1,8 +1,8 @@
 -- stats: every figure of the database that is exported, as one JSON object, at most `max_age` old.
 -- One caller at a time makes it new; the others get the one before at once. A hundred replicas cost
 -- what one does. Nothing here counts a big table: counters are summed from the tallies, ages are
--- index probes. At most 500 kinds are told apart, the first that were seen; the snapshot remembers
--- which, so that all who serve it agree, and none changes its name later. The others are 'other'.
+-- index probes. Only so many names are told apart (shown.sql); the snapshot remembers which, so
+-- that all who serve it agree, and none changes its name later. The others are 'other'.
 create or replace function redrive.stats_v1(max_age interval) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -11,7 +11,9 @@ as $$
 declare
     found_body jsonb;
     found_at timestamptz;
-    shown_kinds jsonb;
+    shown jsonb;
+    kinds text[];
+    queues text[];
 begin
     select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
     if found_at > clock_timestamp() - max_age then
@@ -22,39 +24,71 @@ begin
         return found_body;
     end if;
     perform set_config('synchronous_commit', 'off', true);
-    select coalesce(jsonb_agg(k.kind order by k.place, k.kind), '[]') into shown_kinds
-    from (select t.kind, min(o.place) as place
-          from (select kind from redrive.tallies union select kind from redrive.deltas) t
-          left join jsonb_array_elements_text(coalesce(found_body -> 'kinds', '[]'))
-              with ordinality as o(kind, place)
-              on o.kind = t.kind
-          where t.kind <> ''
-          group by t.kind order by place, t.kind limit 500) k;
-    update redrive.snapshots s set taken_at = clock_timestamp(), body = jsonb_build_object(
+    shown := redrive.shown_v1(found_body);
+    kinds := array(select jsonb_array_elements_text(shown -> 'kinds'));
+    queues := array(select jsonb_array_elements_text(shown -> 'queues'));
+    update redrive.snapshots s set taken_at = clock_timestamp(), body = shown || jsonb_build_object(
         'taken_at', extract(epoch from clock_timestamp())::float8,
-        'kinds', shown_kinds,
-        'totals', (select coalesce(jsonb_agg(
-                              jsonb_build_array(t.queue, t.kind, t.event, t.reason, t.n)
-                              order by t.queue, t.kind, t.event, t.reason), '[]')
-                   from (select t.queue,
-                                case when t.kind = '' then '' else coalesce(k.kind, 'other') end
-                                    as kind,
-                                t.event, t.reason, sum(t.n) as n
-                         from redrive.totals t
-                         left join jsonb_array_elements_text(shown_kinds) as k(kind)
-                             on k.kind = t.kind
-                         group by 1, 2, 3, 4) t),
-        'depths', (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from redrive.depths_v1() d),
+        'totals', (with bases as (
+                       select b ->> 0 as queue, b ->> 1 as kind, b ->> 2 as event,
+                              b ->> 3 as reason, (b ->> 4)::bigint as n
+                       from jsonb_array_elements(shown -> 'bases') b),
+                   counted as (
+                       select t.queue, t.kind, t.event, t.reason, t.n from redrive.totals t
+                       union all
+                       select b.queue, b.kind, b.event, b.reason, -b.n from bases b
+                       union all
+                       select null, b.kind, b.event, b.reason, b.n from bases b),
+                   pairs as (
+                       select p ->> 0 as queue, p ->> 1 as kind
+                       from jsonb_array_elements(shown -> 'pairs') p),
+                   named as (
+                       select coalesce(q.queue, 'other') as queue,
+                              case when c.kind = '' then ''
+                                   when q.queue is null then coalesce(k.kind, 'other')
+                                   else coalesce(p.kind, 'other') end as kind,
+                              c.event, c.reason, sum(c.n) as n
+                       from counted c
+                       left join unnest(queues) as q(queue) on q.queue = c.queue
+                       left join unnest(kinds) as k(kind) on k.kind = c.kind
+                       left join pairs p on p.queue = c.queue and p.kind = c.kind
+                       group by 1, 2, 3, 4)
+                   select coalesce(jsonb_agg(
+                              jsonb_build_array(n.queue, n.kind, n.event, n.reason, n.n)
+                              order by n.queue, n.kind, n.event, n.reason), '[]')
+                   from named n),
+        -- of those together, paused ones are not due: nobody may take what is ready there
+        'depths', (select coalesce(jsonb_agg(to_jsonb(d)), '[]')
+                   from (select coalesce(q.queue, 'other') as queue,
+                                sum(case when is_due then d.ready else 0 end) as ready,
+                                sum(d.scheduled + case when is_due then 0 else d.ready end)
+                                    as scheduled,
+                                sum(d.retrying) as retrying, sum(d.running) as running,
+                                bool_and(d.paused) as paused,
+                                max(case when is_due then d.oldest_ready_seconds else 0 end)
+                                    as oldest_ready_seconds
+                         from redrive.depths_v1() d
+                         left join unnest(queues) as q(queue) on q.queue = d.queue,
+                         lateral (select q.queue is not null or not d.paused as is_due) p
+                         group by 1) d),
         'added_per_minute', (select coalesce(jsonb_object_agg(a.queue, a.added), '{}')
-                             from redrive.added_per_minute_v1() a),
+                             from (select coalesce(q.queue, 'other') as queue, sum(a.added) as added
+                                   from redrive.added_per_minute_v1() a
+                                   left join unnest(queues) as q(queue) on q.queue = a.queue
+                                   group by 1) a),
         'unhandled', (select coalesce(jsonb_agg(jsonb_build_array(u.queue, u.kind, u.jobs)), '[]')
-                      from (select u.queue, coalesce(k.kind, 'other') as kind, sum(u.jobs) as jobs
+                      from (select coalesce(q.queue, 'other') as queue,
+                                   coalesce(k.kind, 'other') as kind, sum(u.jobs) as jobs
                             from redrive.unhandled_v1() u
-                            left join jsonb_array_elements_text(shown_kinds) as k(kind)
-                                on k.kind = u.kind
+                            left join unnest(queues) as q(queue) on q.queue = u.queue
+                            left join unnest(kinds) as k(kind) on k.kind = u.kind
                             group by 1, 2) u),
         'oldest_dead', (select coalesce(jsonb_object_agg(o.queue, o.age_seconds), '{}')
-                        from redrive.oldest_dead_v1() o),
+                        from (select coalesce(q.queue, 'other') as queue,
+                                     max(o.age_seconds) as age_seconds
+                              from redrive.oldest_dead_v1() o
+                              left join unnest(queues) as q(queue) on q.queue = o.queue
+                              group by 1) o),
         'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)),
                                        '[]')
                        from redrive.objectives o),

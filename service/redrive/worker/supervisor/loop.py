@@ -182,6 +182,10 @@ class Supervisor:
             options.name, options.version, options.ttl, self._kinds.names(), options.queues
         )
 
+    def runner_memory(self) -> int:
+        """Resident memory of all runners, in bytes. Any thread may ask."""
+        return sum(runner.memory() for runner in list(self._pool.runners))
+
     def health(self, now: float) -> Health:
         """How this worker is. Any thread may ask."""
         beat_seconds = self._heartbeat.silent_seconds(now)

@@ -18,7 +18,6 @@ Log lines carry ids, kinds and categories, never payloads or messages of failure
 """
 
 import logging
-import platform
 import time
 from collections import Counter as Tally
 from collections import defaultdict
@@ -97,7 +96,6 @@ class Telemetry:
     def __init__(
         self,
         metrics: Metrics,
-        version: str,
         queues: Sequence[str] | None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -107,7 +105,6 @@ class Telemetry:
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
         self._too_old_said: dict[str, float] = {}
-        metrics.build.set((version, platform.python_version()), 1)
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)

@@ -1,0 +1,77 @@
+-- shown: the names that the figures tell apart, from those that the snapshot before told apart: at
+-- most 500 kinds, 1,000 queues besides those with objectives of their own, and 3,000 kinds of
+-- queues ("pairs"). The others are counted as 'other'. Who was told apart stays so for as long as
+-- it is known; room goes to whoever is new, the fullest queue first.
+-- out:   kinds, queues, pairs; folded: some queues are 'other'; bases: what queues had counted
+--        while they were 'other', of those that are told apart since. It stays with 'other': no
+--        counter steps down, and none begins with what is long past, which would page as growth.
+create or replace function redrive.shown_v1(before jsonb) returns jsonb
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_nestloop = off
+as $$
+declare
+    chosen_kinds text[];
+    chosen_queues text[];
+    folded boolean;
+    pairs jsonb;
+    bases jsonb;
+begin
+    select coalesce(array_agg(k.kind order by k.place, k.kind), '{}') into chosen_kinds
+    from (select t.kind, min(o.place) as place
+          from (select kind from redrive.tallies union select kind from redrive.deltas) t
+          left join jsonb_array_elements_text(coalesce(before -> 'kinds', '[]'))
+              with ordinality as o(kind, place)
+              on o.kind = t.kind
+          where t.kind <> ''
+          group by t.kind order by place, t.kind limit 500) k;
+
+    with own as (select distinct o.queue from redrive.objectives o where o.queue <> '*'),
+    known as (
+        select n.queue, max(n.live) as live
+        from (select t.queue, sum(case when t.event in ('enqueued', 'redriven') then t.n
+                                       when t.event in ('completed', 'cancelled', 'dead') then -t.n
+                                       end) as live
+              from redrive.totals t group by t.queue
+              union all select q.queue, 0 from redrive.queues q
+              union all select o.queue, 0 from own o) n
+        group by n.queue),
+    placed as (
+        select k.queue, b.queue is not null or o.queue is not null or row_number() over (
+                   order by b.queue is null, k.live desc nulls last, k.queue) <= 1000 as is_shown
+        from known k
+        left join jsonb_array_elements_text(coalesce(before -> 'queues', '[]')) as b(queue)
+            on b.queue = k.queue
+        left join own o on o.queue = k.queue)
+    select coalesce(array_agg(p.queue order by p.queue) filter (where is_shown), '{}'),
+           coalesce(bool_or(not is_shown), false)
+    into chosen_queues, folded
+    from placed p;
+
+    select coalesce(jsonb_agg(jsonb_build_array(p.queue, p.kind)), '[]') into pairs
+    from (select t.queue, t.kind
+          from (select t.queue, t.kind from redrive.tallies t
+                union select t.queue, t.kind from redrive.deltas t) t
+          join unnest(chosen_queues) as q(queue) on q.queue = t.queue
+          join unnest(chosen_kinds) as k(kind) on k.kind = t.kind
+          left join (select b ->> 0 as queue, b ->> 1 as kind
+                     from jsonb_array_elements(coalesce(before -> 'pairs', '[]')) b) b
+              on b.queue = t.queue and b.kind = t.kind
+          order by b.queue is null, t.queue, t.kind limit 3000) p;
+
+    select coalesce(jsonb_agg(jsonb_build_array(t.queue, t.kind, t.event, t.reason,
+                                                coalesce(b.n, t.n))), '[]') into bases
+    from redrive.totals t
+    join unnest(chosen_queues) as q(queue) on q.queue = t.queue
+    left join (select b ->> 0 as queue, b ->> 1 as kind, b ->> 2 as event, b ->> 3 as reason,
+                      (b ->> 4)::bigint as n
+               from jsonb_array_elements(coalesce(before -> 'bases', '[]')) b) b
+        on b.queue = t.queue and b.kind = t.kind and b.event = t.event and b.reason = t.reason
+    left join jsonb_array_elements_text(coalesce(before -> 'queues', '[]')) as s(queue)
+        on s.queue = t.queue
+    where b.n is not null or s.queue is null and (before ->> 'folded')::boolean;
+
+    return jsonb_build_object('kinds', to_jsonb(chosen_kinds), 'queues', to_jsonb(chosen_queues),
+                              'folded', folded, 'pairs', pairs, 'bases', bases);
+end
+$$;

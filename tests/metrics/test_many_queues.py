@@ -1,0 +1,169 @@
+"""Thousands of queues and kinds: a scrape stays small, nothing goes uncounted, no counter jumps."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from redrive.observability.metrics import Exposition
+from redrive.observability.stats import DatabaseStats
+from tests.postgres import Database
+
+EVENTS = "array['enqueued', 'claimed', 'completed', 'dead', 'redriven']"
+FILL = f"""
+insert into redrive.tallies (queue, kind, event, reason, n)
+select %s || q, 'kind' || k, e,
+       case when e in ('dead', 'redriven') then 'expired' else '' end,
+       case e when 'dead' then 3 else 1 end
+from generate_series(1, %s) q, generate_series(1, %s) k, unnest({EVENTS}) e
+on conflict (queue, kind, event, reason) do update set n = redrive.tallies.n + excluded.n
+"""
+ADDED = re.compile(
+    r'^redrive_dlq_added_total\{kind="(.*)",queue="(.*)",reason="(.*)"\} (.*)$', re.MULTILINE
+)
+
+
+@pytest.fixture
+def scrape(database: Database) -> Iterator[Callable[[], str]]:
+    """What the exporter shows, of a snapshot that is new each time."""
+    stats = DatabaseStats(database.url)
+
+    def read() -> str:
+        database.rows("update redrive.snapshots set taken_at = '-infinity'")
+        stats._fresh_until = float("-inf")
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(stats)
+        return generate_latest(registry).decode()
+
+    yield read
+    stats.link.close()
+
+
+def added(text: str) -> dict[str, float]:
+    """Dead letters added, by queue."""
+    found: dict[str, float] = {}
+    for _, queue, _, value in ADDED.findall(text):
+        found[queue] = found.get(queue, 0) + float(value)
+    return found
+
+
+def value(text: str, series: str) -> float:
+    """The value of one series."""
+    (found,) = re.findall(rf"^{re.escape(series)} (.*)$", text, re.MULTILINE)
+    return float(found)
+
+
+def test_three_thousand_queues_are_a_small_scrape_that_leaves_nothing_out(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """O10, S4: they were 120,000 series and 8.5 MB; 20,000 queues were 57 MB."""
+    database.rows(FILL, "tenant-", 3000, 1)
+    database.rows("select redrive.pause_v1('tenant-2999', 'test', 'it is one of many')")
+
+    text = scrape()
+
+    assert len(text) < 2_000_000
+    assert len([line for line in text.splitlines() if line[0] != "#"]) < 25_000
+    assert len(added(text)) == 1_001
+    assert sum(added(text).values()) == 9_000
+    assert value(text, 'redrive_dlq_depth{queue="other",reason="expired"}') == 4_000
+    assert value(text, 'redrive_queue_depth{queue="other",state="running"}') == 0
+    assert value(text, 'redrive_queue_paused{queue="other"}') == 0, "one of them is"
+
+
+def test_many_kinds_on_many_queues_are_bounded_too(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """S4: queues times kinds, each with counters of its own."""
+    database.rows(FILL, "tenant-", 300, 15)
+
+    text = scrape()
+
+    pairs = {(queue, kind) for kind, queue, _, _ in ADDED.findall(text)}
+    assert len({pair for pair in pairs if pair[1] != "other"}) == 3_000
+    assert len(pairs) <= 3_300
+    assert sum(added(text).values()) == 300 * 15 * 3
+    assert len(text) < 2_000_000
+
+
+def test_a_queue_that_is_told_apart_stays_so_when_fuller_ones_come(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """S4: were it folded, `other` would rise by all that it ever counted, and page."""
+    database.rows(FILL, "early-", 990, 1)
+    scrape()
+    database.rows(FILL, "late-", 500, 1)
+    database.rows("update redrive.tallies set n = n + 1000 where queue ~ 'late' and event ~ 'enq'")
+    text = scrape()
+
+    assert len([queue for queue in added(text) if queue.startswith("early")]) == 990
+    assert len([queue for queue in added(text) if queue.startswith("late")]) == 10
+    assert added(text)["other"] == 490 * 3
+
+
+def test_a_queue_that_gets_an_objective_is_told_apart_and_no_counter_jumps(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """S4: its whole past would read as growth, and page, and that of `other` would step down."""
+    database.rows(FILL, "tenant-", 1500, 1)
+    text = scrape()
+    hidden = min({f"tenant-{n}" for n in range(1, 1501)} - set(added(text)))
+    before = added(text)["other"]
+    chosen = "select redrive.set_objective_v1(%s, 'page_on_first_dead_letter', 1, 'test', 'money')"
+    database.rows(chosen, hidden)
+
+    text = scrape()
+
+    assert added(text)[hidden] == 0
+    assert added(text)["other"] == before
+    assert value(text, f'redrive_dlq_depth{{queue="{hidden}",reason="expired"}}') == 2
+    assert value(text, 'redrive_dlq_depth{queue="other",reason="expired"}') == 499 * 2
+
+    database.rows(
+        "update redrive.tallies set n = n + 5 where queue = %s and event = 'dead'", hidden
+    )
+    text = scrape()
+
+    assert added(text)[hidden] == 5
+    assert added(text)["other"] == before
+    assert sum(added(text).values()) == 1500 * 3 + 5
+
+
+def test_a_critical_queue_is_told_apart_from_its_first_dead_letter_on(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """S4: a flood of others cannot hide it; nor is its first one taken for something past."""
+    database.rows(
+        "select redrive.set_objective_v1('pay', 'page_on_first_dead_letter', 1, 'test', 'money')"
+    )
+    database.rows(FILL, "tenant-", 1500, 1)
+    scrape()
+    database.rows(FILL, "pay", 1, 1)
+    database.rows("update redrive.tallies set queue = 'pay' where queue = 'pay1'")
+
+    assert added(scrape())["pay"] == 3
+
+
+def test_a_few_queues_show_at_0_what_has_not_happened_and_many_only_what_has(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """O10: nine reasons of each kind were shown, whatever their number."""
+    database.rows(FILL, "tenant-", 500, 1)
+    assert len(ADDED.findall(scrape())) > 500
+
+    database.rows(FILL, "tenant-", 501, 1)
+    text = scrape()
+
+    assert len(ADDED.findall(text)) == 501
+    assert value(text, 'redrive_jobs_completed_total{kind="kind1",queue="tenant-501"}') == 1
+
+
+def test_every_process_says_what_it_is_and_what_it_takes() -> None:
+    """O18: an exporter had neither build_info nor process_*; no process had process_*."""
+    text = generate_latest(Exposition(None).registry).decode()
+
+    assert 'redrive_build_info{python_version="' in text
+    assert value(text, "process_resident_memory_bytes") > 1_000_000
+    assert value(text, "process_open_fds") > 0
+    assert "process_cpu_seconds_total" in text
