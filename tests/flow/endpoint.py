@@ -1,5 +1,7 @@
 """An HTTP endpoint that behaves as the path says; a real socket, so that it can also misbehave."""
 
+import functools
+import gzip
 import socket
 import threading
 import time
@@ -18,6 +20,10 @@ SECRETS = (
     b' you sent Zx9-canary-77-n"}'
 )
 """A provider that tells everything when it fails; the last of it was in the payload."""
+
+LAYERS = 5
+BOMB = functools.reduce(lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000))
+"""A kilobyte that is 100 MB once it is inflated, layer by layer."""
 
 
 class Endpoint:
@@ -91,6 +97,9 @@ class Endpoint:
                 body = SECRETS
             case "big":
                 body = b"x" * 10_000_000
+            case "bomb":
+                body = BOMB
+                more["Content-Encoding"] = ", ".join(["gzip"] * LAYERS)
             case "after":
                 more["Retry-After"] = rest
             case "after-date":
@@ -99,9 +108,13 @@ class Endpoint:
                 )
             case "redirect":
                 more["Location"] = self.url("200")
-        status = {"secrets": 500, "after": 429, "after-date": 503, "redirect": 302}.get(
-            first, int(rest or 200) if first == "big" else 0
-        )
+        status = {
+            "secrets": 500,
+            "bomb": 500,
+            "after": 429,
+            "after-date": 503,
+            "redirect": 302,
+        }.get(first, int(rest or 200) if first == "big" else 0)
         status = status or int(first)
         if rest == "then-200" and count > 1:
             status = 200

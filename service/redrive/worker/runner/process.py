@@ -57,9 +57,12 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
     """The application's registry and the HTTP targets, where there are any."""
     handlers = load(registry) if registry else Handlers()
     if targets_file:
-        from redrive import targets  # noqa: PLC0415 # only where there are any: it brings pydantic
+        from redrive.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
 
-        targets.register(handlers, targets.load(Path(targets_file)), slots)
+        targets = load_targets(Path(targets_file))
+        from redrive.targets.caller import register  # noqa: PLC0415 # it brings the http extra
+
+        register(handlers, targets, slots)
     return handlers
 
 
