@@ -1,0 +1,186 @@
+"""The small server beside the work: probes are answered whatever strangers do."""
+
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive import enqueue
+from redrive.observability.health import (
+    ACCEPTED_AT_ONCE,
+    MAX_CONNECTIONS,
+    MAX_SCRAPES,
+)
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+CLIENTS = 1_000
+SERVER = """
+import sys, time, threading, resource
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from redrive.observability import health
+
+class Slow:
+    def collect(self):
+        time.sleep(float(sys.argv[1]))
+        yield GaugeMetricFamily("redrive_example", "x" * 20_000_000, value=1)
+
+registry = CollectorRegistry(auto_describe=False)
+registry.register(Slow())
+health.CONNECTION_SECONDS = float(sys.argv[2])
+ok = lambda: {"loop": None}
+print(health.serve(0, registry, live=ok, ready=lambda: {"database": 1 / 0}), flush=True)
+time.sleep(60)
+"""
+
+
+class Exposed:
+    """The server alone in a process, whose scrapes take a while."""
+
+    def __init__(self, scrape: float, deadline: float) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(scrape), str(deadline)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def ask(self, text: bytes) -> socket.socket:
+        found = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        found.sendall(text)
+        return found
+
+    def answer(self, text: bytes) -> bytes:
+        """All that comes until the other side ends it."""
+        with self.ask(text) as asked:
+            return b"".join(iter(lambda: asked.recv(1 << 16), b""))
+
+    @property
+    def descriptors(self) -> int:
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+
+@pytest.fixture
+def exposed(request: pytest.FixtureRequest) -> Iterator[Exposed]:
+    found = Exposed(*getattr(request, "param", (0.0, 20.0)))
+    yield found
+    found.process.kill()
+    found.process.communicate()
+
+
+@pytest.fixture
+def crowd() -> Iterator[contextlib.ExitStack]:
+    """Connections of a thousand clients, in a process that may have so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 3 * CLIENTS), hard), hard))
+    with contextlib.ExitStack() as stack:
+        yield stack
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+LIVE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+SLOW = b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "
+
+
+def test_probes_are_answered_while_a_thousand_slow_clients_hold_on(
+    exposed: Exposed, crowd: contextlib.ExitStack
+):
+    """S8: the probe timed out at 247 of them, and the process ran out of descriptors."""
+    most = 0
+    for n in range(CLIENTS):
+        crowd.enter_context(exposed.ask(SLOW))
+        if n % 100 == 0:
+            assert exposed.answer(LIVE)[8:].startswith(b" 200 ")
+            most = max(most, exposed.descriptors)
+
+    assert exposed.answer(LIVE).endswith(b"\r\n\r\nloop: ok\n")
+    assert most <= MAX_CONNECTIONS + 3 * ACCEPTED_AT_ONCE
+
+
+def test_a_worker_works_on_while_a_thousand_slow_clients_hold_on(
+    database: Database, workers: Workers, crowd: contextlib.ExitStack
+):
+    """S8: with descriptors for 400 files it ran 0 jobs."""
+    worker = workers(under=("prlimit", "--nofile=400:400"))
+    wait_for(lambda: worker.get("/readyz")[0] == 200)
+    strangers = [
+        crowd.enter_context(socket.create_connection(("127.0.0.1", worker.port), timeout=20))
+        for _ in range(CLIENTS)
+    ]
+
+    def is_done_while_they_drip() -> bool:
+        for one in strangers:
+            with contextlib.suppress(OSError):
+                one.send(b"G")
+        return database.value("select count(*) from redrive.jobs") == 0
+
+    is_done_while_they_drip()
+    enqueue(database.conn, "work.sync")
+
+    wait_for(is_done_while_they_drip, 30, every=0.5)
+    assert worker.get("/livez") == (200, "loop: ok\n")
+    assert worker.get("/metrics")[0] == 200
+
+
+@pytest.mark.parametrize("exposed", [(0.0, 0.5)], indirect=True)
+@pytest.mark.parametrize(
+    "text", [b"", b"GET /livez HT", SLOW, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+def test_a_connection_ends_in_time_whatever_it_does(exposed: Exposed, text: bytes):
+    """S8: one that says nothing, one that drips, one that does not read what it asked for."""
+    with exposed.ask(text) as asked:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - started < 15:
+                time.sleep(0.05)
+                asked.sendall(b"x")
+
+        assert time.monotonic() - started < 15, "it was never ended"
+
+
+@pytest.mark.parametrize("exposed", [(3.0, 20.0)], indirect=True)
+def test_scrapes_that_hang_neither_pile_up_nor_hold_up_probes(
+    exposed: Exposed, crowd: contextlib.ExitStack
+):
+    """S8: a few at a time, the others are told so at once."""
+    metrics = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(MAX_SCRAPES):
+        crowd.enter_context(exposed.ask(metrics))
+
+    assert exposed.answer(LIVE).endswith(b"loop: ok\n")
+    assert exposed.answer(metrics)[8:].startswith(b" 503 ")
+
+
+def test_requests_that_are_none_are_refused_and_nothing_else(exposed: Exposed):
+    """S8: long headers, other methods, pipelines, bodies, garbage; a check that fails is no end."""
+    long = b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000
+
+    assert b"HTTP/1.1 400 " in exposed.answer(long)
+    assert b"HTTP/1.1 400 " in exposed.answer(b"\x16\x03\x01 no HTTP\r\n\r\n")
+    assert b"HTTP/1.1 405 " in exposed.answer(
+        b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    assert b"HTTP/1.1 404 " in exposed.answer(b"GET /jobs?id=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert exposed.answer(LIVE + LIVE).count(b"HTTP/1.1 ") == 1
+    assert b"HTTP/1.1 500 " in exposed.answer(LIVE.replace(b"livez", b"readyz"))
+    assert exposed.answer(LIVE.replace(b"GET", b"HEAD")).endswith(b"\r\n\r\n")
+    assert exposed.answer(LIVE).endswith(b"loop: ok\n")
+
+
+def test_figures_are_compressed_for_who_asks(exposed: Exposed):
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{exposed.port}/metrics", headers={"Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert int(answer.headers["Content-Length"]) < 200_000
