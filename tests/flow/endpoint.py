@@ -3,6 +3,7 @@
 import functools
 import gzip
 import socket
+import ssl
 import threading
 import time
 from contextlib import contextmanager
@@ -29,8 +30,9 @@ BOMB = functools.reduce(lambda inner, _: gzip.compress(inner), range(LAYERS), by
 class Endpoint:
     """Serves each connection in a thread; keeps what it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._tls = tls
         self.port = self._server.getsockname()[1]
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = 0
@@ -56,6 +58,12 @@ class Endpoint:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:  # the other side did not like what it saw
+                connection.close()
+                return
         with connection:
             file = connection.makefile("rb")
             while line := file.readline():
@@ -125,8 +133,8 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint() -> Any:
-    served = Endpoint()
+def endpoint(tls: ssl.SSLContext | None = None) -> Any:
+    served = Endpoint(tls)
     try:
         yield served
     finally:

@@ -5,9 +5,10 @@ import base64
 import json
 import os
 import socket
+import ssl
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from redrive.job import Job
 from redrive.targets.caller import register
 from redrive.targets.file import load
 from redrive.targets.signing import read_keys, signed
+from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.endpoint import Endpoint, endpoint
 from tests.flow.harness import Workers, wait_for
@@ -272,10 +274,13 @@ def test_a_signature_is_that_of_the_specification(tmp_path: Path):
     }
 
 
-def _called(home: Path, url: str, **fields: Any) -> Callable[[], Any]:
+def _called(
+    home: Path, url: str, of_target: Mapping[str, Any] | None = None, **fields: Any
+) -> Callable[[], Any]:
     """What calls a target once, and returns the error it ended with."""
     file = home / "targets.yaml"
-    file.write_text(yaml.safe_dump(fields | {"targets": {"x": {"url": url}}}))
+    target = {"url": url, **(of_target or {})}
+    file.write_text(yaml.safe_dump(fields | {"targets": {"x": target}}))
     handlers = Handlers()
     register(handlers, load(file), 1)
     handler = handlers.get("x")
@@ -345,3 +350,32 @@ def test_a_name_is_looked_at_whenever_it_is_connected_to(
 
     assert errors == ["ReadError", "AddressRefused"]
     assert served.connections == 1
+
+
+@pytest.mark.parametrize(("named", "error"), [("shop.example", None), ("evil.example", "Connect")])
+def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, error: str | None
+):
+    """S7: we connect to an address; who answers there has to be the one that was named."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _host, *rest, **more: resolve("127.0.0.1", *rest, **more)
+    )
+    authority = certificate(tmp_path, "authority")
+    own = certificate(tmp_path, "own", names=f"DNS:{named},IP:127.0.0.1", signer=authority)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(own, own.with_suffix(".key"))
+    with endpoint(tls) as served:
+        call = _called(
+            tmp_path,
+            f"https://shop.example:{served.port}/200",
+            {"ca_file": str(authority)},
+            allowed_hosts=["shop.example"],
+            allowed_networks=["127.0.0.1/32"],
+        )
+
+        found = call()
+
+        assert type(found).__name__.startswith(error) if error else found is None, found
+        assert len(served.of("200")) == (0 if error else 1)
+        assert error or served.of("200")[0][0]["host"] == f"shop.example:{served.port}"
