@@ -10,7 +10,8 @@
 #   mounted              docker run --volume ./billing:/app/billing:ro ...; in the chart workers.<name>.handlersConfigMap
 #
 # Valid for BuildKit and for the classic builder. Both stages must have the same Python at the same path, hence one ARG.
-ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
+# By digest (of the index of all platforms): a tag can be moved to other contents. Dependabot proposes newer ones.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13.14-slim-bookworm@sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

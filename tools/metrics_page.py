@@ -29,8 +29,9 @@ HEAD = """\
 Made from the code by `make generate`.
 
 Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are exported by
-`redrive exporter`, by workers only with `REDRIVE_DATABASE_METRICS=true`. They are the same in every
-process that exports them: aggregate them with `max by (...)` first. They come from one snapshot
+`redrive exporter`, and by workers but for those with `REDRIVE_DATABASE_METRICS=false`, as the chart
+has them. They are the same in every process that exports them: aggregate them with `max by (...)`
+first. They come from one snapshot
 that is made new at most every two seconds, however many ask. When it cannot be read,
 `redrive_stats_up` is 0 and the rest is left out: an old figure would look like a calm one. The
 *figures of a worker* are its own: `rate()` each series first, add up after. The *figures of a

@@ -5,6 +5,7 @@ be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from redrive.errors import SettingsError
 from redrive.rules.limits import NAME
 
 PREFIX = "REDRIVE_"
+ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
 NESTED_PREFIXES = ("REDRIVE_REDRIVE_", "REDRIVE_PURGE_", "REDRIVE_TEST_", "REDRIVE_DEMO_")
 
@@ -41,6 +43,11 @@ class Settings(BaseSettings):
     )
     slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
+    runner_env: str | None = Field(
+        None,
+        description="Variables that handlers get, comma-separated, `*` at will; by default all but"
+        " REDRIVE_DATABASE_URL and PGPASSWORD.",
+    )
     runner_memory_mib: int = Field(
         0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
     )
@@ -48,7 +55,7 @@ class Settings(BaseSettings):
         9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
     )
     database_metrics: bool = Field(
-        default=False,
+        default=True,
         description="Whether workers export the database's figures as the exporter does.",
     )
     heartbeat_ttl: float = Field(
@@ -117,6 +124,16 @@ class Settings(BaseSettings):
             raise SettingsError(msg)
         if not names:  # nothing must not mean everything
             msg = f"REDRIVE_QUEUES is {self.queues!r}; it must name a queue, or be unset"
+            raise SettingsError(msg)
+        return names
+
+    def runner_env_names(self) -> tuple[str, ...]:
+        """The names of variables that runners get. Raises SettingsError for what is no name."""
+        if self.runner_env is None:
+            return ("*",)
+        names = tuple(name.strip() for name in self.runner_env.split(",") if name.strip())
+        if not all(map(ENV_NAME.fullmatch, names)):  # not shown: it may be a value
+            msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
             raise SettingsError(msg)
         return names
 

@@ -1,8 +1,12 @@
 """dlq groups, show, report and mute."""
 
+from markdown_it import MarkdownIt
+
 from tests.cli.conftest import Redrive
 from tests.factories import bury, claim_one, failure, make_job, make_worker
 from tests.postgres import Database
+
+CODE = {"code_inline", "fence", "code_block"}
 
 
 def _die(
@@ -58,13 +62,55 @@ def test_a_report_is_markdown_without_secrets(database: Database, redrive: Redri
     report = redrive("dlq", "report", "f1f1f1f1f1f1f1f1")
 
     assert report.code == 0
-    assert report.out.startswith("# invoice.charge: ValueError\n")
+    assert report.out.startswith("# `invoice.charge`: `ValueError`\n")
     assert f"## A sample: job {job}" in report.out
     assert "Versions: `1.0` since" in report.out
     assert "Zx9-canary" not in report.out
     assert "\x1b" not in report.out
     assert "Nothing yet." in report.out
     assert redrive("dlq", "report", "nothing").code == 2
+
+
+LIVE = """\
+CANARY`<img src=x onerror=alert(1)>`` [CANARY](https://evil.example) www.evil.example @CANARY #1
+
+# CANARY
+| CANARY | ![CANARY](https://evil.example/x.png) <script>CANARY</script> \u202eCANARY
+```
+<b>CANARY</b>
+````"""
+
+
+def test_no_text_of_a_producer_is_live_in_a_report(database: Database, redrive: Redrive):
+    """S18: each stands in code, by the words of a Markdown parser and not by ours."""
+    stack = [{"file": f"/app/{LIVE}.py", "line": 1, "function": LIVE}]
+    detail = {"version": LIVE, "stack": stack}
+    record = failure(fingerprint="f1" * 8, detail=detail, message=LIVE, error_class=LIVE)
+    job = make_job(database.conn, "www.evil.example", {LIVE: [LIVE], "```": "\n````\nCANARY"})
+    worker = make_worker(database.conn, LIVE)
+    bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    actor = ("--actor", f"CANARY` {LIVE}"[:200].replace("\n", " "))
+    assert redrive("dlq", "mute", "f1f1", "--why", LIVE, *actor).code == 0
+
+    report = redrive("dlq", "report", "f1f1").out
+
+    tokens = [
+        token
+        for outer in MarkdownIt("commonmark").enable("table").parse(report)
+        for token in (outer, *(outer.children or ()))
+    ]
+    shown = "".join(token.content for token in tokens if token.type in CODE)
+    assert {token.type for token in tokens} & {
+        "html_block",
+        "html_inline",
+        "link_open",
+        "image",
+    } == set()
+    live = [t.content for t in tokens if t.type not in CODE and t.type != "inline"]
+    assert [text for text in live if "CANARY" in text or "evil" in text] == []
+    assert shown.count("CANARY") >= 6 * LIVE.count("CANARY")
+    assert f"job {job}" in report
+    assert "\u202e" not in report
 
 
 def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redrive):

@@ -1,7 +1,6 @@
 """The pages about failures and targets: their examples run."""
 
-import hashlib
-import hmac
+import base64
 import re
 import time
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from redrive.targets import Targets, signature
+from redrive.targets.file import Targets
+from redrive.targets.signing import signed
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -33,14 +33,19 @@ def test_the_example_of_targets_is_one():
 
 
 def test_the_example_of_a_receiver_verifies_what_is_sent():
+    """S11: with the library that the page shows, and no code of one's own."""
     space: dict[str, Any] = {}
     exec(_blocks("http-targets.md", "python")[0], space)
+    secrets = [f"whsec_{base64.b64encode(bytes([n]) * 32).decode()}" for n in (1, 2)]
+    keys = [bytes([n]) * 32 for n in (1, 2)]
     now = int(time.time())
 
-    assert space["is_genuine"](b"k", signature(b"k", now, b"{}"), b"{}")
-    assert not space["is_genuine"](b"k", signature(b"k", now, b"{}"), b"{ }")
-    assert not space["is_genuine"](b"other", signature(b"k", now, b"{}"), b"{}")
-    assert not space["is_genuine"](b"k", signature(b"k", now - 3600, b"{}"), b"{}")
-    assert hmac.new(b"k", f"{now}.".encode() + b"{}", hashlib.sha256).hexdigest() in signature(
-        b"k", now, b"{}"
-    )
+    for secret in secrets:
+        assert space["is_genuine"](secret, signed(keys, "17-1", now, b"{}"), b"{}")
+    for headers, body in (
+        (signed(keys, "17-1", now, b"{}"), b"{ }"),
+        (signed(keys, "17-1", now, b"{}") | {"webhook-id": "18-1"}, b"{}"),
+        (signed(keys[1:], "17-1", now, b"{}"), b"{}"),
+        (signed(keys, "17-1", now - 3600, b"{}"), b"{}"),
+    ):
+        assert not space["is_genuine"](secrets[0], headers, body)

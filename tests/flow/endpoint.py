@@ -1,6 +1,9 @@
 """An HTTP endpoint that behaves as the path says; a real socket, so that it can also misbehave."""
 
+import functools
+import gzip
 import socket
+import ssl
 import threading
 import time
 from contextlib import contextmanager
@@ -19,12 +22,17 @@ SECRETS = (
 )
 """A provider that tells everything when it fails; the last of it was in the payload."""
 
+LAYERS = 5
+BOMB = functools.reduce(lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000))
+"""A kilobyte that is 100 MB once it is inflated, layer by layer."""
+
 
 class Endpoint:
     """Serves each connection in a thread; keeps what it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._tls = tls
         self.port = self._server.getsockname()[1]
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = 0
@@ -50,6 +58,12 @@ class Endpoint:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:  # the other side did not like what it saw
+                connection.close()
+                return
         with connection:
             file = connection.makefile("rb")
             while line := file.readline():
@@ -91,6 +105,9 @@ class Endpoint:
                 body = SECRETS
             case "big":
                 body = b"x" * 10_000_000
+            case "bomb":
+                body = BOMB
+                more["Content-Encoding"] = ", ".join(["gzip"] * LAYERS)
             case "after":
                 more["Retry-After"] = rest
             case "after-date":
@@ -99,9 +116,13 @@ class Endpoint:
                 )
             case "redirect":
                 more["Location"] = self.url("200")
-        status = {"secrets": 500, "after": 429, "after-date": 503, "redirect": 302}.get(
-            first, int(rest or 200) if first == "big" else 0
-        )
+        status = {
+            "secrets": 500,
+            "bomb": 500,
+            "after": 429,
+            "after-date": 503,
+            "redirect": 302,
+        }.get(first, int(rest or 200) if first == "big" else 0)
         status = status or int(first)
         if rest == "then-200" and count > 1:
             status = 200
@@ -112,8 +133,8 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint() -> Any:
-    served = Endpoint()
+def endpoint(tls: ssl.SSLContext | None = None) -> Any:
+    served = Endpoint(tls)
     try:
         yield served
     finally:

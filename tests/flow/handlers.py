@@ -86,6 +86,23 @@ def work_report(payload: dict[str, Any], job: Job) -> None:
     )
 
 
+@jobs.handle("work.environment", policy=Policy(max_attempts=1))
+def work_environment(payload: dict[str, Any], job: Job) -> None:
+    """Write down the environment, and what becomes of a process that inherits it."""
+    import json
+
+    child = subprocess.run(
+        [sys.executable, "-m", "redrive", "enqueue", "work.sync"],
+        env=os.environ | {"REDRIVE_DATABASE_URL": os.environ["REDRIVE_TEST_URL"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (Path(os.environ["REDRIVE_TEST_HOME"]) / "environment").write_text(
+        json.dumps([dict(os.environ), child.returncode, child.stderr])
+    )
+
+
 class Invoice(BaseModel):
     number: int
     card: SecretStr = SecretStr("")

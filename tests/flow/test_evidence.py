@@ -76,7 +76,6 @@ def test_no_secret_is_found_outside_the_payloads(
             handlers=HANDLERS,
             redrive_targets=targets,
             redrive_log_level="debug",
-            redrive_database_metrics="true",
             otel_exporter_otlp_endpoint=collector.url,
             **keyring,
         )

@@ -182,7 +182,7 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
         pair.fail_over()
 
         kept = enqueue_once(pair, "work.until-file", file="kept")
-        owner = workers(redrive_heartbeat_ttl=120, redrive_database_metrics="true")
+        owner = workers(redrive_heartbeat_ttl=120)
         wait_for(lambda: len(workers.starts(kept)) == 2)
         (tmp_path / "lost").touch()
         wait_for(lambda: [entry for entry in workers.ledger() if entry.phase == "end"])

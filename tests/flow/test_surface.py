@@ -27,7 +27,7 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
 ):
     enqueue(database.conn, "fail.always", queue="mail")
     enqueue(database.conn, "work.until-file", {"file": "go"}, queue="mail")
-    worker = workers(redrive_database_metrics="true").wait_ready()
+    worker = workers().wait_ready()
     wait_for(lambda: look.reasons(database))
     # a rate over the last full minute needs the counters at the start of two minutes
     database.conn.execute(
@@ -66,7 +66,7 @@ def test_a_worker_leaves_the_figures_of_the_database_to_the_exporter(
     database: Database, workers: Workers
 ):
     """O10, O18: each of them exported the whole block, and none what it takes of the machine."""
-    worker = workers().wait_ready()
+    worker = workers(redrive_database_metrics="false").wait_ready()
     text = worker.get("/metrics")[1]
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
 

@@ -1,20 +1,31 @@
 """Jobs whose work is an HTTP endpoint: a real one, in every mood."""
 
-import hashlib
-import hmac
+import asyncio
+import base64
 import json
+import os
+import socket
+import ssl
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from redrive import enqueue
 from redrive.cli import main
 from redrive.errors import SettingsError
-from redrive.targets import load, signature
+from redrive.handlers import Handlers
+from redrive.job import Job
+from redrive.targets.caller import register
+from redrive.targets.file import load
+from redrive.targets.signing import read_keys, signed
+from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.endpoint import Endpoint, endpoint
 from tests.flow.harness import Workers, wait_for
@@ -96,13 +107,14 @@ def test_every_answer_has_its_end(database: Database, workers: Workers, served: 
 def test_an_answer_that_drips_ends_with_the_attempt(
     database: Database, workers: Workers, served: Endpoint
 ):
+    """S7: the deadline is for all of it, however often a little comes."""
     job = enqueue(database.conn, "to.drip", max_attempts=1)
 
     workers.run(handlers="", redrive_targets=_file(workers.home, served, ["drip"]), seconds=40)
 
     found = look.dead(database, job)
     assert found is not None
-    assert found.category in {"lost", "transient"}
+    assert (found.category, found.message) == ("transient", "127.0.0.1 had not answered after 1 s")
 
 
 @pytest.mark.parametrize("path", ["after/7", "after-date/9"])
@@ -127,21 +139,24 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
 def test_a_request_says_what_it_is_and_is_signed(
     database: Database, workers: Workers, served: Endpoint
 ):
+    """S11: by two keys, one of them to be retired; either verifies, over id, instant and body."""
+    keys = [f"whsec_{base64.b64encode(os.urandom(32)).decode()}" for _ in range(2)]
     key = workers.home / "key"
-    key.write_text("hush\n")
+    key.write_text("# the next one\n" + "\n".join(keys))
     file = _file(workers.home, served, ["200"], signing_key_file=str(key), headers={"X-Shop": "1"})
-    jobs = [enqueue(database.conn, "to.200", {"ü": 1}, idempotency_key=f"k {n}") for n in range(20)]
+    jobs = [enqueue(database.conn, "to.200", {"ü": 1}, idempotency_key=f"k.{n}") for n in range(20)]
 
     workers.run(handlers="", redrive_targets=file, redrive_slots=2)
 
     headers, body = served.of("200")[0]
-    stamp, _, given = headers["redrive-signature"].partition(",v1=")
-    at = int(stamp.removeprefix("t="))
     assert len(served.of("200")) == len(jobs)
     assert served.connections <= 2, "connections are kept"
-    assert given == hmac.new(b"hush", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    assert abs(time.time() - at) < 60
-    assert headers["redrive-signature"] == signature(b"hush", at, body)
+    for secret in keys:
+        assert Webhook(secret).verify(body, headers) == {"ü": 1}
+        for altered in ({"webhook-id": "k%2E99"}, {"webhook-timestamp": str(int(time.time()) + 9)}):
+            with pytest.raises(WebhookVerificationError):
+                Webhook(secret).verify(body, headers | altered)
+    assert headers["accept-encoding"] == "identity"
     assert (
         headers["content-type"],
         headers["redrive-kind"],
@@ -153,7 +168,8 @@ def test_a_request_says_what_it_is_and_is_signed(
         "1",
         "1",
     )
-    assert headers["idempotency-key"].startswith("k%20")
+    assert headers["idempotency-key"].startswith("k.")
+    assert headers["webhook-id"] == headers["idempotency-key"].replace(".", "%2E")
     assert int(headers["redrive-job-id"]) in jobs
     assert json.loads(body) == {"ü": 1}
 
@@ -166,14 +182,18 @@ REFUSED = {
     "timeout": {"url": "http://127.0.0.1/", "timeout": 0},
     "Extra inputs": {"url": "http://127.0.0.1/", "timeuot": 1},
     "cannot be read": {"url": "http://127.0.0.1/", "signing_key_file": "/nonexistent/key"},
+    "holds no key": {"url": "http://127.0.0.1/", "signing_key_file": os.devnull},
+    "key or certificate": {"url": "http://127.0.0.1/", "ca_file": "/nonexistent/ca"},
+    "is not a URL": {"url": "http://[::1/"},  # S20: it was a traceback
+    "host or port cannot be read": {"url": "http://127.0.0.1:65536/"},
+    "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
+    "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
 }
 
 
 @pytest.mark.parametrize("said", REFUSED)
 def test_a_target_that_is_not_allowed_is_refused_with_one_line(said: str, tmp_path: Path):
-    from redrive.handlers import Handlers
-    from redrive.targets import register
-
+    """S11 and S20: an empty key, a bracket left open and others, each with its one line."""
     file = tmp_path / "targets.yaml"
     file.write_text(
         yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {"x": REFUSED[said]}})
@@ -211,3 +231,151 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
 
     assert status == 64
     assert "not among allowed_hosts" in capfd.readouterr().err
+
+
+KEYS = {
+    "an old one, as it stands": "hush",
+    "too short": "whsec_" + base64.b64encode(b"k" * 23).decode(),
+    "too long": "whsec_" + base64.b64encode(b"k" * 65).decode(),
+    "no base64": "whsec_" + "!" * 40,
+    "empty": "whsec_",
+    "only a comment": "# whsec_",
+}
+
+HARMLESS = {"empty", "only a comment"}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
+    """S11: at least 24 bytes, and never shown."""
+    key = tmp_path / "key"
+    key.write_text(KEYS[name] + "\n")
+
+    with pytest.raises(SettingsError) as caught:
+        read_keys(key)
+
+    assert "holds no key; a key is whsec_ and the base64 of 24 to 64 bytes" in str(caught.value)
+    assert KEYS[name].removeprefix("whsec_")[:30] not in str(caught.value) or name in HARMLESS
+
+
+def test_a_signature_is_that_of_the_specification(tmp_path: Path):
+    """S11: the example of the Standard Webhooks' own libraries."""
+    key = tmp_path / "key"
+    key.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+
+    headers = signed(
+        read_keys(key), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+def _called(
+    home: Path, url: str, of_target: Mapping[str, Any] | None = None, **fields: Any
+) -> Callable[[], Any]:
+    """What calls a target once, and returns the error it ended with."""
+    file = home / "targets.yaml"
+    target = {"url": url, **(of_target or {})}
+    file.write_text(yaml.safe_dump(fields | {"targets": {"x": target}}))
+    handlers = Handlers()
+    register(handlers, load(file), 1)
+    handler = handlers.get("x")
+    assert handler is not None
+    job = Job(id=1, kind="x", deadline=datetime.max.replace(tzinfo=UTC))
+
+    async def call() -> BaseException | None:
+        (error,) = await asyncio.gather(handler.function("{}", job), return_exceptions=True)
+        await handler.function._pool.aclose()
+        return error
+
+    return lambda: asyncio.run(call())
+
+
+def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
+    """S7: 1,300 bytes, five times compressed, are 100 MB; it was 34 -> 1,446 MiB and 4.9 s."""
+    call = _called(tmp_path, served.url("bomb"), allowed_hosts=["127.0.0.1"])
+    tracemalloc.start()
+
+    error = call()
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(error) == "127.0.0.1 answered 500"
+    assert peak < 10_000_000
+    assert served.of("bomb")[0][0]["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("networks", "said"),
+    [
+        ([], "localhost leads inwards, to "),
+        (["10.0.0.0/8"], "localhost leads inwards, to "),
+        (["127.0.0.0/8"], None),
+    ],
+)
+def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
+    tmp_path: Path, served: Endpoint, networks: list[str], said: str | None
+):
+    """S7: a name of the list is not enough, whoever answers for it decides where it leads."""
+    url = served.url("200").replace("127.0.0.1", "localhost")
+    call = _called(tmp_path, url, allowed_hosts=["LOCALHOST"], allowed_networks=networks)
+
+    error = call()
+
+    assert (said or "") in str(error)
+    assert (error is None, served.connections) == ((False, 0) if said else (True, 1))
+
+
+def test_a_name_is_looked_at_whenever_it_is_connected_to(
+    tmp_path: Path, served: Endpoint, monkeypatch: pytest.MonkeyPatch
+):
+    """S7: DNS rebinding. The second answer leads elsewhere, and no connection is made to it."""
+    answers = iter(["127.0.0.1", "127.0.0.2"])
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: resolve(
+            next(answers) if host == "shop.example" else host, *rest, **more
+        ),
+    )
+    url = served.url("reset").replace("127.0.0.1", "shop.example")
+    call = _called(tmp_path, url, allowed_hosts=["shop.example"], allowed_networks=["127.0.0.1/32"])
+
+    errors = [type(call()).__name__ for _ in range(2)]
+
+    assert errors == ["ReadError", "AddressRefused"]
+    assert served.connections == 1
+
+
+@pytest.mark.parametrize(("named", "error"), [("shop.example", None), ("evil.example", "Connect")])
+def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, error: str | None
+):
+    """S7: we connect to an address; who answers there has to be the one that was named."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _host, *rest, **more: resolve("127.0.0.1", *rest, **more)
+    )
+    authority = certificate(tmp_path, "authority")
+    own = certificate(tmp_path, "own", names=f"DNS:{named},IP:127.0.0.1", signer=authority)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(own, own.with_suffix(".key"))
+    with endpoint(tls) as served:
+        call = _called(
+            tmp_path,
+            f"https://shop.example:{served.port}/200",
+            {"ca_file": str(authority)},
+            allowed_hosts=["shop.example"],
+            allowed_networks=["127.0.0.1/32"],
+        )
+
+        found = call()
+
+        assert type(found).__name__.startswith(error) if error else found is None, found
+        assert len(served.of("200")) == (0 if error else 1)
+        assert error or served.of("200")[0][0]["host"] == f"shop.example:{served.port}"

@@ -17,6 +17,7 @@ from redrive.cli.unhandled import sentence
 from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
+from redrive.rules.escape import escaped
 from redrive.settings import Settings, unknown
 from redrive.worker import store
 
@@ -59,7 +60,7 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
 
 def _show(finding: Finding) -> None:
     mark = click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
-    click.echo(f"{mark} {finding.check:12} {finding.text}")
+    click.echo(f"{mark} {finding.check:12} {escaped(finding.text)}")
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:

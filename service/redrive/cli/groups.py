@@ -19,8 +19,6 @@ from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
 from redrive.settings import Settings
 
-CONTROL_BUT_NEWLINE = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)), "�")
-
 
 @click.command("groups")
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
@@ -62,7 +60,7 @@ def report(group: str, database_url: str | None) -> int:
         text = incident.report(conn, group)
     if text is None:
         return missing(group)
-    click.echo(text.translate(CONTROL_BUT_NEWLINE), nl=False)
+    click.echo(text, nl=False)
     return Exit.DONE
 
 

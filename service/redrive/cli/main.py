@@ -13,6 +13,7 @@ import psycopg
 from redrive.cli.connection import first_line
 from redrive.cli.exits import Exit
 from redrive.errors import Busy, InvalidJob, RedriveError, SchemaError, SettingsError
+from redrive.rules.escape import escaped
 
 COMMANDS = {
     "worker": "redrive.cli.worker",
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
         code, text = _explain(error)
-        click.echo(f"redrive: {text}", err=True)
+        click.echo(f"redrive: {escaped(text)}", err=True)
         return code
     return result if isinstance(result, int) else Exit.DONE
 

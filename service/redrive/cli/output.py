@@ -11,18 +11,17 @@ import click
 import msgspec
 
 from redrive.cli.exits import Exit
+from redrive.rules.escape import escaped
 
 BELOW = ("error_class", "message")
 """Columns that get a line of their own where a table is too wide: what people look for."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
 
-_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
-
 
 def emit(value: Any) -> None:
     """Print one JSON line."""
-    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+    click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
 
 
 def listing(
@@ -119,12 +118,12 @@ def _cell(value: Any) -> str:
 
 
 def printable(value: Any) -> str:
-    """Text from a job as a terminal may see it: control characters must not reach it."""
+    """Text from a job as a terminal may see it, on one line."""
     if value is None:
         return ""
     if isinstance(value, datetime):
         return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
-    return str(value).translate(_CONTROL)
+    return escaped(str(value))
 
 
 def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
@@ -139,5 +138,5 @@ def counted(n: int, one: str, many: str | None = None) -> str:
 
 def not_found(what: str) -> Exit:
     """Say on stderr that something is not there. Returns the exit code."""
-    click.echo(f"redrive: {what}", err=True)
+    click.echo(f"redrive: {escaped(what)}", err=True)
     return Exit.NOTHING_MATCHED

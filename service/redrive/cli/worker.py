@@ -128,6 +128,7 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
         until_empty=until_empty,
         memory_limit=settings.runner_memory_mib << 20,
         where=_where(settings),
+        environment=settings.runner_env_names(),
     )
 
 

@@ -1,5 +1,10 @@
-"""An incident report of one group, in Markdown, to hand around."""
+"""An incident report of one group, in Markdown, to hand around.
 
+What comes from producers and handlers stands in code, in a span or a fence: no link, image, tag or
+mention of theirs becomes live wherever the report is shown.
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, LiteralString
 
@@ -9,6 +14,7 @@ from psycopg.rows import dict_row
 
 from redrive.dead_letters import groups
 from redrive.dead_letters.find import show
+from redrive.rules.escape import escaped, escaped_lines
 
 _HOURS: LiteralString = """
     select date_trunc('hour', died_at) as hour, count(*) as count from redrive.dead_letters
@@ -31,7 +37,7 @@ _HEAD = """\
 
 > {message}
 
-group `{group}`, category {category}. **{open} open** of {total} ever; \
+group {group}, category {category}. **{open} open** of {total} ever; \
 first seen {first_seen:%Y-%m-%d %H:%M:%S %Z}, last {last_seen:%Y-%m-%d %H:%M:%S %Z}."""
 
 _FAILURE = "- attempt {attempt}, {at:%Y-%m-%d %H:%M:%S}, on {worker}: {error_class}: {message}"
@@ -49,7 +55,7 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
         hours = cursor.execute(_HOURS, group).fetchall()
         jobs = cursor.execute(_JOBS, group).fetchall()
         actions = cursor.execute(_ACTIONS, group).fetchall()
-    sections = [_HEAD.format_map(_quoted(group))]
+    sections = [_HEAD.format_map(_in_code(group))]
     if group["versions"]:
         sections.append("Versions: " + ", ".join(_versions(group["versions"])))
     sections += [
@@ -61,7 +67,8 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
         "| id | died | reason | state |\n|---|---|---|---|\n"
         + _lines("| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |", jobs),
         "## What was done",
-        _lines("- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}", actions) or "Nothing yet.",
+        _lines("- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}", map(_in_code, actions))
+        or "Nothing yet.",
         "## Back to work",
         f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'",
     ]
@@ -75,7 +82,7 @@ def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Each version with the day and time it first failed, the oldest first."""
     for version, since in sorted(versions.items(), key=lambda item: item[1]):
-        yield f"`{version}` since {since[:16]}"
+        yield f"{_code(version)} since {since[:16]}"
 
 
 def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
@@ -85,19 +92,31 @@ def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
     payload = msgspec.json.format(msgspec.json.encode(letter["payload"])).decode()
     yield _fenced(payload, "json")
     for failure in letter["failures"]:
-        yield _FAILURE.format_map(_quoted(failure))
+        yield _FAILURE.format_map(_in_code(failure))
     if letter["failures"]:
         stack = letter["failures"][-1]["detail"].get("stack", ())
         yield _fenced(_lines("{file}:{line} in {function}", stack))
 
 
 def _fenced(text: str, language: str = "") -> str:
-    return f"```{language}\n{text}\n```"
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
 
-def _quoted(failure: dict[str, Any]) -> dict[str, Any]:
-    """A failure, or a group of them, whose texts neither end a line nor open a code span."""
-    texts = {name: failure[name] for name in ("error_class", "message")}
-    return failure | {
-        name: text.replace("`", "'").replace("\n", " ") for name, text in texts.items()
-    }
+def _in_code(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its texts as code spans."""
+    return {name: _code(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _code(text: str) -> str:
+    """A code span, on one line, which no backtick in the text ends."""
+    if not text:
+        return ""
+    span = "`" * (_longest_run(text) + 1)
+    pad = " " if "`" in (text[0], text[-1]) else ""
+    return f"{span}{pad}{escaped(text)}{pad}{span}"
+
+
+def _longest_run(text: str) -> int:
+    """How many backticks stand side by side at most."""
+    return max(map(len, re.findall("`+", text)), default=0)

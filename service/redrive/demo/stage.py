@@ -284,7 +284,6 @@ class Stage:
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_LOG_FORMAT": "console",
             "REDRIVE_DRAIN_TIMEOUT": "5",
-            "REDRIVE_DATABASE_METRICS": "true",  # without --observe nobody else exports them
             "REDRIVE_VERSION": self._actual["release"],
             "SHOP_DATABASE_URL": self.url,
             "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",

@@ -1,35 +1,66 @@
-"""The HTTP side of a process: /metrics, /livez, /readyz and nothing else."""
+"""The HTTP side of a process: /metrics, /livez, /readyz and nothing else.
 
+One request a connection, and an end to both whatever the other side does: probes are answered while
+others hold connections open, and the process keeps its descriptors for its work.
+"""
+
+import asyncio
 import logging
+import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from socketserver import ThreadingMixIn
+from collections.abc import Callable, Mapping
 from typing import Any, cast
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import uvicorn
 from prometheus_client import CollectorRegistry, make_wsgi_app  # pyright: ignore[reportUnknownVariableType]
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from redrive.errors import SettingsError
 
 logger = logging.getLogger("redrive.http")
 
+MAX_CONNECTIONS = 100
+MAX_HEADER_BYTES = 16_384
+MAX_SCRAPES = 4
+CONNECTION_SECONDS = 30.0
+"""From its first byte to its last: a scrape's queries have a statement timeout well below."""
+
+ACCEPTED_AT_ONCE = 64
+"""Descriptors that a flood can take before the first of its connections is looked at."""
+
+PLAIN = (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"))
+
 Checks = Callable[[], dict[str, str | None]]
 """Name of each check -> what is wrong, or None."""
 
-Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
-"""A WSGI application: what it answers to an environment, by way of `start_response`."""
+Scope = dict[str, Any]
+Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
+"""Status, headers and body."""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    allow_reuse_address = True
+class _Connection(H11Protocol):
+    """A connection that ends in time, and gives way when there are too many."""
 
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin; past the limit the oldest goes that has not asked yet, or else the oldest."""
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
+        if len(self.connections) > MAX_CONNECTIONS:
+            crowd = cast("set[_Connection]", self.connections)
+            slowest = min(crowd, key=lambda one: (one.has_asked, one.since))
+            crowd.discard(slowest)
+            slowest.transport.abort()
 
-class _Quiet(WSGIRequestHandler):
-    timeout = 10
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._deadline.cancel()
+        super().connection_lost(exc)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # its name in the base class
-        """Probes and scrapes are not worth a line each."""
+    @property
+    def has_asked(self) -> bool:
+        """Whether the head of a request has come."""
+        return cast("Any", self.cycle) is not None
 
 
 def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
@@ -38,40 +69,109 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
     Raises:
         SettingsError: the port cannot be served, e.g. because it is taken.
     """
-    application = _application(registry, {"/livez": live, "/readyz": ready})
     try:
-        server = make_server("", port, application, _Server, _Quiet)
+        listener = socket.create_server(("", port), backlog=ACCEPTED_AT_ONCE)
     except OSError as error:
         msg = f"REDRIVE_HTTP_PORT is {port}; it cannot be served: {error.strerror}"
         raise SettingsError(msg) from None
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    return int(server.server_port)
+    config = uvicorn.Config(
+        _Application(registry, {"/livez": live, "/readyz": ready}),
+        http=_Connection,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        backlog=ACCEPTED_AT_ONCE,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        log_config=None,
+        log_level="critical",  # a stranger's bad request is not worth a line
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
+    server = uvicorn.Server(config)
+    threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
+    ).start()
+    return int(listener.getsockname()[1])
 
 
-def _application(registry: CollectorRegistry, probes: Mapping[str, Checks]) -> Application:
-    metrics = cast("Application", make_wsgi_app(registry))
+class _Application:
+    """What is answered: probes at once, scrapes from threads, a few at a time."""
 
-    def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
-            return _answer(start_response, "405 Method Not Allowed", "only GET\n")
-        if path == "/metrics":
-            return metrics(environ, start_response)
-        if path not in probes:
-            return _answer(start_response, "404 Not Found", "/metrics /livez /readyz\n")
-        return _answer(start_response, *_probe(probes[path]))
+    def __init__(self, registry: CollectorRegistry, probes: Mapping[str, Checks]) -> None:
+        self._metrics = cast("Any", make_wsgi_app(registry))
+        self._probes = probes
+        self._scrapes = 0
 
-    return application
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer one request; the connection ends with it."""
+        del receive  # no request that is answered has a body
+        try:
+            status, headers, body = await self._answer(scope)
+        except Exception:
+            logger.exception("a request failed", extra={"path": scope["path"]})
+            status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
+        headers = (*headers, ("content-length", str(len(body))), ("connection", "close"))
+        sent = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": sent})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope) -> Answer:
+        if scope["method"] not in {"GET", "HEAD"}:
+            return 405, PLAIN, b"only GET\n"
+        if scope["path"] == "/metrics":
+            return await self._scraped(scope)
+        if scope["path"] not in self._probes:
+            return 404, PLAIN, b"/metrics /livez /readyz\n"
+        return _probed(self._probes[scope["path"]])
+
+    async def _scraped(self, scope: Scope) -> Answer:
+        """The figures, by a thread: they ask the database, and probes must not wait for it."""
+        if self._scrapes >= MAX_SCRAPES:
+            return 503, PLAIN, b"too many scrapes at once\n"
+        self._scrapes += 1
+        try:
+            return await _in_thread(lambda: _exposed(self._metrics, scope))
+        finally:
+            self._scrapes -= 1
 
 
-def _probe(checks: Checks) -> tuple[str, str]:
-    """The status and the body of a probe's answer."""
+async def _in_thread(work: Callable[[], Answer]) -> Answer:
+    """What `work` returns or raises; no executor, whose threads would hold up the process's end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Answer] = loop.create_future()
+
+    def run() -> None:
+        try:
+            loop.call_soon_threadsafe(done.set_result, work())
+        except Exception as error:  # noqa: BLE001 # raised where it is awaited
+            loop.call_soon_threadsafe(done.set_exception, error)
+
+    threading.Thread(target=run, name="scrape", daemon=True).start()
+    return await done
+
+
+def _exposed(metrics: Any, scope: Scope) -> Answer:
+    """The library's own answer to a scrape: form and compression as they were asked for."""
+    asked = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": "/metrics",
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "HTTP_ACCEPT": asked.get("accept", ""),
+        "HTTP_ACCEPT_ENCODING": asked.get("accept-encoding", ""),
+    }
+    begun: list[Any] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]]) -> None:
+        begun.extend((int(status.split(maxsplit=1)[0]), tuple(headers)))
+
+    body = b"".join(metrics(environ, start_response))
+    status, headers = begun
+    return status, headers, body
+
+
+def _probed(checks: Checks) -> Answer:
     faults = checks()
     body = "".join(f"{name}: {fault or 'ok'}\n" for name, fault in faults.items())
-    return ("503 Service Unavailable" if any(faults.values()) else "200 OK"), body
-
-
-def _answer(start_response: Any, status: str, body: str) -> list[bytes]:
-    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
-    start_response(status, headers)
-    return [body.encode()]
+    return (503 if any(faults.values()) else 200), PLAIN, body.encode()

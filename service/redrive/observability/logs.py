@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from redrive.rules.escape import escaped, escaped_lines
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -29,7 +30,7 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return escaped(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -43,8 +44,10 @@ class ConsoleFormatter(logging.Formatter):
         at = self.formatTime(record)  # by the reader's own clock
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
         event = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}"
-        line = event.rstrip().translate(_CONTROL)
-        return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+        line = escaped(event.rstrip())
+        if not record.exc_info:
+            return line
+        return f"{line}\n{escaped_lines(self.formatException(record.exc_info))}"
 
 
 def set_up(log_format: str | None, level: str) -> None:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from redrive.encryption import configured
+from redrive.encryption import KEYS, configured
 from redrive.errors import SettingsError
 from redrive.handlers import Handlers, load
 from redrive.observability.tracing import is_asked_for, set_up
 from redrive.worker.channel import Channel
 from redrive.worker.runner.loop import Runner
 from redrive.worker.shared_state import SharedState
+
+WITHHELD = "withheld"
 
 
 def main(arguments: list[str]) -> int:
@@ -36,9 +38,10 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
+        keyring = configured()
+        _withhold_keys()
         handlers = _handlers(registry, targets_file, slots)
         tracing = set_up() if is_asked_for() else None
-        keyring = configured()
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
@@ -57,10 +60,22 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
     """The application's registry and the HTTP targets, where there are any."""
     handlers = load(registry) if registry else Handlers()
     if targets_file:
-        from redrive import targets  # noqa: PLC0415 # only where there are any: it brings pydantic
+        from redrive.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
 
-        targets.register(handlers, targets.load(Path(targets_file)), slots)
+        targets = load_targets(Path(targets_file))
+        from redrive.targets.caller import register  # noqa: PLC0415 # it brings the http extra
+
+        register(handlers, targets, slots)
     return handlers
+
+
+def _withhold_keys() -> None:
+    """Hide the keys from handlers, and from processes and reports that copy their environment.
+
+    Not by removing them: such a process would take it that encryption is off.
+    """
+    if os.environ.get(KEYS):
+        os.environ[KEYS] = WITHHELD
 
 
 def _end_with_parent(parent: int) -> None:

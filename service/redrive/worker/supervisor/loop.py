@@ -27,6 +27,7 @@ from redrive.worker.supervisor.capacity import Capacity
 from redrive.worker.supervisor.crash import Crashes
 from redrive.worker.supervisor.dispatch import Dispatch
 from redrive.worker.supervisor.drain import Drain
+from redrive.worker.supervisor.environment import EVERYTHING
 from redrive.worker.supervisor.exchange import Exchange
 from redrive.worker.supervisor.heartbeat import Heartbeat
 from redrive.worker.supervisor.held import Held
@@ -67,7 +68,7 @@ class WorkerOptions:
     """How a worker runs.
 
     Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept with every
-    failure.
+    failure; `environment` names the variables that runners get.
     """
 
     url: str
@@ -83,11 +84,18 @@ class WorkerOptions:
     until_empty: bool = False
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Sequence[str] = EVERYTHING
 
     def of_runners(self) -> RunnerOptions:
         """What concerns the runners."""
         return RunnerOptions(
-            self.handlers, self.targets, self.runners, self.slots, self.memory_limit, self.where
+            self.handlers,
+            self.targets,
+            self.runners,
+            self.slots,
+            self.memory_limit,
+            self.where,
+            self.environment,
         )
 
 

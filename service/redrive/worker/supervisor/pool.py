@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ import msgspec
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import OpenBreakers
 from redrive.worker.shared_state import SharedState
+from redrive.worker.supervisor.environment import EVERYTHING, handed_over
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runner_process import RunnerProcess
@@ -28,7 +29,10 @@ END_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """What runners are started with, and how many. `memory_limit` in bytes, 0 = none."""
+    """What runners are started with, and how many. `memory_limit` in bytes, 0 = none.
+
+    `environment`: the names of variables that they get, as `handed_over` takes them.
+    """
 
     handlers: str
     targets: str = ""
@@ -36,6 +40,7 @@ class RunnerOptions:
     slots: int = 16
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Sequence[str] = EVERYTHING
 
 
 class RunnerPool:
@@ -128,6 +133,7 @@ class RunnerPool:
         return subprocess.Popen(
             [sys.executable, "-c", RUNNER, *arguments],
             pass_fds=(fd, shared_fd),
+            env=handed_over(os.environ, self._options.environment),
             start_new_session=True,
         )
 

@@ -1,0 +1,44 @@
+"""Text from elsewhere as it leaves us: what shows nothing, or turns text around, is spelled out.
+
+A terminal obeys control characters, a reader is deceived by those that change the direction or are
+not seen at all (CVE-2021-42574). Every output goes through here: tables, JSON, logs, reports.
+"""
+
+import re
+
+_CONTROLS = r"\x00-\x1f\x7f-\x9f"
+_SURROGATES = r"\ud800-\udfff"
+_FORMAT = (  # of Unicode's category Cf, with line and paragraph separators
+    r"\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+)
+_NOT_SEEN = (  # the rest of Unicode's Default_Ignorable_Code_Point
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    r"\U000e0000-\U000e0fff"
+)
+_SPELLED_OUT = re.compile(f"[{_CONTROLS}{_SURROGATES}{_FORMAT}{_NOT_SEEN}]")
+
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+LAST_SHORT = 0xFFFF
+
+
+def escaped(text: str) -> str:
+    r"""Return the text with such characters as `\n` or `\u202e`; within JSON it means the same."""
+    return _SPELLED_OUT.sub(_spelled_out, text)
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if code <= LAST_SHORT:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)  # as JSON has it: two halves
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def escaped_lines(text: str) -> str:
+    """As `escaped`, of each line of a text that may have several."""
+    return "\n".join(map(escaped, text.split("\n")))

@@ -1,0 +1,12 @@
+"""HTTP targets: jobs whose work is somebody's HTTP endpoint, in any language.
+
+A file routes kinds to URLs; the runner sends the payload and reads the answer. 2xx completes the
+job. 408, 425, 429, 5xx and connection errors are tried again, no sooner than Retry-After says;
+other answers are final.
+
+    allowed_hosts: [billing.internal]
+    allowed_networks: [10.0.0.0/8]
+    targets:
+      invoice.charge: {url: "https://billing.internal/charge", timeout: 30}
+      mail.*: {url: "https://billing.internal/mail", signing_key_file: /secrets/key}
+"""

@@ -1,0 +1,249 @@
+"""Call a target: one request an attempt, to an address that was looked at, within a deadline."""
+
+import asyncio
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import cast
+from urllib.parse import quote, urlsplit
+
+import httpcore
+
+from redrive.errors import SettingsError
+from redrive.handlers import Handler, Handlers
+from redrive.job import Job
+from redrive.observability.tracing import current_traceparent
+from redrive.rules.addresses import Network, is_allowed
+from redrive.rules.categories import Rule
+from redrive.rules.policy import Policy
+from redrive.rules.redact import redact
+from redrive.targets.file import Target, Targets
+from redrive.targets.signing import read_keys, signed
+
+KEPT_BODY = 2_048
+"""Characters of an answer that are kept with a failure."""
+
+READ_BODY = 65_536
+"""Bytes of an answer that are read at all."""
+
+KEEP_ALIVE_SECONDS = 5.0
+
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+"""What a key may hold to go into a header as it is; the rest is percent-encoded."""
+
+RETRIED = frozenset({400, 408, 422, 425, 429})
+NOT_RETRYABLE = Rule(status=frozenset(range(300, 500)) - RETRIED, then="give_up")
+"""400 and 422 are left to their category: the payload is invalid, and says so as the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a failure is judged by; names of headers in small letters."""
+
+    status_code: int
+    headers: Mapping[str, str]
+
+
+class TargetError(Exception):
+    """An endpoint did not answer with success; `response` has its status and headers."""
+
+    def __init__(self, host: str, response: Answer, body: str) -> None:
+        super().__init__(f"{host} answered {response.status_code}" + (f": {body}" if body else ""))
+        self.response = response
+
+
+class AddressRefused(PermissionError):
+    """A name led to an address that no connection may be made to."""
+
+    def __init__(self, host: str, address: str) -> None:
+        super().__init__(
+            f"{host} leads inwards, to {address}; if that is meant, add its network to"
+            " allowed_networks in the file of REDRIVE_TARGETS"
+        )
+
+
+def register(handlers: Handlers, read: Targets, slots: int) -> None:
+    """Add a handler for each target; `slots` bounds the connections kept open.
+
+    Raises:
+        SettingsError: a kind has a handler already, or a key or certificate cannot be read.
+    """
+    for kind, target in read.targets.items():
+        if handlers.get(kind) is not None:
+            msg = f"REDRIVE_TARGETS names {kind}, which has a handler already"
+            raise SettingsError(msg)
+        handlers.add(
+            Handler(
+                kind=kind,
+                function=_Caller(target, read.allowed_networks, slots),
+                policy=_policy(target),
+                queue="default",
+                depends_on=tuple(target.depends_on),
+                is_async=True,
+                takes_job=True,
+                read=lambda text: text,
+            )
+        )
+
+
+def _policy(target: Target) -> Policy:
+    return Policy(
+        max_attempts=target.max_attempts,
+        timeout=target.timeout + 5,  # the client's own timeout comes first, and says what hung
+        backoff=target.backoff,
+        backoff_cap=max(target.backoff_cap, target.backoff),
+        rules=(NOT_RETRYABLE,),
+    )
+
+
+class _Network(httpcore.AsyncNetworkBackend):
+    """Looks at an address when it connects to it: a name may lead elsewhere a moment later."""
+
+    def __init__(self, named: Iterable[Network]) -> None:
+        self._named = tuple(named)
+        self._backend = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 # as in the base class
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address of a host that is allowed and answers."""
+        *others, last = await self._addresses(host, port)
+        share = timeout and timeout / (len(others) + 1)
+        for address in others:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return await self._backend.connect_tcp(
+                    address, port, share, local_address, socket_options
+                )
+        return await self._backend.connect_tcp(last, port, share, local_address, socket_options)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """The allowed addresses of a host, at least one. Raises AddressRefused."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [str(where[0]) for *_, where in found]
+        allowed = [address for address in addresses if is_allowed(address, self._named)]
+        if not allowed:
+            raise AddressRefused(host, addresses[0])
+        return allowed
+
+
+class _Caller:
+    """The function of a target's handler: one pool of connections, kept open between jobs."""
+
+    def __init__(self, target: Target, named: Iterable[Network], slots: int) -> None:
+        self._target = target
+        parts = urlsplit(target.url)
+        self._host = parts.hostname or ""
+        key_file = target.signing_key_file
+        self._keys = read_keys(key_file) if key_file else ()
+        self._fixed = {
+            "host": parts.netloc,
+            "content-type": "application/json",
+            "user-agent": "redrive",
+            "accept-encoding": "identity",
+        }
+        self._own = {name.lower(): value for name, value in target.headers.items()}
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=_tls(target),
+            max_connections=slots,
+            max_keepalive_connections=slots,
+            keepalive_expiry=KEEP_ALIVE_SECONDS,
+            network_backend=_Network((*named, *_literal(self._host))),
+        )
+
+    async def __call__(self, payload: str, job: Job) -> None:
+        seconds = self._target.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._call(payload.encode(), job)
+        except TimeoutError:
+            msg = f"{self._host} had not answered after {seconds:g} s"
+            raise TimeoutError(msg) from None
+
+    async def _call(self, body: bytes, job: Job) -> None:
+        async with self._pool.stream(
+            self._target.method,
+            self._target.url,
+            headers=self._headers(job, body),
+            content=body,
+            extensions={"timeout": {"connect": self._target.timeout}},
+        ) as response:
+            read = await _read_some(response)
+        if not 200 <= response.status < 300:  # noqa: PLR2004 # what success is, in HTTP
+            headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in response.headers
+            }
+            text = "" if "content-encoding" in headers else _text(read)
+            raise TargetError(self._host, Answer(response.status, headers), text)
+
+    def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
+        key = quote(job.key, safe=PRINTABLE)
+        sent = self._fixed | {
+            "content-length": str(len(body)),
+            "idempotency-key": key,
+            "redrive-job-id": str(job.id),
+            "redrive-attempt": str(job.attempt),
+            "redrive-kind": job.kind,
+        }
+        trace = current_traceparent() or job.headers.get("traceparent")
+        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # a producer's
+            sent["traceparent"] = trace
+        if self._keys:
+            sent |= signed(self._keys, key.replace(".", "%2E"), int(time.time()), body)
+        return [(name.encode(), value.encode()) for name, value in (sent | self._own).items()]
+
+
+def _literal(host: str) -> Sequence[Network]:
+    """The network of a host that is written as an address: who allowed it said what it is."""
+    try:
+        return (ip_network(host),)
+    except ValueError:
+        return ()
+
+
+async def _read_some(response: httpcore.Response) -> bytes:
+    """The beginning of an answer, as it is: what is compressed may be any size once it is not."""
+    found = bytearray()
+    async for chunk in response.aiter_stream():
+        found += chunk
+        if len(found) >= READ_BODY:
+            break
+    return bytes(found[:READ_BODY])
+
+
+def _text(read: bytes) -> str:
+    """What a failure keeps of an answer."""
+    return _redacted(read.decode("utf-8", "replace"))[:KEPT_BODY].strip()
+
+
+def _redacted(text: str) -> str:
+    """JSON without the values of its secret keys; other text is left to `scrub`."""
+    try:
+        return json.dumps(redact(json.loads(text)), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(target.ca_file) if target.ca_file else None)
+        if target.client_cert_file is not None:
+            context.load_cert_chain(target.client_cert_file, target.client_key_file)
+    except (OSError, ssl.SSLError) as error:
+        msg = (
+            f"REDRIVE_TARGETS: a key or certificate of {target.url} cannot be read:"
+            f" {error.strerror or error}"
+        )
+        raise SettingsError(msg) from None
+    return context

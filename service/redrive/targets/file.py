@@ -1,0 +1,106 @@
+"""The file of targets: read, and refused with one line."""
+
+from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from redrive.errors import SettingsError
+
+HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
+"""Neither can end its line: what follows would be a header of its own."""
+
+
+class Target(BaseModel):
+    """Where a kind of job goes. Durations are in seconds; retries are set as in `Policy`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str
+    method: Literal["POST", "PUT"] = "POST"
+    timeout: Annotated[float, Field(gt=0, le=86_400)] = 30
+    headers: dict[HeaderName, HeaderText] = {}
+    signing_key_file: Path | None = None
+    ca_file: Path | None = None
+    client_cert_file: Path | None = None
+    client_key_file: Path | None = None
+    max_attempts: Annotated[int, Field(ge=1)] = 8
+    backoff: Annotated[float, Field(ge=0)] = 2
+    backoff_cap: Annotated[float, Field(ge=0)] = 3600
+    depends_on: list[str] = []
+
+
+class Targets(BaseModel):
+    """What the file holds; `targets` are by kind, or by a prefix that ends in `*`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    allowed_hosts: list[str]
+    allowed_networks: list[IPv4Network | IPv6Network] = []
+    targets: dict[str, Target]
+
+
+def load(path: Path) -> Targets:
+    """Read a file of targets.
+
+    Raises:
+        SettingsError: it cannot be read, a field is wrong, or a URL's host is not among
+            `allowed_hosts`.
+    """
+    try:
+        read = Targets.model_validate(_read_yaml(path))
+    except ValidationError as error:
+        raise _refused(path, _first_fault(error)) from None
+    for kind, target in read.targets.items():
+        if fault := _fault_of_url(target.url, read.allowed_hosts):
+            raise _refused(path, f"targets.{kind}.url {fault}")
+    return read
+
+
+def _first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, and how, without its value."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    return f"{where}: {first['msg']}"
+
+
+def _read_yaml(path: Path) -> Any:
+    if not all(map(find_spec, ("httpcore", "yaml"))):  # an extra
+        msg = "REDRIVE_TARGETS needs the http extra; install it with: pip install 'redrive[http]'"
+        raise SettingsError(msg)
+    import yaml  # noqa: PLC0415 # as above
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise _refused(path, f"it cannot be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        raise _refused(path, f"it is not valid YAML{line}") from None
+
+
+def _refused(path: Path, why: str) -> SettingsError:
+    return SettingsError(f"REDRIVE_TARGETS is {path}; {why}")
+
+
+def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
+    """What is wrong with a target's URL, or nothing."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # a bracket that is left open, a port that is no number
+        return "is not a URL: its host or port cannot be read"
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return "must start with http:// or https:// and name a host"
+    if parts.username is not None or parts.password is not None:
+        return "holds credentials; put them into a header or a signing key"
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "must be ASCII without spaces; write the host as xn--..., percent-encode the path"
+    if parts.hostname not in map(str.lower, allowed_hosts):
+        return f"goes to {parts.hostname}, which is not among allowed_hosts"
+    return ""

@@ -1,0 +1,80 @@
+"""Signatures by the Standard Webhooks specification: of id, instant and body, by one or more keys.
+
+While keys are rotated each request has a signature by each of them, and the receiver accepts any.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from redrive.errors import SettingsError
+
+PREFIX = "whsec_"
+MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
+RULE = (
+    f"a key is {PREFIX} and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, one a line;"
+    f' make one with: echo "{PREFIX}$(openssl rand -base64 32)"'
+)
+
+
+def read_keys(path: Path) -> tuple[bytes, ...]:
+    """The keys of a file, in its order.
+
+    Raises:
+        SettingsError: it cannot be read, holds none, or names the line of one that is not valid.
+    """
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except OSError as error:
+        raise _refused(path, f"it cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _refused(path, f"it is not text; {RULE}") from None
+    keys = tuple(_keys(path, lines))
+    if not keys:
+        raise _refused(path, f"it holds no key; {RULE}")
+    return keys
+
+
+def _keys(path: Path, lines: Sequence[str]) -> Iterator[bytes]:
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        key = _decoded(line)
+        if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
+            raise _refused(path, f"line {number} holds no key; {RULE}")
+        yield key
+
+
+def _decoded(line: str) -> bytes:
+    """The bytes of a key; none where it is not written as one."""
+    if not line.startswith(PREFIX):
+        return b""
+    try:
+        return base64.b64decode(line.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        return b""
+
+
+def _refused(path: Path, why: str) -> SettingsError:
+    return SettingsError(f"REDRIVE_TARGETS: signing_key_file is {path}; {why}")
+
+
+def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[str, str]:
+    """Return the headers for a request.
+
+    Args:
+        message: the id of what is sent, the same for every attempt; without full stops, which
+            stand between what is signed.
+        at: when it is sent, in Unix seconds.
+    """
+    content = f"{message}.{at}.".encode() + body
+    signatures = [
+        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys
+    ]
+    return {
+        "webhook-id": message,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(signatures),
+    }

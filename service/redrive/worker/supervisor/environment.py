@@ -1,0 +1,40 @@
+"""What of its environment a worker hands to its runners: not what would open the database."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+SECRETS = frozenset({"PGPASSWORD", "REDRIVE_DATABASE_URL"})
+"""The worker's own. Given to runners only where a setting names them in full."""
+
+NEEDED = (
+    "HOME",
+    "LANG",
+    "LC_*",
+    "LD_LIBRARY_PATH",
+    "OTEL_*",
+    "PATH",
+    "PYTHON*",
+    "REDRIVE_ENCRYPTION_KEYS",
+    "REDRIVE_ENCRYPTION_KEYS_FILE",
+    "SSL_CERT_*",
+    "TMPDIR",
+    "TZ",
+)
+"""What a runner itself lives on, whatever is named."""
+
+
+EVERYTHING = ("*",)
+
+
+def handed_over(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The variables that runners get: those that are named, with `*` at will, and NEEDED."""
+    asked = (*NEEDED, *names)
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in asked or (name not in SECRETS and _is_among(name, asked))
+    }
+
+
+def _is_among(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
