@@ -45,6 +45,9 @@ from redrive.worker.runner.transaction import end_transaction
 ROLLOUT_DELAY, MAX_ROLLOUT_DELAY = 15.0, 3600.0
 """Seconds (about) until a job is offered again for which this runner is too old."""
 
+MAX_ROLLOUT_RETURNS = 32
+"""How often a job is given back for a version that no runner takes: for about a day."""
+
 NEVER = float("inf")
 
 
@@ -163,7 +166,16 @@ class Attempt:
             raise Settled(release)
         version = self.extras.headers.get("version", 1)
         if isinstance(version, int) and version > self.handler.version:
-            raise Settled(Release("newer_payload", _until_rollout(self.work)))
+            raise Settled(self._newer_payload(version))
+
+    def _newer_payload(self, version: int) -> NotComplete:
+        """Wait for the rollout, but not for ever: a producer may name any version."""
+        if _times_given_back(self.work) < MAX_ROLLOUT_RETURNS:
+            return Release("newer_payload", _until_rollout(self.work))
+        message = f"the payload has version {version}, the handler takes {self.handler.version}"
+        where = self.services.where
+        failure = self._made_up("NewerPayload", message, Category.INVALID, where)
+        return DeadLetter(Reason.INVALID_PAYLOAD, failure, refund=True)
 
     async def _say_expired(self) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
@@ -372,5 +384,9 @@ def _until_rollout(work: Work) -> float:
 
     Twice as long after each time that the job was given back: about as long as it has waited.
     """
-    doublings = min(max(0, work.deliveries - work.attempt), 10)
+    doublings = min(_times_given_back(work), 10)
     return min(MAX_ROLLOUT_DELAY, ROLLOUT_DELAY * 2.0**doublings) * random.uniform(0.5, 1.5)
+
+
+def _times_given_back(work: Work) -> int:
+    return max(0, work.deliveries - work.attempt)
