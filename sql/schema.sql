@@ -181,6 +181,14 @@ create table redrive.effects (
 );
 create index effects_at_idx on redrive.effects (at);
 
+create table redrive.envelopes (
+    digest bytea not null,
+    at timestamptz not null default clock_timestamp(),
+    constraint envelopes_pkey primary key (digest)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000,
+    autovacuum_vacuum_cost_delay=0);
+create index envelopes_at_idx on redrive.envelopes (at);
+
 create table redrive.failures (
     job bigint not null,
     deliveries int not null,
@@ -454,6 +462,11 @@ create function redrive.admit()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
+create function redrive.admit_envelopes_v1(salts text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.admit_names_v1(queues text[], kinds text[], priorities smallint[])
     returns void
     language plpgsql security definer
@@ -711,6 +724,12 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
+
+create function redrive.forget_envelopes_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.forget_failures_v1(batch int)
     returns int

@@ -442,7 +442,7 @@ def at_version(url: str, version: int) -> None:
         )
         conn.execute("alter table redrive.chores drop column last_key, drop column place")
         conn.execute("delete from redrive.chores where name = 'unhandled' or name ~ '^forget'")
-        conn.execute("drop table redrive.retention")
+        conn.execute("drop table redrive.retention, redrive.envelopes")
         conn.execute("drop table redrive.names, redrive.name_limits")
         conn.execute("alter table redrive.tallies drop column at")
         conn.execute("drop index redrive.groups_closed_idx, redrive.campaigns_running_idx")

@@ -1,6 +1,6 @@
 -- admit: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
 -- Refuses what a job cannot hold (RD001 'field: rule', never the value), names for which there is
--- no room, counts what came, and wakes the workers of the
+-- no room and encrypted payloads that came in before, counts what came, and wakes the workers of the
 -- queues that jobs came to, once in a transaction and once in 20 ms of all of them: NOTIFY takes a
 -- lock of the whole database until after commit, and polling is the truth. What a transaction told
 -- that never commits, or commits late, is found by polling as well. One that is to be prepared
@@ -14,6 +14,7 @@ declare
     fault text;
     doubtful boolean;
     is_new boolean;              -- whether a name may be: of a redrive none is
+    is_sealed boolean;           -- whether one is encrypted
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
@@ -35,7 +36,8 @@ begin
                        or jsonb_typeof(headers) <> 'object'
                        or pg_column_size(headers) > 8 and octet_length(headers::text) > 8192
                        or jsonb_typeof(payload) <> 'object'
-                       or octet_length(payload::text) >= 130) as doubtful
+                       or octet_length(payload::text) >= 130) as doubtful,
+               bool_or(pg_column_size(headers) > 8 and headers ? '$redrive') as sealed
         from fresh group by queue, kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
@@ -46,8 +48,9 @@ begin
                select true from redrive.names n
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
                limit 1) is null)),
-           bit_or(redrive.wake_slot_v1(queue))
-    into doubtful, is_new, slots from came c;
+           bit_or(redrive.wake_slot_v1(queue)),
+           bool_or(c.n > 0 and c.sealed)
+    into doubtful, is_new, slots, is_sealed from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -85,6 +88,10 @@ begin
         perform redrive.admit_names_v1(
             array_agg(f.queue), array_agg(f.kind), array_agg(f.priority))
         from (select distinct queue, kind, priority from fresh where redrives = 0) f;
+    end if;
+    if is_sealed then
+        perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
+        from fresh f where f.redrives = 0 and f.headers ? '$redrive';
     end if;
     -- A bulk load in one transaction must not keep others silent: it is told of once, at its commit.
     already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;

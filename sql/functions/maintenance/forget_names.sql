@@ -1,6 +1,6 @@
 -- forget_names: names that nobody has used for their retention: breakers; kinds, whose counters are
--- added to those of their queue, under the kind ''; queues of which nothing else is left. What is gone
--- counts no longer towards how many there may be (admit_names.sql).
+-- added to those of their queue, under the kind ''; queues of which nothing else is left. What is
+-- gone counts no longer towards how many there may be (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
 -- locks: the chore that folds, skip locked: a counter must not grow while it moves
 -- The sums of a queue stay exact, and so do depths: only what is over and done with moves or goes.

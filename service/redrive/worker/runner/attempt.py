@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from redrive.encryption import MARK, SEALED, Undecryptable, open_payload
+from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_payload
 from redrive.handlers import Handler, decode_object, encode_json
 from redrive.job import Job
 from redrive.rules.failure import describe, made_up, safe_text
@@ -129,9 +129,11 @@ class Attempt:
 
     def _decrypted(self) -> Work:
         work = self.work
-        headers = read_extras(work.extras).headers
+        extras = read_extras(work.extras)
+        keys = extras.tenant, extras.idempotency_key, extras.ordering_key
+        whose = Whose(work.kind, self.queue, *keys)
         try:
-            payload = open_payload(self.services.keyring, work.payload, work.kind, headers)
+            payload = open_payload(self.services.keyring, work.payload, whose, extras.headers)
         except Undecryptable as error:
             failure = self._made_up(
                 "Undecryptable", str(error), Category.INVALID, self.services.where
