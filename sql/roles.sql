@@ -58,7 +58,7 @@ to redrive_operator;
 grant select on redrive.totals, redrive.grouped to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
-    redrive.stats_v1(interval), redrive.unhandled_v1()
+    redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.migrations, redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
@@ -80,5 +80,5 @@ grant execute on function
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
-    redrive.set_lanes_v1(text, int, text, text)
+    redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
 to redrive_operator;

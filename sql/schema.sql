@@ -181,6 +181,14 @@ create table redrive.effects (
 );
 create index effects_at_idx on redrive.effects (at);
 
+create table redrive.envelopes (
+    digest bytea not null,
+    at timestamptz not null default clock_timestamp(),
+    constraint envelopes_pkey primary key (digest)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000,
+    autovacuum_vacuum_cost_delay=0);
+create index envelopes_at_idx on redrive.envelopes (at);
+
 create table redrive.epoch (
     since bigint not null,
     is_known boolean not null default true,
@@ -279,7 +287,8 @@ create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key)
 create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
     statement execute function redrive.admit();
 create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
-    null) execute function redrive.park_behind_key();
+    null or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192) execute
+    function redrive.park_behind_key();
 grant select on redrive.jobs to redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
@@ -300,6 +309,24 @@ create table redrive.migrations (
     constraint migrations_pkey primary key (version)
 );
 grant select on redrive.migrations to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.name_limits (
+    what text not null,
+    at_most int not null,
+    constraint name_limits_pkey primary key (what),
+    constraint name_limits_at_most_check check (at_most >= 1 and at_most <= 1000000),
+    constraint name_limits_what_check check (what = any (array['queues', 'kinds']))
+);
+
+create table redrive.names (
+    queue text not null,
+    kind text not null,
+    priority smallint not null,
+    login text not null default session_user,
+    xact xid8 not null default pg_current_xact_id(),
+    at timestamptz not null default clock_timestamp()
+);
+create index names_idx on redrive.names (queue, kind, priority);
 
 create table redrive.objectives (
     queue text not null,
@@ -439,7 +466,19 @@ grant execute on function redrive.added_per_minute_v1 to redrive_operator, redri
 create function redrive.admit()
     returns trigger
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.admit_envelopes_v1(salts text[])
+    returns void
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.admit_names_v1(queues text[], kinds text[], priorities smallint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.advance_contact_v1()
     returns void
@@ -698,6 +737,12 @@ create function redrive.forget_effects_v1(older_than interval, batch int)
     set enable_seqscan = off;
 grant execute on function redrive.forget_effects_v1 to redrive_operator;
 
+create function redrive.forget_envelopes_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.forget_failures_v1(batch int)
     returns int
     language plpgsql security definer
@@ -777,6 +822,12 @@ create function redrive.lanes_v1(only_queues text[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
+create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.limit_names_v1 to redrive_operator;
+
 create function redrive.mark_lost_v1(ttl interval)
     returns int
     language plpgsql security definer
@@ -788,6 +839,21 @@ create function redrive.mute_v1(fingerprint text, until timestamptz, actor text,
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.mute_v1 to redrive_operator;
+
+create function redrive.names_used_v1()
+    returns table(what text, used int, at_most int)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.names_used_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.next_lanes_v1(only_queues text[], after_queue text, after_priority int,
+    after_lane int, at_most int)
+    returns table(queue text, priority smallint, lane smallint)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.note_v1(job bigint, actor text, text text)
     returns boolean

@@ -2,18 +2,23 @@
 
 What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c":
 ciphertext}}`, so that columns and SQL functions take it as they take everything else. It is bound
-to where it stands (GCM's additional data): a payload to its kind and a random value in the headers
-of its job, since an id is not known before the insert; the record of a failure or of a side effect
-to its job. Moved anywhere else, it cannot be read.
+to where it stands (GCM's additional data): the record of a failure or of a side effect to its job;
+a payload, since an id is not known before the insert, to its kind and to a value in the headers of
+its job, `2.<second>.<random>.<digest>`. The digest is of whose job it is (`Whose`), the second and
+the random value let the database take it in once (admit_envelopes.sql). Anywhere else, it cannot be
+read. The release before, to which that value is just random, reads it all the same.
 """
 
 import base64
+import hashlib
 import os
 import re
+import stat
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
@@ -31,6 +36,12 @@ HIDDEN = "[encrypted]"
 IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
 """What of a failure's detail stays in the clear: where it happened, names of secret fields."""
 
+VERSION = "2."
+"""How the header begins of a payload that is bound to whose job it is."""
+
+LOOSE = stat.S_IRWXO | stat.S_IWGRP
+"""What a keyring's mode must not have. Its group may read: Kubernetes mounts a Secret as root's."""
+
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
 MAKE_KEY = f"openssl rand -base64 {KEY_BYTES}"
@@ -42,6 +53,25 @@ _decode = msgspec.json.Decoder().decode
 
 class Undecryptable(RedriveError):
     """It is not an envelope, its key is not configured, or it was changed or moved."""
+
+
+class Whose(NamedTuple):
+    """The job that a payload is bound to, as far as it is known before the insert."""
+
+    kind: str
+    queue: str
+    tenant: str | None = None
+    idempotency_key: str | None = None
+    ordering_key: str | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """The job of a row, or of what is to become one."""
+        return cls(*(row[name] for name in cls._fields))
+
+    def digest(self, second: str, random: str) -> str:
+        """What the header of its payload ends with."""
+        return _to_text(hashlib.sha256(_encode((self, second, random))).digest())
 
 
 class Keyring:
@@ -80,10 +110,11 @@ class Keyring:
         """The envelope with its content sealed by the first key. Raises Undecryptable."""
         return {**envelope, **self.seal(self.open(envelope, *where), *where)}
 
-    def seal_payload(self, payload: bytes, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
+    def seal_payload(self, payload: bytes, whose: Whose) -> tuple[dict[str, Any], dict[str, str]]:
         """The envelope of a payload (its JSON), and the header that goes with it."""
-        salt = _to_text(os.urandom(SALT_BYTES))
-        return self.seal(payload, "payload", kind, salt), {MARK: salt}
+        second, random = f"{time.time():.0f}", _to_text(os.urandom(SALT_BYTES))
+        salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
+        return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
 
     def seal_failure(self, record: Mapping[str, Any], job: int) -> dict[str, Any]:
         """A failure's record with its message and detail sealed, except for IN_CLEAR."""
@@ -124,11 +155,17 @@ def configured() -> Keyring | None:
 
 def _read_file(path: str, source: str) -> str:
     try:
-        return Path(path).read_text()
+        mode = stat.S_IMODE(Path(path).stat().st_mode)
+        text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
+    if mode & LOOSE:
+        fix = f"chmod 440 {path}, or for a Secret of Kubernetes defaultMode: 0440"
+        msg = f"{source}; its mode {mode:04o} lets others read or change it: {fix}"
+        raise SettingsError(msg)
+    return text
 
 
 def read_keys(text: str, source: str) -> dict[str, bytes]:
@@ -169,7 +206,7 @@ def key_of(value: Any) -> str | None:
 
 
 def open_payload(
-    keyring: Keyring | None, envelope: Any, kind: str, headers: Mapping[str, Any]
+    keyring: Keyring | None, envelope: Any, whose: Whose, headers: Mapping[str, Any]
 ) -> bytes:
     """The JSON of a job's payload, from its envelope or that one's JSON. Raises Undecryptable."""
     if isinstance(envelope, str):
@@ -177,7 +214,18 @@ def open_payload(
             envelope = _decode(envelope)
         except (msgspec.DecodeError, RecursionError):
             envelope = None
-    return _open(keyring, envelope, "payload", kind, str(headers.get(MARK)))
+    salt = str(headers.get(MARK))
+    payload = _open(keyring, envelope, "payload", whose.kind, salt)
+    # One of the release before is bound to no more: it ends with its key.
+    if salt.startswith(VERSION) and not _is_bound(salt, whose):
+        msg = f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
+        raise Undecryptable(msg)
+    return payload
+
+
+def _is_bound(salt: str, whose: Whose) -> bool:
+    second, random, digest = salt.removeprefix(VERSION).split(".")  # as we wrote it: it opened
+    return digest == whose.digest(second, random)
 
 
 def is_sealed(value: Any) -> bool:
@@ -191,7 +239,7 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
     if not is_sealed(payload):
         return payload
     try:
-        return _decode(open_payload(configured(), payload, row["kind"], row["headers"]))
+        return _decode(open_payload(configured(), payload, Whose.of(row), row["headers"]))
     except Undecryptable as error:
         return {MARK: str(error)}
 

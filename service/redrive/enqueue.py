@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.encryption import configured
+from redrive.encryption import Whose, configured
 from redrive.errors import InvalidJob
 from redrive.observability.tracing import sending
 from redrive.rules.job_fields import (
@@ -139,7 +139,7 @@ def _seal(job: CheckedJob) -> CheckedJob:
     keyring = configured()
     if keyring is None:
         return job
-    payload, salt = keyring.seal_payload(job["payload"].encode(), job["kind"])
+    payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
     headers = msgspec.json.decode(job["headers"]) | salt
     return job | {"payload": _to_json(payload), "headers": _to_json(headers)}
 

@@ -32,6 +32,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     def write(*names: str) -> Path:
         monkeypatch.setenv("REDRIVE_ENCRYPTION_KEYS_FILE", str(path))
+        path.touch(0o600)
         path.write_text("".join(f"{KEYS[name]}\n" for name in names))
         configured.cache_clear()
         return path

@@ -112,13 +112,28 @@ def test_a_job_for_a_newer_runner_is_given_back(
 def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any]):
     """C11: about as long as it has waited, and never much more than an hour."""
     delays = []
-    for deliveries in (1, 2, 4, 9, 1000):
+    for deliveries in (1, 2, 4, 9, 32):
         settlement = walk(handlers, **job, deliveries=deliveries)
         assert isinstance(settlement, Release)
         delays.append(settlement.delay)
 
     for delay, about in zip(delays, (15, 30, 120, 3600, 3600), strict=True):
         assert about / 2 <= delay <= about * 1.5
+
+
+@pytest.mark.parametrize("version", [2, 999])
+def test_a_version_that_never_comes_is_not_waited_for_for_ever(
+    handlers: Handlers, started: list[str], version: int
+):
+    """S14: any producer could make a job that was given back for ever."""
+    extras = f'{{"headers": {{"version": {version}}}}}'
+    last, end = (walk(handlers, "mail", extras=extras, deliveries=n) for n in (32, 33))
+
+    assert isinstance(last, Release)
+    assert isinstance(end, DeadLetter)
+    assert (end.reason, end.refund) == (Reason.INVALID_PAYLOAD, True)
+    assert f"has version {version}, the handler takes 1" in end.failure.message
+    assert started == []
 
 
 def test_the_hook_hears_of_an_expired_job_but_not_of_one_that_nobody_can_read(

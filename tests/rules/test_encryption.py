@@ -10,12 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive import encryption
-from redrive.encryption import MARK, SEALED, Keyring, Undecryptable, key_of, open_payload, read_keys
+from redrive.encryption import (
+    MARK,
+    SEALED,
+    Keyring,
+    Undecryptable,
+    Whose,
+    key_of,
+    open_payload,
+    read_keys,
+)
 from redrive.errors import SettingsError
 
 KEY, OTHER = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
 RING = Keyring({"k1": b"\1" * 32, "k2": b"\2" * 32})
 SECRET = "Zx9-canary-77"
+CHARGE = Whose("charge", "q", "acme", "ik", "ok")
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -59,7 +69,7 @@ def test_a_failure_keeps_only_in_clear_where_it_happened(message: str, detail: d
 
 
 def _sealed() -> tuple[dict[str, Any], dict[str, str]]:
-    envelope, salt = RING.seal_payload(json.dumps({"card": SECRET}).encode(), "charge")
+    envelope, salt = RING.seal_payload(json.dumps({"card": SECRET}).encode(), CHARGE)
     return envelope, salt
 
 
@@ -103,7 +113,7 @@ def test_a_broken_envelope_is_refused_and_not_quoted(name: str):
     spoil(envelope)
 
     with pytest.raises(Undecryptable) as refused:
-        open_payload(RING, envelope, "charge", headers)
+        open_payload(RING, envelope, CHARGE, headers)
     assert said in str(refused.value)
     assert SECRET not in str(refused.value)
     assert refused.value.__cause__ is None
@@ -117,27 +127,67 @@ def test_no_bit_can_be_flipped(part: str):
         spoilt = copy.deepcopy(envelope)
         _flip(spoilt, part, bit)
         with pytest.raises(Undecryptable):
-            open_payload(RING, spoilt, "charge", headers)
+            open_payload(RING, spoilt, CHARGE, headers)
 
 
 def test_a_payload_opens_in_its_own_job_only():
     envelope, headers = _sealed()
     _, others = _sealed()
 
-    assert open_payload(RING, envelope, "charge", headers) == json.dumps({"card": SECRET}).encode()
-    for kind, found in (
-        ("charge", others),
-        ("refund", headers),
-        ("charge", {}),
-        ("charge", {MARK: None}),
+    assert open_payload(RING, envelope, CHARGE, headers) == json.dumps({"card": SECRET}).encode()
+    for whose, found in (
+        (CHARGE, others),
+        (CHARGE._replace(kind="refund"), headers),
+        (CHARGE, {}),
+        (CHARGE, {MARK: None}),
     ):
-        with pytest.raises(Undecryptable):
-            open_payload(RING, envelope, kind, found)
+        with pytest.raises(Undecryptable, match="changed, cut short or moved"):
+            open_payload(RING, envelope, whose, found)
     with pytest.raises(Undecryptable, match="not configured here"):
-        open_payload(None, envelope, "charge", headers)
+        open_payload(None, envelope, CHARGE, headers)
     for what in ("failure", "side effect"):
         with pytest.raises(Undecryptable):
             RING.open(envelope, what, headers[MARK])
+
+
+@pytest.mark.parametrize("name", Whose._fields)
+@pytest.mark.parametrize("other", ["another", None])
+def test_a_payload_that_moved_is_refused_header_and_all(name: str, other: str | None):
+    """S10: with its header it could be given to another tenant, queue or key, and ran."""
+    envelope, headers = _sealed()
+
+    with pytest.raises(Undecryptable, match="moved"):
+        open_payload(RING, envelope, CHARGE._replace(**{name: other}), headers)
+
+
+def test_releases_read_each_others_payloads():
+    """S10: during an upgrade; what the one before bound to less is bound to more by reencrypt."""
+    old = RING.seal(b"{}", "payload", "charge", "salt")
+    assert open_payload(RING, old, CHARGE, {MARK: "salt"}) == b"{}"
+
+    envelope, headers = RING.seal_payload(b"{}", CHARGE)
+    assert RING.open(envelope, "payload", "charge", headers[MARK]) == b"{}", "as it read them"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o777, 0o666])
+def test_a_keyring_that_others_may_read_or_change_is_refused(tmp_path, monkeypatch, mode: int):
+    """S10: of a mounted Secret, 0440 and root's, the group may read; all else is a mistake."""
+    path = tmp_path / "keys"
+    path.write_text(f"k1 {KEY}")
+    (tmp_path / "mounted").symlink_to(path)
+    monkeypatch.delenv(encryption.KEYS, raising=False)
+    monkeypatch.setenv(encryption.KEYS_FILE, str(tmp_path / "mounted"))
+    encryption.configured.cache_clear()
+    path.chmod(mode)
+    with pytest.raises(
+        SettingsError, match=f"its mode {mode:04o} lets others .* chmod 440"
+    ) as said:
+        encryption.configured()
+    assert KEY not in str(said.value)
+    for fine in (0o440, 0o400, 0o600, 0o640):
+        path.chmod(fine)
+        assert encryption.configured()
+        encryption.configured.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +195,7 @@ def test_a_payload_opens_in_its_own_job_only():
 )
 def test_a_text_that_is_no_envelope_is_refused_like_one(text: str):
     with pytest.raises(Undecryptable, match="in an unknown form"):
-        open_payload(RING, text, "charge", {})
+        open_payload(RING, text, CHARGE, {})
 
 
 def test_a_keyring_is_read_in_order():
@@ -194,6 +244,7 @@ def test_where_a_keyring_is(tmp_path, monkeypatch):
     monkeypatch.setenv(encryption.KEYS_FILE, str(path))
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         read()
+    path.touch(0o600)
     path.write_text(f"filed {KEY}")
     assert (read() or RING).ids == ("filed",)
     monkeypatch.setenv(encryption.KEYS, f"given {KEY}")

@@ -589,6 +589,44 @@ def test_copy_obeys_the_same_rules(
     assert nothing_was_written(refusing)
 
 
+def test_no_size_is_hidden_by_compression(database: Database) -> None:
+    """S17: values that come from a table are compressed, and were judged as they are stored."""
+    conn = database.connect("redrive_producer")
+    conn.execute("create temp table mine (headers jsonb, payload jsonb)")
+    conn.execute(
+        "insert into mine select jsonb_build_object('x', repeat('x', 100000)),"
+        " jsonb_build_object('x', repeat('x', 2000000))"
+    )
+    for column, message in (
+        ("headers", "headers: at most 8192 bytes"),
+        ("payload", "payload: 2000009 bytes, at most 262144"),
+    ):
+        with pytest.raises(psycopg.Error, match=message):
+            conn.execute(  # type: ignore[call-overload]
+                f"insert into redrive.jobs (kind, {column}) select 'a', {column} from mine"
+            )
+    assert nothing_was_written(database)
+
+
+@pytest.mark.parametrize("megabytes", [1, 8])
+def test_what_is_too_large_is_refused_before_it_is_written(
+    database: Database, megabytes: int
+) -> None:
+    """S17: 64 MiB were compressed, stored and logged first, and refused then."""
+    big = json.dumps({"x": "".join(map(str, range(megabytes * 180_000)))})
+    size = "select pg_total_relation_size('redrive.jobs')"
+    make_job(database.conn)
+    before = database.value(size)
+    headers = {"kind": "a", "payload": "{}", "headers": big}
+
+    for fields in ({"kind": "a", "payload": big}, headers):
+        with pytest.raises(psycopg.Error, match=r"payload: .*at most 262144|headers: at most 8192"):
+            copy_in(database, [fields])
+    with pytest.raises(psycopg.Error, match=r"payload: .*at most 262144"):
+        database.rows("select redrive.enqueue('a', %s)", big)
+    assert database.value(size) == before
+
+
 def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> None:
     copy_in(database, [{"kind": "a", "payload": "{}"}] * 3 + [{"kind": "b", "payload": "{}"}])
 

@@ -1,5 +1,6 @@
 """redrive queue."""
 
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import click
@@ -14,14 +15,22 @@ from redrive.rules.limits import check_name
 from redrive.settings import Settings
 from redrive.worker import store
 
+Limit = tuple[str, int]
+"""What there may be of, and how many."""
+
+NAMES = {
+    "queues": "once each",
+    "kinds": "once for each queue and each priority",
+}
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""
+MOST_NAMES = 1_000_000
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
 
 
 @click.group()
 def queue() -> None:
-    """Queues: what they hold, pause, resume, set."""
+    """Queues: what they hold, pause, resume, set, how many there may be."""
 
 
 @queue.command("ls")
@@ -98,6 +107,56 @@ def set_options(name: str, fair_by: str, why: str, settings: Settings) -> None:
     _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
     turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
     click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+
+
+_COUNT = click.IntRange(1, MOST_NAMES)
+
+
+class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "what=number"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Limit:
+        what, _, number = value.partition("=")
+        if what not in NAMES:
+            self.fail(f"{what!r} has no limit; {' and '.join(NAMES)} have", param, ctx)
+        return what, int(_COUNT(number, param, ctx))
+
+
+@queue.command("limits")
+@database_option
+@json_option
+def list_limits(database_url: str | None, as_json: bool) -> None:
+    """List how many queues and kinds are in use, and how many may be."""
+    with database(settings_for(database_url)) as conn:
+        rows = conn.execute("select what, used, at_most from redrive.names_used_v1()").fetchall()
+    if as_json:
+        for what, used, at_most in rows:
+            emit({"what": what, "used": used, "at_most": at_most})
+        return
+    shown = ((what, used, at_most, NAMES[what]) for what, used, at_most in rows)
+    table(("what", "in use", "at most", "counted"), shown, right=("in use", "at most"))
+
+
+@queue.command("limit")
+@click.argument("limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit())
+@acting_options
+def limit_names(limits: Sequence[Limit], why: str, settings: Settings) -> None:
+    """Set how many queues and kinds may be in use: no producer can bring more.
+
+    \b
+    redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'
+
+    What nobody has used for as long as `redrive retention` keeps names makes room again.
+    """
+    with database(settings) as conn, conn.transaction():
+        for what, number in limits:
+            conn.execute(
+                "select redrive.limit_names_v1(%s, %s, %s, %s)", (what, number, settings.who(), why)
+            )
+    for what, number in limits:
+        click.echo(f"{what}: at most {number}")
 
 
 def _act(statement: LiteralString, name: str, why: str, settings: Settings, *values: object) -> Any:

@@ -14,7 +14,15 @@ import msgspec
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
-from redrive.encryption import MARK, SEALED, Keyring, Undecryptable, is_sealed
+from redrive.encryption import (
+    MARK,
+    SEALED,
+    Keyring,
+    Undecryptable,
+    Whose,
+    is_sealed,
+    open_payload,
+)
 
 Connection = psycopg.Connection[Any]
 Row = Mapping[str, Any]
@@ -53,6 +61,7 @@ class Place:
         column: what is sealed.
         read: what is read of a row; `old` is the value that takes part in the comparison.
         seal: seals what a row holds; raises Undecryptable.
+        or_stale: what else is to be sealed anew than what has not the first key.
     """
 
     table: LiteralString
@@ -61,10 +70,12 @@ class Place:
     column: LiteralString
     read: LiteralString
     seal: Callable[[Keyring, Row], Sealed]
+    or_stale: LiteralString = "false"
 
     def select_stale(self) -> LiteralString:
         """SQL for the rows of `limit` jobs after `last` that are not sealed with `key`."""
-        is_stale: LiteralString = f"({self.column} -> '$redrive' ->> 'k') is distinct from %(key)s"
+        key: LiteralString = f"{self.column} -> '$redrive' ->> 'k'"
+        is_stale: LiteralString = f"(({key}) is distinct from %(key)s or {self.or_stale})"
         return f"""
             select {self.job} as id, {self.n} as n, {self.read} from {self.table}
             where {is_stale} and {self.job} in (
@@ -74,11 +85,10 @@ class Place:
 
 
 def _seal_payload(keyring: Keyring, row: Row) -> Sealed:
-    old: str = row["old"]
-    if old.startswith(SEALED):
-        salt = str(row["headers"].get(MARK))
-        return Sealed(keyring.seal_again(_decode(old), "payload", row["kind"], salt))
-    envelope, header = keyring.seal_payload(old.encode(), row["kind"])
+    old, whose = row["old"].encode(), Whose.of(row)
+    if row["old"].startswith(SEALED):
+        old = open_payload(keyring, row["old"], whose, row["headers"])
+    envelope, header = keyring.seal_payload(old, whose)
     return Sealed(envelope, header[MARK])
 
 
@@ -98,22 +108,28 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
     return Sealed(envelope)
 
 
+_PAYLOAD: LiteralString = (
+    "kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text as old"
+)
+_UNBOUND: LiteralString = "left(headers ->> '$redrive', 2) <> '2.'"  # by the release before
 PLACES = {
     "dead_letters": Place(
         table="redrive.dead_letters",
         job="id",
         n="redrives",
         column="payload",
-        read="kind, headers, payload::text as old",
+        read=_PAYLOAD,
         seal=_seal_payload,
+        or_stale=_UNBOUND,
     ),
     "jobs": Place(
         table="redrive.jobs",
         job="id",
         n="0",
         column="payload",
-        read="kind, headers, payload::text as old",
+        read=_PAYLOAD,
         seal=_seal_payload,
+        or_stale=_UNBOUND,
     ),
     "failures": Place(
         table="redrive.failures",

@@ -1,16 +1,20 @@
 -- admit: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
--- Refuses what a job cannot hold (RD001 'field: rule', never the value), counts what came, and
--- wakes the workers of the queues that jobs came to, once in a transaction and once in 20 ms of all
--- of them: NOTIFY takes a lock of the whole database until after commit, and polling is the truth.
--- What a transaction told that never commits, or commits late, is found by polling as well. One that
--- is to be prepared (PREPARE TRANSACTION) may not notify: set local redrive.notify = off.
+-- Refuses what a job cannot hold (RD001 'field: rule', never the value), names for which there is
+-- no room and encrypted payloads that came in before, counts what came, and wakes the workers of the
+-- queues that jobs came to, once in a transaction and once in 20 ms of all of them: NOTIFY takes a
+-- lock of the whole database until after commit, and polling is the truth. What a transaction told
+-- that never commits, or commits late, is found by polling as well. One that is to be prepared
+-- (PREPARE TRANSACTION) may not notify: set local redrive.notify = off.
 create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
     fault text;
     doubtful boolean;
+    is_new boolean;              -- whether a name may be: of a redrive none is
+    is_sealed boolean;           -- whether one is encrypted
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
@@ -20,6 +24,7 @@ begin
     -- once per group.
     with came as materialized (
         select queue, kind, count(*) filter (where redrives = 0) as n,
+               min(priority) as low, max(priority) as high,
                bool_or(run_at not between '2000-01-01 00:00:00+00' and '9999-12-31 00:00:00+00'
                        or expires_at not between '2000-01-01 00:00:00+00'
                                              and '9999-12-31 00:00:00+00'
@@ -28,17 +33,24 @@ begin
                        or length(idempotency_key) not between 1 and 255
                        or length(tenant) not between 1 and 255
                        or length(ordering_key) not between 1 and 255
-                       or jsonb_typeof(headers) <> 'object' or pg_column_size(headers) > 8192
+                       or jsonb_typeof(headers) <> 'object'
+                       or pg_column_size(headers) > 8 and octet_length(headers::text) > 8192
                        or jsonb_typeof(payload) <> 'object'
-                       or octet_length(payload::text) >= 130) as doubtful
+                       or octet_length(payload::text) >= 130) as doubtful,
+               bool_or(pg_column_size(headers) > 8 and headers ? '$redrive') as sealed
         from fresh group by queue, kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'enqueued', n from came where n > 0)
     select bool_or(c.doubtful or kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
                    or queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'),
-           bit_or(redrive.wake_slot_v1(queue))
-    into doubtful, slots from came c;
+           bool_or(c.n > 0 and (c.low <> c.high or (
+               select true from redrive.names n
+               where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
+               limit 1) is null)),
+           bit_or(redrive.wake_slot_v1(queue)),
+           bool_or(c.n > 0 and c.sealed)
+    into doubtful, is_new, slots, is_sealed from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -63,7 +75,7 @@ begin
                 when length(tenant) not between 1 and 255
                     then 'tenant: must have 1 to 255 characters'
                 when jsonb_typeof(headers) <> 'object' then 'headers: must be an object'
-                when pg_column_size(headers) > 8192 then 'headers: at most 8192 bytes'
+                when octet_length(headers::text) > 8192 then 'headers: at most 8192 bytes'
                 else redrive.payload_fault(payload) end as fault
             from fresh) f
         where f.fault is not null
@@ -71,6 +83,15 @@ begin
     end if;
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
+    end if;
+    if is_new then
+        perform redrive.admit_names_v1(
+            array_agg(f.queue), array_agg(f.kind), array_agg(f.priority))
+        from (select distinct queue, kind, priority from fresh where redrives = 0) f;
+    end if;
+    if is_sealed then
+        perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
+        from fresh f where f.redrives = 0 and f.headers ? '$redrive';
     end if;
     -- A bulk load in one transaction must not keep others silent: it is told of once, at its commit.
     already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;

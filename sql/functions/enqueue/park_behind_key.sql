@@ -1,12 +1,20 @@
 -- park_behind_key: a job behind its ordering key waits at infinity, outside every index range a
 -- claim reads. An earlier job of the key that is still in an open transaction is not seen here;
--- claim looks again.
+-- claim looks again. And what may be too large is refused before anything of it is written: admit
+-- judges all jobs, when they are. One trigger for both: each costs every statement its condition.
 create or replace function redrive.park_behind_key() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
+declare
+    fault constant text := case
+        when octet_length(new.headers::text) > 8192 then 'headers: at most 8192 bytes'
+        else redrive.payload_fault(new.payload) end;
 begin
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
     -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
     perform from redrive.jobs o
     where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id <> new.id
@@ -19,4 +27,6 @@ end
 $$;
 
 create or replace trigger jobs_parked before insert on redrive.jobs
-    for each row when (new.ordering_key is not null) execute function redrive.park_behind_key();
+    for each row when (new.ordering_key is not null or pg_column_size(new.payload) > 262144
+                       or pg_column_size(new.headers) > 8192)
+    execute function redrive.park_behind_key();

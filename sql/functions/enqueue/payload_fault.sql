@@ -7,8 +7,13 @@ create or replace function redrive.payload_fault(payload jsonb) returns text
 language plpgsql immutable parallel safe
 as $$
 declare
-    size constant int := octet_length(payload::text);
+    size int;
 begin
+    -- Stored, four bytes at the most stand for one, so that this one need not be written out.
+    if pg_column_size(payload) > 4194304 then
+        return 'payload: more than 1048576 bytes, at most 262144';
+    end if;
+    size := octet_length(payload::text);
     if jsonb_typeof(payload) <> 'object' then
         return format('payload: must be an object, not %s', jsonb_typeof(payload));
     end if;

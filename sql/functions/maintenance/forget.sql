@@ -25,6 +25,7 @@ begin
         redrive.forget_campaigns_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_completions_v1((keep ->> 'keys')::interval, batch),
         redrive.forget_effects_v1((keep ->> 'keys')::interval, batch),
+        redrive.forget_envelopes_v1(batch),
         redrive.forget_failures_v1(batch),
         redrive.forget_groups_v1((keep ->> 'groups')::interval, batch),
         redrive.forget_lanes_v1(batch),

@@ -1,5 +1,6 @@
 -- forget_names: names that nobody has used for their retention: breakers; kinds, whose counters are
--- added to those of their queue, under the kind ''; queues of which nothing else is left.
+-- added to those of their queue, under the kind ''; queues of which nothing else is left. What is
+-- gone counts no longer towards how many there may be (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
 -- locks: the chore that folds, skip locked: a counter must not grow while it moves
 -- The sums of a queue stay exact, and so do depths: only what is over and done with moves or goes.
@@ -61,6 +62,15 @@ begin
     gone as (
         delete from redrive.tallies t using pick p where t.queue = p.queue returning t.queue)
     select count(distinct queue) into queue_count from gone;
+    delete from redrive.names n where n.ctid = any (array(
+        select o.ctid from redrive.names o
+        where o.at < before
+          and (not exists (select from redrive.tallies t
+                           where t.queue = o.queue and t.kind = o.kind)
+               or o.priority <> 0 and not exists (
+                   select from redrive.jobs j
+                   where j.queue = o.queue and j.priority = o.priority))
+        limit batch));
     return breaker_count + kind_count + queue_count;
 end
 $$;

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from redrive.encryption import MARK, SEALED, Undecryptable, open_payload
+from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_payload
 from redrive.handlers import Handler, decode_object, encode_json
 from redrive.job import Job
 from redrive.rules.failure import describe, made_up, safe_text
@@ -44,6 +44,9 @@ from redrive.worker.runner.transaction import end_transaction
 
 ROLLOUT_DELAY, MAX_ROLLOUT_DELAY = 15.0, 3600.0
 """Seconds (about) until a job is offered again for which this runner is too old."""
+
+MAX_ROLLOUT_RETURNS = 32
+"""How often a job is given back for a version that no runner takes: for about a day."""
 
 NEVER = float("inf")
 
@@ -126,9 +129,11 @@ class Attempt:
 
     def _decrypted(self) -> Work:
         work = self.work
-        headers = read_extras(work.extras).headers
+        extras = read_extras(work.extras)
+        keys = extras.tenant, extras.idempotency_key, extras.ordering_key
+        whose = Whose(work.kind, self.queue, *keys)
         try:
-            payload = open_payload(self.services.keyring, work.payload, work.kind, headers)
+            payload = open_payload(self.services.keyring, work.payload, whose, extras.headers)
         except Undecryptable as error:
             failure = self._made_up(
                 "Undecryptable", str(error), Category.INVALID, self.services.where
@@ -163,7 +168,16 @@ class Attempt:
             raise Settled(release)
         version = self.extras.headers.get("version", 1)
         if isinstance(version, int) and version > self.handler.version:
-            raise Settled(Release("newer_payload", _until_rollout(self.work)))
+            raise Settled(self._newer_payload(version))
+
+    def _newer_payload(self, version: int) -> NotComplete:
+        """Wait for the rollout, but not for ever: a producer may name any version."""
+        if _times_given_back(self.work) < MAX_ROLLOUT_RETURNS:
+            return Release("newer_payload", _until_rollout(self.work))
+        message = f"the payload has version {version}, the handler takes {self.handler.version}"
+        where = self.services.where
+        failure = self._made_up("NewerPayload", message, Category.INVALID, where)
+        return DeadLetter(Reason.INVALID_PAYLOAD, failure, refund=True)
 
     async def _say_expired(self) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
@@ -372,5 +386,9 @@ def _until_rollout(work: Work) -> float:
 
     Twice as long after each time that the job was given back: about as long as it has waited.
     """
-    doublings = min(max(0, work.deliveries - work.attempt), 10)
+    doublings = min(_times_given_back(work), 10)
     return min(MAX_ROLLOUT_DELAY, ROLLOUT_DELAY * 2.0**doublings) * random.uniform(0.5, 1.5)
+
+
+def _times_given_back(work: Work) -> int:
+    return max(0, work.deliveries - work.attempt)

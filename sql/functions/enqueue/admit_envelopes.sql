@@ -1,0 +1,30 @@
+-- admit_envelopes: let each encrypted payload in once. What tells them apart is a random value in
+-- the job's header, `2.<second in which it was encrypted>.<...>`, which the ciphertext is bound to.
+-- in:    the values; those of the release before have no second
+-- errors: RD001 'field: rule' for one that came in before, or that is older than what is remembered
+create or replace function redrive.admit_envelopes_v1(salts text[]) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    kept bigint;
+begin
+    perform from unnest(salts) as s(salt)
+    where substring(s.salt from '^2\.(\d{1,12})\.')::bigint
+          not between extract(epoch from clock_timestamp()) - 3600
+                  and extract(epoch from clock_timestamp()) + 3600;
+    if found then
+        raise exception using errcode = 'RD001', message = 'payload: was encrypted'
+            ' more than an hour away from the database''s clock; encrypt it anew';
+    end if;
+    -- twice in one statement is twice, too
+    insert into redrive.envelopes (digest)
+    select sha256(convert_to(coalesce(s.salt, ''), 'UTF8')) from unnest(salts) as s(salt) order by 1
+    on conflict do nothing;
+    get diagnostics kept = row_count;
+    if kept < cardinality(salts) then
+        raise exception using errcode = 'RD001',
+            message = 'payload: this encrypted payload was enqueued before; encrypt it anew';
+    end if;
+end
+$$;

@@ -1,0 +1,41 @@
+-- admit_names: let new names of queues and kinds in, while there is room for them.
+-- in:    parallel arrays; names that are known already may be among them
+-- errors: RD001 'field: rule' past the limit; 55P03 where several transactions bring many at once
+-- locks: an advisory one, tried and never waited for. Others cannot see what is brought meanwhile,
+--        so without it a transaction may bring a few names only: all that are open at once pass
+--        the limit by no more than that each
+create or replace function redrive.admit_names_v1(
+    queues text[], kinds text[], priorities smallint[]) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    few constant int := 20;
+    fault text;
+begin
+    insert into redrive.names (queue, kind, priority)
+    select v.queue, v.kind, v.priority
+    from unnest(queues, kinds, priorities) as v(queue, kind, priority)
+    where (select true from redrive.names n
+           where n.queue = v.queue and n.kind = v.kind and n.priority = v.priority limit 1) is null;
+    if not found then
+        return;
+    end if;
+    select format('%s: no room for a new one, %s may be in use; take one that is, or let an'
+                  ' operator run: redrive queue limit %s=N --why TEXT',
+                  case u.what when 'queues' then 'queue' else 'kind' end, u.at_most, u.what)
+    into fault
+    from redrive.names_used_v1() u where u.used > u.at_most
+    order by u.what desc limit 1;
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
+    if not pg_try_advisory_xact_lock(x'7265646e'::int, 0)
+       and (select count(*) > few from redrive.names n where n.xact = pg_current_xact_id())
+    then
+        raise exception using errcode = '55P03',
+            message = 'queue: many new ones at once beside another transaction; try again';
+    end if;
+end
+$$;
