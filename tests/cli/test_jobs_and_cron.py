@@ -71,6 +71,58 @@ def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ({"REDRIVE_REDRIVE_REASN": "gave_up"}, "REDRIVE_REDRIVE_REASON"),
+        ({"REDRIVE_REDRIVE_LIMT": "1"}, "REDRIVE_REDRIVE_LIMIT"),
+        ({"REDRIVE_LIMIT": "1"}, "REDRIVE_PURGE_LIMIT or REDRIVE_REDRIVE_LIMIT"),
+        ({"REDRIVE_PURGE_OLDERTHAN": "90d"}, "REDRIVE_PURGE_OLDER_THAN"),
+        ({"REDRIVE_REDRIVE_REASON": ""}, "REDRIVE_REDRIVE_REASON is empty"),
+    ],
+)
+def test_a_misspelt_narrowing_redrives_nothing(
+    redrive: Redrive, database: Database, misspelt: dict[str, str], meant: str
+) -> None:
+    """O1: 8 were redriven where 1 was meant, exit 0."""
+    for _ in range(8):
+        make_dead_letter(database.conn)
+    asked = {
+        "REDRIVE_REDRIVE_KIND": "invoice.charge",
+        "REDRIVE_REDRIVE_WHY": "fixed",
+        "REDRIVE_REDRIVE_YES": "true",
+    }
+    done = redrive("dlq", "redrive", **asked, **misspelt)
+
+    assert (done.code, done.out) == (64, "")
+    assert meant in done.err
+    assert len(done.err.splitlines()) == 1
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("worker", "--until-empty"),
+        ("exporter",),
+        ("migrate",),
+        ("check",),
+        ("purge",),
+        ("queue", "ls"),
+        ("enqueue", "mail"),
+        ("objective", "apply", "{}", "--why", "x"),
+    ],
+)
+def test_every_command_refuses_a_misspelt_setting(
+    redrive: Redrive, command: tuple[str, ...]
+) -> None:
+    """O1: a worker warned, check found, all others went on with the default."""
+    done = redrive(*command, REDRIVE_HEARTBEAT_TLL="5")
+
+    assert (done.code, done.out) == (64, "")
+    assert "REDRIVE_HEARTBEAT_TLL is not a setting; did you mean REDRIVE_HEARTBEAT_TTL?" in done.err
+
+
 def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(
     redrive: Redrive, database: Database
 ) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from redrive.cli.terminal import confirm
-from redrive.settings import Settings, load
+from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -75,9 +75,30 @@ actor_option: Decorator = click.option(
 )
 
 
+RUNS = (("dlq", "redrive"), ("purge",))
+"""The commands whose options are variables, too."""
+
+
 def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
-    """The settings with the flags of this command."""
+    """The settings with the flags of this command.
+
+    Raises:
+        SettingsError: a value is not allowed, or a variable is none of ours.
+    """
+    refuse_unknown(_variables)
     return load(database_url=database_url, **flags)
+
+
+def _variables() -> Iterator[str]:
+    """The variables that stand for options, of whichever command."""
+    root = click.get_current_context().find_root()
+    for path in RUNS:
+        command: click.Command | None = root.command
+        for name in path:
+            assert isinstance(command, click.Group)  # noqa: S101 # by RUNS
+            command = command.get_command(root, name)
+        assert command is not None  # noqa: S101 # as above
+        yield from (p.envvar for p in command.params if isinstance(p.envvar, str))
 
 
 def require_why(why: str | None) -> str:

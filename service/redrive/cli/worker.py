@@ -1,6 +1,5 @@
 """redrive worker."""
 
-import logging
 import os
 import socket
 import sys
@@ -19,11 +18,9 @@ from redrive.observability.metrics import Exposition, Metrics
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
-from redrive.settings import Settings, unknown
+from redrive.settings import Settings
 from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
-
-logger = logging.getLogger("redrive.worker")
 
 LOOP_STALE_SECONDS = 30.0
 
@@ -70,8 +67,6 @@ def worker(
     """
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
-    for name in unknown():
-        logger.warning("%s is not a setting of redrive; is it misspelt?", name)
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
