@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.connect import URL_RULE, check_conninfo
+from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.limits import NAME
 
@@ -94,24 +94,27 @@ class Settings(BaseSettings):
         "info", description="The least severe level that is logged."
     )
 
+    def address(self) -> Address:
+        """Where the database is, for what connects more than once.
+
+        Raises:
+            SettingsError: neither variable is set.
+        """
+        if self.database_url is None and self.database_url_file is None:
+            msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
+            raise SettingsError(msg)
+        if self.database_url is not None:
+            return Address(self.database_url)
+        return Address(file=self.database_url_file)
+
     def url(self) -> str:
-        """Where the database is.
+        """Where the database is just now.
 
         Raises:
             SettingsError: neither variable is set, the file cannot be read, or the text is not a
                 Postgres URL.
         """
-        if self.database_url is not None:
-            return check_conninfo(self.database_url)
-        if self.database_url_file is None:
-            msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
-            raise SettingsError(msg)
-        try:
-            return check_conninfo(self.database_url_file.read_text().strip())
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {why}"
-            raise SettingsError(msg) from None
+        return self.address().read()
 
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on; None = all. Raises SettingsError for a name that is not valid."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import click
 
-from redrive.cli.connection import wait_for_schema
+from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.encryption import configured
 from redrive.errors import SettingsError
@@ -74,7 +74,7 @@ def worker(
         )
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
-    wait_for_schema(settings.url(), settings.startup_timeout)
+    wait_for_schema(settings.address(), settings.startup_timeout)
     return _run(settings, until_empty=until_empty)
 
 
@@ -95,7 +95,7 @@ def _run(settings: Settings, *, until_empty: bool) -> int:
 
 def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None:
     """Answer probes and scrapes, from threads of their own."""
-    exposition = Exposition(metrics, DatabaseStats(settings.url()).collect)
+    exposition = Exposition(metrics, DatabaseStats(settings.address()).collect)
     serve(
         settings.http_port,
         exposition.registry,
@@ -106,7 +106,7 @@ def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None
 
 def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
     return WorkerOptions(
-        url=settings.url(),
+        database=settings.address(),
         handlers=settings.handlers or "",
         targets=str(settings.targets or ""),
         name=f"{socket.gethostname()}/{os.getpid()}",
@@ -141,10 +141,9 @@ def _live(health: Health) -> Checks:
 
 def _ready(health: Health) -> Checks:
     """What keeps this worker from working, by part."""
-    failures = health.database_failures
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
     return _live(health) | {
-        "database": f"{failures} calls failed in a row" if failures else None,
+        "database": trouble_of(health.database_failures, health.database_fault),
         "runners": None if health.has_ready_runner else "none is ready",
         "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
         "heartbeat thread": None if is_beating else "stood still",
