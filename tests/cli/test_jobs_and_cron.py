@@ -222,6 +222,32 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
     assert json.loads(again.stdout)["applied"] == []
 
 
+def test_scheduled_runs_are_expected_from_the_installation_on(
+    redrive: Redrive, database: Database
+) -> None:
+    """O12: a purge that had never succeeded was never missed; a weekly one was, each week."""
+    kept = "select extract(epoch from every)::int from redrive.chores where name = %s"
+
+    def expected() -> list[str]:
+        stats = database.value("select redrive.stats_v1('0')")
+        return sorted(stats["expected"])
+
+    said = redrive("migrate", REDRIVE_PURGE_EVERY="0 3 * * 1", REDRIVE_REDRIVE_EVERY="15m")
+    assert said.code == 0, said.err
+    assert expected() == ["purge", "redrive"]
+    assert (database.value(kept, "purge"), database.value(kept, "redrive")) == (7 * 86_400, 900)
+
+    assert redrive("migrate", "--redrive-every", "never").code == 0
+    assert expected() == ["purge"]
+
+    assert redrive("purge", "--yes", REDRIVE_PURGE_EVERY="17 3 * * *").code == 0
+    assert database.value(kept, "purge") == 86_400
+
+    refused = redrive("migrate", REDRIVE_PURGE_EVERY="dayly")
+    assert refused.code == 64
+    assert "'dayly' is not a cron expression" in refused.err
+
+
 def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:
     for _ in range(3):
         make_dead_letter(database.conn)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from redrive.cli.terminal import confirm
+from redrive.rules.schedules import longest_gap
 from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
@@ -38,6 +39,26 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         if seconds is None:
             self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
         return float(seconds)
+
+
+class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """How far apart scheduled runs may be: a duration, or the cron expression itself; 0 = never."""
+
+    name = "every"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        text = str(value).strip()
+        if text == "never":
+            return 0.0
+        seconds = value if isinstance(value, int | float) else _seconds(text)
+        try:
+            return longest_gap(text).total_seconds() if seconds is None else float(seconds)
+        except ValueError as error:
+            hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
+            self.fail(f"{error}; {hint}", param, ctx)
 
 
 class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
@@ -147,7 +168,7 @@ class Run:
     """A run that changes many rows, as its options or its environment ask for it.
 
     Attributes:
-        every: seconds between two scheduled runs; None = not scheduled.
+        every: seconds between two scheduled runs; None = not scheduled; 0 = no alert.
         dry_run: only show.
         yes: do not ask.
     """
@@ -184,9 +205,10 @@ def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], C
         option(
             prefix,
             "--every",
-            type=Duration(),
-            metavar="DURATION",
-            help="How often this is scheduled; an alert tells when the runs stop.",
+            type=Every(),
+            metavar="SCHEDULE",
+            help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
+            " runs stop.",
         ),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),
         option(prefix, "--yes", is_flag=True, help="Do not ask."),

@@ -122,6 +122,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     oldest_transaction: float
     tables: list[Table]
     unhandled: list[Unhandled] = []  # a snapshot of the release before has none
+    expected: dict[str, float] = {}  # as above
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -299,6 +300,12 @@ FIGURES = (
         "How often the task should run.",
         ("task",),
         lambda s: {(chore.task,): chore.every for chore in s.chores if chore.every},
+    ),
+    Figure(
+        "redrive_maintenance_expected_timestamp_seconds",
+        "Since when the task is expected to run that often, as Unix time.",
+        ("task",),
+        lambda s: {(task,): since for task, since in s.expected.items()},
     ),
     Figure(
         "redrive_workers",
