@@ -34,17 +34,25 @@ def longest_gap(schedule: str) -> timedelta:
     if every := _EVERY.match(schedule.strip()):
         hours, minutes, seconds = (int(part or 0) for part in every.groups())
         return timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    fields = MACROS.get(schedule.strip(), schedule).replace("?", "*").split()
-    if len(fields) != FIELDS:
-        msg = f"{schedule!r} is not a cron expression: it must have {FIELDS} fields"
-        raise ValueError(msg)
-    minute, hour, *date = fields
+    minute, hour, *date = _fields(schedule)
     # Every day that has runs has them at the same times, so both are looked at by themselves: the
     # runs of some years, minute by minute, would be millions.
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
     days = _runs(schedule, "0", "0", *date, within=YEARS)
-    nights = max((b - a for a, b in pairwise(days)), default=YEARS)
-    return max([nights - (times[-1] - times[0]), *(b - a for a, b in pairwise(times))])
+    nights = _longest(days, YEARS) - (times[-1] - times[0])
+    return max(nights, _longest(times, nights))
+
+
+def _fields(schedule: str) -> list[str]:
+    fields = MACROS.get(schedule.strip(), schedule).replace("?", "*").split()
+    if len(fields) != FIELDS:
+        msg = f"{schedule!r} is not a cron expression: it must have {FIELDS} fields"
+        raise ValueError(msg)
+    return fields
+
+
+def _longest(runs: list[datetime], default: timedelta) -> timedelta:
+    return max((b - a for a, b in pairwise(runs)), default=default)
 
 
 def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
