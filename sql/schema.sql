@@ -67,6 +67,7 @@ create table redrive.chores (
     every interval,
     last_key text[],
     place bigint not null default 0,
+    expected_at timestamptz,
     constraint chores_pkey primary key (name)
 ) with (fillfactor=50);
 grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
@@ -669,6 +670,11 @@ create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at 
     set enable_seqscan = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.expect_chore_v1(chore text, every interval)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.first_time_v1(key text)
     returns boolean

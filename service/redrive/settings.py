@@ -7,7 +7,8 @@ be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -15,14 +16,23 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.connect import URL_RULE, check_conninfo
+from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.limits import NAME
 
 PREFIX = "REDRIVE_"
 ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
-NESTED_PREFIXES = ("REDRIVE_REDRIVE_", "REDRIVE_PURGE_", "REDRIVE_TEST_", "REDRIVE_DEMO_")
+OTHERS_PREFIXES = ("REDRIVE_TEST_", "REDRIVE_DEMO_", "REDRIVE_CHAOS_")
+"""Of variables that our tests and the demo read, and no command."""
+
+_SERVICE = re.compile(
+    r"REDRIVE_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)\Z"
+)
+_SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://")
+"""What Kubernetes tells each pod of a Service whose name begins with redrive; REDRIVE_..._PORT is
+one of these only by its value.
+"""
 
 
 class Settings(BaseSettings):
@@ -94,24 +104,27 @@ class Settings(BaseSettings):
         "info", description="The least severe level that is logged."
     )
 
+    def address(self) -> Address:
+        """Where the database is, for what connects more than once.
+
+        Raises:
+            SettingsError: neither variable is set.
+        """
+        if self.database_url is None and self.database_url_file is None:
+            msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
+            raise SettingsError(msg)
+        if self.database_url is not None:
+            return Address(self.database_url)
+        return Address(file=self.database_url_file)
+
     def url(self) -> str:
-        """Where the database is.
+        """Where the database is just now.
 
         Raises:
             SettingsError: neither variable is set, the file cannot be read, or the text is not a
                 Postgres URL.
         """
-        if self.database_url is not None:
-            return check_conninfo(self.database_url)
-        if self.database_url_file is None:
-            msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
-            raise SettingsError(msg)
-        try:
-            return check_conninfo(self.database_url_file.read_text().strip())
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            msg = f"REDRIVE_DATABASE_URL_FILE is {self.database_url_file}; it cannot be read: {why}"
-            raise SettingsError(msg) from None
+        return self.address().read()
 
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on; None = all. Raises SettingsError for a name that is not valid."""
@@ -158,14 +171,43 @@ def load(**overrides: Any) -> Settings:
         raise SettingsError(_explain(error)) from None
 
 
-def unknown() -> list[str]:
-    """Variables that look like ours and are not: most likely misspelt."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(
-        name
-        for name in os.environ
-        if name.startswith(PREFIX) and name not in known and not name.startswith(NESTED_PREFIXES)
-    )
+def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
+    """Refuse a variable that looks like ours and is not: what it was to change would not change.
+
+    Args:
+        of_options: the variables that stand for options; asked for only when there is a doubt.
+
+    Raises:
+        SettingsError: one line; it names the nearest that there is, and never a value.
+    """
+    settings = {PREFIX + name.upper() for name in Settings.model_fields}
+    others = sorted(name for name in os.environ if _looks_ours(name, settings))
+    options = set(of_options()) if others else set[str]()
+    known = sorted(settings | options)
+    faults = [_unknown(name, known) for name in others if name not in options]
+    # as a shell writes one that is not set, and nothing must not mean everything
+    empty = [name for name in others if name in options and not os.environ[name].strip()]
+    faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
+    if faults:
+        raise SettingsError("; ".join(faults))
+
+
+def _looks_ours(name: str, settings: Collection[str]) -> bool:
+    """Whether a variable must be one of an option, if it is anything. Settings come in any case."""
+    upper = name.upper()
+    if not upper.startswith(PREFIX) or upper.startswith(OTHERS_PREFIXES) or upper in settings:
+        return False
+    is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
+    return not (is_url or _SERVICE.match(upper))
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    # REDRIVE_KIND is nearer to REDRIVE_REDRIVE_KIND than its letters say
+    ending = name.upper().removeprefix(PREFIX.rstrip("_"))
+    meant = [one for one in known if one.endswith(ending)]
+    meant = meant or get_close_matches(name.upper(), known, n=1)
+    hint = f"did you mean {' or '.join(meant)}?" if meant else "unset it, or name it otherwise"
+    return f"{name} is not a setting; {hint}"
 
 
 def _explain(error: ValidationError) -> str:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from tests.chart.conftest import EVERYTHING, read_values
-from tests.chart.fakeapi import FakeCluster
+from tests.chart.fakeapi import FakeCluster, fake_cluster
 from tests.chart.helm import Helm
 
 URLS = {login: {"url": f"postgresql://{login}@h/d"} for login in ("owner", "worker", "operator")}
@@ -60,19 +62,55 @@ def test_an_upgrade_removes_the_pool_that_is_gone(helm: Helm, cluster: FakeClust
     assert deployments == {"rel-worker-a", "rel-exporter"}
 
 
+JOB_MODE = VALUES | {"migrations": {"mode": "job"}}
+
+
 def test_a_migration_beside_the_release_is_another_job_at_each_revision(
     helm: Helm, cluster: FakeCluster
 ) -> None:
-    values = VALUES | {"migrations": {"mode": "job"}}
-    helm.release("install", cluster, values, name="rel")
-    helm.release("upgrade", cluster, values, name="rel")
+    helm.release("install", cluster, JOB_MODE, name="rel")
+    helm.release("upgrade", cluster, JOB_MODE, name="rel")
 
     jobs = [change for change in cluster.changes if change[1] == "Job"]
-    assert jobs == [
-        ("create", "Job", "rel-migrate-0-1-0-1"),
-        ("create", "Job", "rel-migrate-0-1-0-2"),
-        ("delete", "Job", "rel-migrate-0-1-0-1"),
-    ]
+    (_, _, first), (_, _, second), third = jobs
+    assert [verb for verb, _, _ in jobs] == ["create", "create", "delete"]
+    assert (first[-2:], second[-2:], first[:-2]) == ("-1", "-2", second[:-2])
+    assert third == ("delete", "Job", first)
+
+
+def _migration(helm: Helm, values: dict[str, Any], name: str = "rel") -> dict[str, Any]:
+    """The migration of a first revision, as Argo CD renders each."""
+    with fake_cluster() as cluster:
+        release = helm.release("install", cluster, values, name=name)
+    (job,) = [o for o in release.objects if o["kind"] == "Job" and "-migrate-" in str(o)]
+    return job
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"image": {"tag": "9.9.9"}}, True),
+        ({"pods": {"env": [{"name": "A", "value": "b"}]}}, True),
+        ({"migrations": {"mode": "job", "backoffLimit": 7}}, True),
+        ({"database": URLS | {"owner": {"existingSecret": "other"}}}, True),
+        ({"workers": {"mail": {"handlers": "a:b", "slots": 99}}}, False),
+        ({"migrations": {"mode": "job", "annotations": {"a": "b"}}}, False),
+    ],
+)
+def test_a_migration_that_differs_is_another_job_where_nobody_counts_revisions(
+    helm: Helm, change: dict[str, Any], is_another: bool
+) -> None:
+    """O11: Argo CD applied another template to the Job of the same name, which is immutable."""
+    before, after = (_migration(helm, JOB_MODE | more) for more in ({}, change))
+
+    assert (before["metadata"]["name"] != after["metadata"]["name"]) == is_another
+    assert (before["spec"] != after["spec"]) == is_another
+
+
+def test_the_longest_name_of_a_migration_is_one_that_a_job_may_have(helm: Helm) -> None:
+    job = _migration(helm, JOB_MODE, name="a" * 35)
+
+    assert len(job["metadata"]["name"]) + len("99999") <= 63
 
 
 def test_uninstalling_leaves_nothing(helm: Helm, cluster: FakeCluster) -> None:

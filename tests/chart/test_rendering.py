@@ -315,7 +315,7 @@ def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> 
         "REDRIVE_REDRIVE_LIMIT": "500",
         "REDRIVE_REDRIVE_MAX_REDRIVES": "3",
         "REDRIVE_REDRIVE_WHY": "automatic redrive",
-        "REDRIVE_REDRIVE_EVERY": "15m",
+        "REDRIVE_REDRIVE_EVERY": "*/15 * * * *",
     }
 
 
@@ -329,6 +329,30 @@ def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_tol
     assert found == {}
     command = container(everything, "CronJob", "everything-redrive-template")["args"]
     assert command == ["dlq", "redrive"]
+
+
+@pytest.mark.parametrize(
+    ("purge", "said"),
+    [
+        ({}, "17 3 * * *"),
+        ({"schedule": "0 3 * * 1"}, "0 3 * * 1"),
+        ({"schedule": "0 3 * * 1", "every": "2w"}, "2w"),
+        ({"suspend": True}, "17 3 * * *"),  # a pause is what nobody remembers
+        ({"every": ""}, "never"),
+        ({"enabled": False}, "never"),
+    ],
+)
+def test_the_migration_says_what_is_expected_to_run(
+    render: Render, purge: dict[str, Any], said: str
+) -> None:
+    """O12: a purge that never ran was never missed, and a weekly one was missed each week."""
+    release = render({"database": LOGINS, "purge": purge})
+    found = environment(release, "Job", "rel-migrate")
+
+    assert (found["REDRIVE_PURGE_EVERY"], found["REDRIVE_REDRIVE_EVERY"]) == (said, "never")
+    if purge.get("enabled", True):
+        told = environment(release, "CronJob", "rel-purge").get("REDRIVE_PURGE_EVERY", "never")
+        assert told == said
 
 
 @pytest.mark.parametrize(

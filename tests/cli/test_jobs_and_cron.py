@@ -71,6 +71,58 @@ def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ({"REDRIVE_REDRIVE_REASN": "gave_up"}, "REDRIVE_REDRIVE_REASON"),
+        ({"REDRIVE_REDRIVE_LIMT": "1"}, "REDRIVE_REDRIVE_LIMIT"),
+        ({"REDRIVE_LIMIT": "1"}, "REDRIVE_PURGE_LIMIT or REDRIVE_REDRIVE_LIMIT"),
+        ({"REDRIVE_PURGE_OLDERTHAN": "90d"}, "REDRIVE_PURGE_OLDER_THAN"),
+        ({"REDRIVE_REDRIVE_REASON": ""}, "REDRIVE_REDRIVE_REASON is empty"),
+    ],
+)
+def test_a_misspelt_narrowing_redrives_nothing(
+    redrive: Redrive, database: Database, misspelt: dict[str, str], meant: str
+) -> None:
+    """O1: 8 were redriven where 1 was meant, exit 0."""
+    for _ in range(8):
+        make_dead_letter(database.conn)
+    asked = {
+        "REDRIVE_REDRIVE_KIND": "invoice.charge",
+        "REDRIVE_REDRIVE_WHY": "fixed",
+        "REDRIVE_REDRIVE_YES": "true",
+    }
+    done = redrive("dlq", "redrive", **asked, **misspelt)
+
+    assert (done.code, done.out) == (64, "")
+    assert meant in done.err
+    assert len(done.err.splitlines()) == 1
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("worker", "--until-empty"),
+        ("exporter",),
+        ("migrate",),
+        ("check",),
+        ("purge",),
+        ("queue", "ls"),
+        ("enqueue", "mail"),
+        ("objective", "apply", "{}", "--why", "x"),
+    ],
+)
+def test_every_command_refuses_a_misspelt_setting(
+    redrive: Redrive, command: tuple[str, ...]
+) -> None:
+    """O1: a worker warned, check found, all others went on with the default."""
+    done = redrive(*command, REDRIVE_HEARTBEAT_TLL="5")
+
+    assert (done.code, done.out) == (64, "")
+    assert "REDRIVE_HEARTBEAT_TLL is not a setting; did you mean REDRIVE_HEARTBEAT_TTL?" in done.err
+
+
 def test_a_rate_is_a_schedule_and_a_limit_takes_the_oldest(
     redrive: Redrive, database: Database
 ) -> None:
@@ -168,6 +220,32 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
     assert min(r["before"] for r in reports) == 0
     assert sum(bool(r["applied"]) for r in reports) == 1
     assert json.loads(again.stdout)["applied"] == []
+
+
+def test_scheduled_runs_are_expected_from_the_installation_on(
+    redrive: Redrive, database: Database
+) -> None:
+    """O12: a purge that had never succeeded was never missed; a weekly one was, each week."""
+    kept = "select extract(epoch from every)::int from redrive.chores where name = %s"
+
+    def expected() -> list[str]:
+        stats = database.value("select redrive.stats_v1('0')")
+        return sorted(stats["expected"])
+
+    said = redrive("migrate", REDRIVE_PURGE_EVERY="0 3 * * 1", REDRIVE_REDRIVE_EVERY="15m")
+    assert said.code == 0, said.err
+    assert expected() == ["purge", "redrive"]
+    assert (database.value(kept, "purge"), database.value(kept, "redrive")) == (7 * 86_400, 900)
+
+    assert redrive("migrate", "--redrive-every", "never").code == 0
+    assert expected() == ["purge"]
+
+    assert redrive("purge", "--yes", REDRIVE_PURGE_EVERY="17 3 * * *").code == 0
+    assert database.value(kept, "purge") == 86_400
+
+    refused = redrive("migrate", REDRIVE_PURGE_EVERY="dayly")
+    assert refused.code == 64
+    assert "'dayly' is not a cron expression" in refused.err
 
 
 def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:

@@ -17,7 +17,8 @@ _mine = threading.local()
 
 
 def database() -> psycopg.Connection:
-    if not hasattr(_mine, "connection"):
+    if not hasattr(_mine, "connection") or _mine.connection.closed:
+        # read each time: a password that is rotated is in the file from some moment on
         url = Path(os.environ["REDRIVE_DATABASE_URL_FILE"]).read_text().strip()
         _mine.connection = psycopg.connect(url, autocommit=True)
     return _mine.connection

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import SettingsError
-from redrive.settings import PREFIX, Settings, load, unknown
+from redrive.settings import PREFIX, Settings, load, refuse_unknown
 
 RANGES = {
     "REDRIVE_SLOTS": (1, 4096),
@@ -148,11 +148,61 @@ def test_a_queue_that_is_no_name_is_refused(text: str, monkeypatch: pytest.Monke
         load().queue_names()
 
 
-def test_a_misspelt_variable_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    for name in ("REDRIVE_SLOT", "REDRIVE_REDRIVE_KIND", "REDRIVE_PURGE_YES", "REDRIVE_SLOTS"):
-        monkeypatch.setenv(name, "1")
+OF_OPTIONS = ("REDRIVE_REDRIVE_REASON", "REDRIVE_REDRIVE_KIND", "REDRIVE_PURGE_KIND")
 
-    assert unknown() == ["REDRIVE_SLOT"]
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("REDRIVE_SLOT", "REDRIVE_SLOTS"),
+        ("REDRIVE_DATABASE_URI", "REDRIVE_DATABASE_URL"),
+        ("REDRIVE_HTP_PORT", "REDRIVE_HTTP_PORT"),  # the shape of a service link, not its value
+        ("REDRIVE_REDRIVE_REASN", "REDRIVE_REDRIVE_REASON"),
+        ("REDRIVE_KIND", "REDRIVE_PURGE_KIND or REDRIVE_REDRIVE_KIND"),
+        ("redrive_redrive_reason", "REDRIVE_REDRIVE_REASON"),  # options keep to their case
+        ("REDRIVE_QQQ", None),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest(
+    name: str, meant: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """O1: it was ignored, or a warning among others."""
+    monkeypatch.setenv(name, "s3cret")
+    with pytest.raises(SettingsError) as refused:
+        refuse_unknown(lambda: OF_OPTIONS)
+
+    said = str(refused.value)
+    assert said.startswith(f"{name} is not a setting")
+    assert said.endswith(f"did you mean {meant}?") == (meant is not None)
+    assert "s3cret" not in said
+
+
+@pytest.mark.parametrize("name", OF_OPTIONS)
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_option_that_is_empty_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch):
+    """O1: a shell variable that is not set would narrow nothing, in silence."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"{name} is empty"):
+        refuse_unknown(lambda: OF_OPTIONS)
+
+
+def test_what_kubernetes_says_of_services_is_no_setting(monkeypatch: pytest.MonkeyPatch):
+    """O1: enableServiceLinks, which is on by default, in the pods of others' charts."""
+    links = {
+        "REDRIVE_PORT": "tcp://10.0.0.1:9808",
+        "REDRIVE_SERVICE_HOST": "10.0.0.1",
+        "REDRIVE_SERVICE_PORT": "9808",
+        "REDRIVE_EXPORTER_PORT": "tcp://10.0.0.1:9808",
+        "REDRIVE_EXPORTER_PORT_9808_TCP": "tcp://10.0.0.1:9808",
+        "REDRIVE_EXPORTER_PORT_9808_TCP_ADDR": "10.0.0.1",
+        "REDRIVE_EXPORTER_SERVICE_PORT_METRICS": "9808",
+        "REDRIVE_REDRIVE_KIND": "mail",
+        "redrive_slots": "3",  # as load() takes it
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(name, value)
+
+    refuse_unknown(lambda: OF_OPTIONS)
 
 
 def test_every_setting_says_what_it_is():

@@ -377,3 +377,39 @@ def test_old_keys_are_forgotten_in_batches_oldest_first(database: Database) -> N
     assert database.value(forget, age) == 2
     assert database.value(forget, age) == 0
     assert sorted(database.column("select job from redrive.completions")) == [1, 2, 3, 4, 5]
+
+
+EXPECTED = """
+    select extract(epoch from every)::int, expected_at, ran_at = '-infinity'
+    from redrive.chores where name = 'purge'
+"""
+
+
+def test_what_is_expected_keeps_its_time_until_it_is_expected_otherwise(database: Database):
+    """O12: a task that never ran had nothing to be late against."""
+    expect = "select redrive.expect_chore_v1('purge', %s)"
+    assert database.row(EXPECTED) == (None, None, True)
+
+    database.rows(expect, timedelta(days=1))
+    every, since, has_never_run = database.row(EXPECTED)
+    assert (every, has_never_run) == (86_400, True)
+    assert since is not None
+
+    database.rows(expect, timedelta(days=1))  # an upgrade
+    assert database.row(EXPECTED) == (86_400, since, True)
+
+    database.rows(expect, timedelta(hours=1))  # else it would be late at once
+    every, later, _ = database.row(EXPECTED)
+    assert (every, later > since) == (3_600, True)
+
+    database.rows(expect, None)
+    assert database.row(EXPECTED) == (None, None, True)
+
+
+def test_a_run_that_says_how_often_leaves_what_is_expected(database: Database):
+    database.rows("select redrive.expect_chore_v1('purge', interval '1 day')")
+    before = database.value("select expected_at from redrive.chores where name = 'purge'")
+    database.rows("select redrive.done_chore_v1('purge', null)")
+    database.rows("select redrive.done_chore_v1('purge', interval '7 days')")
+
+    assert database.row(EXPECTED) == (604_800, before, False)

@@ -440,7 +440,10 @@ def at_version(url: str, version: int) -> None:
             " drop column heard, drop column kinds, drop column queues, drop column progress,"
             " drop column alone"
         )
-        conn.execute("alter table redrive.chores drop column last_key, drop column place")
+        conn.execute(
+            "alter table redrive.chores drop column last_key, drop column place,"
+            " drop column expected_at"
+        )
         conn.execute("delete from redrive.chores where name = 'unhandled' or name ~ '^forget'")
         conn.execute("drop table redrive.retention, redrive.envelopes")
         conn.execute("drop table redrive.names, redrive.name_limits")

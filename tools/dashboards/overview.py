@@ -438,6 +438,8 @@ def answers() -> list:
 def upkeep() -> list:
     """Whether what was deleted is cleaned up, and chores are done."""
     successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
+    expected = same("redrive_maintenance_expected_timestamp_seconds", "task", where=WHERE)
+    since = f"({expected} > {successes} or {successes} > 0)"
     interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
     return [
         chart(
@@ -464,10 +466,11 @@ def upkeep() -> list:
         ),
         chart(
             "Maintenance",
-            "Time since each task last succeeded, in its own intervals. From 3 on the alert fires.",
+            "Time since each task last succeeded, or was first expected, in its own intervals."
+            " From 3 on the alert fires.",
             "short",
             query(
-                f"(time() - ({successes} > 0)) / on ({'cluster, namespace, job, task'}) {interval}",
+                f"(time() - {since}) / on ({'cluster, namespace, job, task'}) {interval}",
                 "{{task}}",
             ),
             alerts=("RedriveMaintenanceOverdue",),

@@ -308,6 +308,11 @@ template:
 {{- with $objectives }}{{ toJson . }}{{ end -}}
 {{- end }}
 
+{{/* How often a CronJob is to run, for the alert: its schedule unless told otherwise; empty = no alert. (its values) */}}
+{{- define "redrive.every" -}}
+{{- if .enabled }}{{ if eq .every "auto" }}{{ .schedule }}{{ else }}{{ .every }}{{ end }}{{ end -}}
+{{- end }}
+
 {{- define "redrive.cronjob" -}}
 timeZone: {{ .Values.cronJobs.timeZone }}
 concurrencyPolicy: Forbid

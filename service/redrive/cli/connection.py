@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from redrive.database import connect, migrate
+from redrive.database.connect import Address
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import SchemaError, SchemaTooNew
 from redrive.settings import Settings
@@ -47,7 +48,7 @@ def only_one(settings: Settings, name: str) -> Iterator[None]:
         yield
 
 
-def wait_for_schema(url: str, patience: float) -> None:
+def wait_for_schema(where: Address, patience: float) -> None:
     """Wait until the database answers with a schema this program knows.
 
     In a cluster, database, migration, workers and exporter all start at once.
@@ -56,13 +57,14 @@ def wait_for_schema(url: str, patience: float) -> None:
         patience: seconds until a missing or old schema is an error.
 
     Raises:
+        SettingsError: the URL cannot be read.
         SchemaError: the schema is still missing or too old, or it is too new.
         psycopg.OperationalError: the database is still out of reach.
     """
     began = time.monotonic()
     while True:
         try:
-            with connect.connect(url, name="redrive start") as conn:
+            with connect.connect(where.read(), name="redrive start") as conn:
                 return migrate.require(conn)
         except SchemaTooNew:
             raise
@@ -84,3 +86,10 @@ def first_line(error: Exception) -> str:
     It never holds the password.
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def trouble_of(failures: int, fault: str | None) -> str | None:
+    """What /readyz says of a link to the database; None = it is well."""
+    if not failures:
+        return None
+    return f"{failures} calls failed in a row" + (f": {fault}" if fault else "")

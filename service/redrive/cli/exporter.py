@@ -8,7 +8,7 @@ import time
 import click
 import psycopg
 
-from redrive.cli.connection import wait_for_schema
+from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
@@ -28,8 +28,8 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     """Serve the figures of the database, with or without workers."""
     settings = settings_for(database_url, http_port=http_port)
     set_up(settings.log_format, settings.log_level)
-    wait_for_schema(settings.url(), settings.startup_timeout)
-    stats = DatabaseStats(settings.url())
+    wait_for_schema(settings.address(), settings.startup_timeout)
+    stats = DatabaseStats(settings.address())
     port = _serve(settings.http_port, stats)
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = _stop_signal()
@@ -43,8 +43,7 @@ def _serve(port: int, stats: DatabaseStats) -> int:
     exposition = Exposition(None, stats.collect)
 
     def ready() -> dict[str, str | None]:
-        failures = stats.link.failures
-        return {"database": f"{failures} calls failed in a row" if failures else None}
+        return {"database": trouble_of(stats.link.failures, stats.link.fault)}
 
     return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
 

@@ -98,7 +98,7 @@ def apply_objectives(objectives: str, why: str, settings: Settings) -> None:
     Waits for the schema, as a worker does.
     """
     wanted = _parse(objectives)
-    wait_for_schema(settings.url(), settings.startup_timeout)
+    wait_for_schema(settings.address(), settings.startup_timeout)
     with database(settings) as conn, conn.transaction():
         changed = _change(conn, wanted, settings.who(), why)
     for row in changed:

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from redrive.cli.terminal import confirm
-from redrive.settings import Settings, load
+from redrive.rules.schedules import longest_gap
+from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -38,6 +39,26 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         if seconds is None:
             self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
         return float(seconds)
+
+
+class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """How far apart scheduled runs may be: a duration, or the cron expression itself; 0 = never."""
+
+    name = "every"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        text = str(value).strip()
+        if text == "never":
+            return 0.0
+        seconds = value if isinstance(value, int | float) else _seconds(text)
+        try:
+            return longest_gap(text).total_seconds() if seconds is None else float(seconds)
+        except ValueError as error:
+            hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
+            self.fail(f"{error}; {hint}", param, ctx)
 
 
 class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
@@ -75,9 +96,30 @@ actor_option: Decorator = click.option(
 )
 
 
+RUNS = (("dlq", "redrive"), ("purge",))
+"""The commands whose options are variables, too."""
+
+
 def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
-    """The settings with the flags of this command."""
+    """The settings with the flags of this command.
+
+    Raises:
+        SettingsError: a value is not allowed, or a variable is none of ours.
+    """
+    refuse_unknown(_variables)
     return load(database_url=database_url, **flags)
+
+
+def _variables() -> Iterator[str]:
+    """The variables that stand for options, of whichever command."""
+    root = click.get_current_context().find_root()
+    for path in RUNS:
+        command: click.Command | None = root.command
+        for name in path:
+            assert isinstance(command, click.Group)  # noqa: S101 # by RUNS
+            command = command.get_command(root, name)
+        assert command is not None  # noqa: S101 # as above
+        yield from (p.envvar for p in command.params if isinstance(p.envvar, str))
 
 
 def require_why(why: str | None) -> str:
@@ -126,7 +168,7 @@ class Run:
     """A run that changes many rows, as its options or its environment ask for it.
 
     Attributes:
-        every: seconds between two scheduled runs; None = not scheduled.
+        every: seconds between two scheduled runs; None = not scheduled; 0 = no alert.
         dry_run: only show.
         yes: do not ask.
     """
@@ -163,9 +205,10 @@ def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], C
         option(
             prefix,
             "--every",
-            type=Duration(),
-            metavar="DURATION",
-            help="How often this is scheduled; an alert tells when the runs stop.",
+            type=Every(),
+            metavar="SCHEDULE",
+            help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
+            " runs stop.",
         ),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),
         option(prefix, "--yes", is_flag=True, help="Do not ask."),

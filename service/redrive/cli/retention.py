@@ -77,7 +77,7 @@ def set_retention(kept: Sequence[Kept], why: str, settings: Settings) -> None:
 
     Waits for the schema, as a worker does.
     """
-    wait_for_schema(settings.url(), settings.startup_timeout)
+    wait_for_schema(settings.address(), settings.startup_timeout)
     with database(settings) as conn, conn.transaction():
         held = set(_read(conn))
         changed = [pair for pair in kept if pair not in held]

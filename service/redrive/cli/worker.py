@@ -1,6 +1,5 @@
 """redrive worker."""
 
-import logging
 import os
 import socket
 import sys
@@ -9,7 +8,7 @@ from importlib.metadata import version
 
 import click
 
-from redrive.cli.connection import wait_for_schema
+from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.encryption import configured
 from redrive.errors import SettingsError
@@ -20,11 +19,9 @@ from redrive.observability.metrics import Exposition, Metrics
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
-from redrive.settings import Settings, unknown
+from redrive.settings import Settings
 from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
-
-logger = logging.getLogger("redrive.worker")
 
 LOOP_STALE_SECONDS = 30.0
 
@@ -71,8 +68,6 @@ def worker(
     """
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
-    for name in unknown():
-        logger.warning("%s is not a setting of redrive; is it misspelt?", name)
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
@@ -80,7 +75,7 @@ def worker(
         )
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
-    wait_for_schema(settings.url(), settings.startup_timeout)
+    wait_for_schema(settings.address(), settings.startup_timeout)
     return _run(settings, until_empty=until_empty)
 
 
@@ -103,7 +98,7 @@ def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None
     """Answer probes and scrapes, from threads of their own."""
     sources = [process.of_runners(supervisor.runner_memory)]
     if settings.database_metrics:
-        sources.append(DatabaseStats(settings.url()).collect)
+        sources.append(DatabaseStats(settings.address()).collect)
     exposition = Exposition(metrics, *sources)
     serve(
         settings.http_port,
@@ -115,7 +110,7 @@ def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None
 
 def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
     return WorkerOptions(
-        url=settings.url(),
+        database=settings.address(),
         handlers=settings.handlers or "",
         targets=str(settings.targets or ""),
         name=f"{socket.gethostname()}/{os.getpid()}",
@@ -151,10 +146,9 @@ def _live(health: Health) -> Checks:
 
 def _ready(health: Health) -> Checks:
     """What keeps this worker from working, by part."""
-    failures = health.database_failures
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
     return _live(health) | {
-        "database": f"{failures} calls failed in a row" if failures else None,
+        "database": trouble_of(health.database_failures, health.database_fault),
         "runners": None if health.has_ready_runner else "none is ready",
         "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
         "heartbeat thread": None if is_beating else "stood still",

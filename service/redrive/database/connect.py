@@ -9,12 +9,15 @@ overdue; the call then fails like any cut connection.
 import contextlib
 import os
 import random
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, LiteralString, Self, cast
 
 import psycopg
@@ -55,6 +58,14 @@ _DURABLE = sql.SQL(
 """What is acknowledged outlives a crash; whether standbys must have it is for operators to say."""
 
 
+_REFUSALS = re.compile(
+    r"authentication failed|auth failed|no password supplied|no such user|no pg_hba\.conf entry"
+    r"|not permitted to log in|role .+ does not exist",
+    re.IGNORECASE,
+)
+"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE."""
+
+
 class Trouble(Enum):
     """What an error of the database means for the statement that met it."""
 
@@ -65,7 +76,7 @@ class Trouble(Enum):
 
 
 _MEANING = {
-    Trouble.LOST: ("08", "57P", "25006", "25P03"),
+    Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),  # 28: the password has changed
     Trouble.AGAIN: ("40", "53", "55P03", "57014"),
     Trouble.DATA: ("22", "23", "54"),
 }
@@ -83,21 +94,68 @@ def trouble(error: psycopg.Error) -> Trouble:
     return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
 
 
-def check_conninfo(url: str) -> str:
-    """Return a libpq URL or conninfo that parses.
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is: a URL, or the file that holds it, read again for each connection.
 
-    Raises:
-        SettingsError: it does not. The text does not repeat the URL, which may hold a password.
+    So a password that is changed in the file, as a Secret is in a pod, wants no restart.
     """
+
+    url: str = field(default="", repr=False)
+    file: Path | None = None
+
+    def read(self) -> str:
+        """The URL or conninfo.
+
+        Raises:
+            SettingsError: it cannot be read or parsed. The text does not repeat it, for it may hold
+                a password.
+        """
+        if self.file is None:
+            return _checked(self.url, "REDRIVE_DATABASE_URL")
+        name = f"REDRIVE_DATABASE_URL_FILE is {self.file}; it"
+        try:
+            text = self.file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            msg = f"{name} cannot be read: {why}"
+            raise SettingsError(msg) from None
+        return _checked(text.strip(), name)
+
+    def origin(self) -> str:
+        """Where the URL comes from, and since when it is what it is there."""
+        if self.file is None:
+            return "the URL is REDRIVE_DATABASE_URL, which only a restart changes"
+        with contextlib.suppress(OSError):
+            changed_at = datetime.fromtimestamp(self.file.stat().st_mtime, UTC)
+            return (
+                f"the URL is in {self.file}, written {changed_at:%Y-%m-%dT%H:%M:%SZ}"
+                " and read again at each try"
+            )
+        return f"the URL is in {self.file}, which is gone"
+
+
+def _checked(url: str, name: str) -> str:
     if not url.strip():
-        msg = f"REDRIVE_DATABASE_URL is empty; {URL_RULE}"
+        msg = f"{name} is empty; {URL_RULE}"
         raise SettingsError(msg)
     try:
         conninfo_to_dict(url)
     except psycopg.Error:
-        msg = f"REDRIVE_DATABASE_URL does not parse; {URL_RULE}"
+        msg = f"{name} does not parse; {URL_RULE}"
         raise SettingsError(msg) from None
     return url
+
+
+class CannotLogIn(psycopg.OperationalError):
+    """The server refused the login, or the file that holds it cannot be read.
+
+    Unlike that of other errors its text may be shown: it holds no address, no user and no password.
+    """
+
+    def __init__(self, why: str, sqlstate: str | None = None) -> None:
+        super().__init__(why)
+        self.sqlstate = sqlstate
 
 
 class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -212,8 +270,8 @@ class Link:
     another.
     """
 
-    def __init__(self, url: str, name: str, **settings: str) -> None:
-        self._url = url
+    def __init__(self, where: Address | str, name: str, **settings: str) -> None:
+        self._where = Address(where) if isinstance(where, str) else where
         self._name = name
         self._settings = settings
         self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -222,6 +280,8 @@ class Link:
         self._retry_at = 0.0
         self.answered_at = float("-inf")
         self.overdue_at = float("inf")
+        self.fault: str | None = None
+        """Why we cannot log in just now, in words that may be shown."""
 
     @property
     def failures(self) -> int:
@@ -250,11 +310,13 @@ class Link:
             yield self._conn if self._conn is not None and not self._conn.closed else self._open()
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
+                self.fault = str(error) if isinstance(error, CannotLogIn) else None
                 self._failed(time.monotonic())
                 self.close()
             raise
         else:
             self._failures = 0
+            self.fault = None
             self.answered_at = time.monotonic()
         finally:
             self.overdue_at = float("inf")
@@ -277,7 +339,16 @@ class Link:
             self._retry_at = 0.0
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
-        conn = self._conn = connect(self._url, name=self._name, **self._settings)
+        try:
+            conn = connect(self._where.read(), name=self._name, **self._settings)
+        except SettingsError as error:  # perhaps it is just being written
+            raise CannotLogIn(str(error)) from None
+        except psycopg.OperationalError as error:
+            if not _REFUSALS.search(str(error)):
+                raise
+            why = f"the server refused the login; {self._where.origin()}"
+            raise CannotLogIn(why, sqlstate="28P01") from None
+        self._conn = conn
         return conn
 
     def close(self) -> None:

@@ -39,12 +39,21 @@ def record(  # noqa: PLR0913 # the columns of the audit log
     )
 
 
+def expect(conn: psycopg.Connection[Any], name: str, every: float) -> None:
+    """Expect runs at most `every` seconds apart from now on, for the alert; 0 = none any more."""
+    conn.execute(
+        "select redrive.expect_chore_v1(%s, nullif(%s::float8, 0) * interval '1 second')",
+        (name, every),
+    )
+
+
 def mark_done(conn: psycopg.Connection[Any], name: str, every: float | None) -> None:
     """Note that a scheduled run took place, for the alert on runs that stopped.
 
     Args:
-        every: seconds between two runs; None = not known.
+        every: seconds between two runs; None or 0 = not known.
     """
     conn.execute(
-        "select redrive.done_chore_v1(%s, %s::float8 * interval '1 second')", (name, every)
+        "select redrive.done_chore_v1(%s, nullif(%s::float8, 0) * interval '1 second')",
+        (name, every),
     )

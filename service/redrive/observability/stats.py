@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from psycopg.rows import namedtuple_row
 
-from redrive.database.connect import Link, Watchdog
+from redrive.database.connect import Address, Link, Watchdog
 from redrive.rules.model import Reason
 
 MAX_AGE_SECONDS = 2.0
@@ -132,6 +132,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # a snapshot of the release before has none of these
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
+    expected: dict[str, float] = {}
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -316,6 +317,12 @@ FIGURES = (
         lambda s: {(chore.task,): chore.every for chore in s.chores if chore.every},
     ),
     Figure(
+        "redrive_maintenance_expected_timestamp_seconds",
+        "Since when the task is expected to run that often, as Unix time.",
+        ("task",),
+        lambda s: {(task,): since for task, since in s.expected.items()},
+    ),
+    Figure(
         "redrive_workers",
         "Workers with a recent heartbeat.",
         (),
@@ -354,8 +361,8 @@ FIGURES = (
 class DatabaseStats:
     """Reads the figures for one process; scrapes within two seconds share one reading."""
 
-    def __init__(self, url: str) -> None:
-        self.link = Link(url, "redrive stats", statement_timeout="5s")
+    def __init__(self, where: Address | str) -> None:
+        self.link = Link(where, "redrive stats", statement_timeout="5s")
         Watchdog(self.link).start()  # a server that is frozen ends no statement by itself
         self._lock = threading.Lock()
         self._decode = msgspec.json.Decoder(Snapshot).decode

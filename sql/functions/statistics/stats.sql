@@ -98,6 +98,9 @@ begin
                        c.name, extract(epoch from nullif(c.ran_at, '-infinity'))::float8,
                        extract(epoch from c.every)::float8)), '[]')
                    from redrive.chores c where c.ran_at > '-infinity' or c.every is not null),
+        'expected', (select coalesce(jsonb_object_agg(
+                         c.name, extract(epoch from c.expected_at)::float8), '{}')
+                     from redrive.chores c where c.expected_at is not null),
         'workers', (select count(*) from redrive.workers w
                     where w.lost_at is null
                       and w.seen_at > clock_timestamp() - interval '2 minutes'),

@@ -18,7 +18,7 @@ from types import FrameType
 
 import psycopg
 
-from redrive.database.connect import Link, Watchdog
+from redrive.database.connect import Address, Link, Watchdog
 from redrive.rules.settlement import Release
 from redrive.worker.protocol import Hello
 from redrive.worker.store import Registration
@@ -71,7 +71,7 @@ class WorkerOptions:
     failure; `environment` names the variables that runners get.
     """
 
-    url: str
+    database: Address
     handlers: str
     name: str
     targets: str = ""
@@ -110,6 +110,8 @@ class Health:
     beat_in_time: bool
     database_failures: int
     """Calls that failed in a row."""
+    database_fault: str | None
+    """Why it cannot log in there, where that is what failed."""
     has_ready_runner: bool
     is_draining: bool
     maintenance: str | None
@@ -150,7 +152,7 @@ class Supervisor:
     def _connect(self) -> None:
         """Build what talks to the database, each with the link that its thread has to itself."""
         options, telemetry = self._options, self._telemetry
-        self._link = Link(options.url, "redrive worker")
+        self._link = Link(options.database, "redrive worker")
         self._connect_threads()
         self._identity = Identity(self._registration, self._heartbeat)
         lanes = LaneBook(options.queues)
@@ -159,9 +161,9 @@ class Supervisor:
 
     def _connect_threads(self) -> None:
         """Build what runs beside the loop."""
-        url, ttl = self._options.url, self._options.ttl
-        heartbeat_link = Link(url, "redrive heartbeat", synchronous_commit="off")
-        maintenance_link = Link(url, "redrive maintenance", **MAINTENANCE_SETTINGS)
+        database, ttl = self._options.database, self._options.ttl
+        heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
+        maintenance_link = Link(database, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._heartbeat = Heartbeat(
             heartbeat_link,
             ttl,
@@ -203,6 +205,7 @@ class Supervisor:
             beat_seconds,
             beat_seconds < self._options.ttl,
             self._link.failures,
+            self._link.fault,
             self._pool.is_any_ready(),
             self._drain.is_on,
             self._maintenance.fault(now),

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from redrive.database.connect import Trouble, trouble
+from redrive.database.connect import CannotLogIn, Trouble, trouble
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.model import Category
@@ -296,6 +296,8 @@ class Telemetry:
                 "sqlstate": state,
                 "in_a_row": self.errors_in_a_row,
             }
+            if isinstance(error, CannotLogIn):
+                extra["why"] = str(error)
             logger.warning("database error", extra=extra)
 
     def gauges(

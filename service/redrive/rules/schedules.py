@@ -1,0 +1,69 @@
+"""How far apart the runs of a schedule are, from the cron expression that a CronJob has."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
+
+from cronsim import CronSim, CronSimError
+
+START = datetime(2000, 1, 1, tzinfo=UTC)
+YEARS = timedelta(days=5 * 366)
+"""Long enough for two 29ths of February."""
+
+DAY = timedelta(days=1)
+MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+FIELDS = 5
+
+_EVERY = re.compile(r"@every\s+(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
+
+
+def longest_gap(schedule: str) -> timedelta:
+    """The longest time between two runs, but for a change of the clocks.
+
+    Raises:
+        ValueError: it is no cron expression, or one that never comes.
+    """
+    if every := _EVERY.match(schedule.strip()):
+        hours, minutes, seconds = (int(part or 0) for part in every.groups())
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    minute, hour, *date = _fields(schedule)
+    # Every day that has runs has them at the same times, so both are looked at by themselves: the
+    # runs of some years, minute by minute, would be millions.
+    times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
+    days = _runs(schedule, "0", "0", *date, within=YEARS)
+    nights = _longest(days, YEARS) - (times[-1] - times[0])
+    return max(nights, _longest(times, nights))
+
+
+def _fields(schedule: str) -> list[str]:
+    fields = MACROS.get(schedule.strip(), schedule).replace("?", "*").split()
+    if len(fields) != FIELDS:
+        msg = f"{schedule!r} is not a cron expression: it must have {FIELDS} fields"
+        raise ValueError(msg)
+    return fields
+
+
+def _longest(runs: list[datetime], default: timedelta) -> timedelta:
+    return max((b - a for a, b in pairwise(runs)), default=default)
+
+
+def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
+    """The runs from START on."""
+    try:
+        runs = CronSim(" ".join(fields), START - timedelta(minutes=1))
+        found = list(takewhile(lambda run: run < START + within, runs))
+    except CronSimError as error:
+        msg = f"{schedule!r} is not a cron expression: {error}"
+        raise ValueError(msg) from None
+    if not found:
+        msg = f"{schedule!r} never comes"
+        raise ValueError(msg)
+    return found

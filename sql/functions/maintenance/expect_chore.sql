@@ -1,0 +1,16 @@
+-- expect_chore: a scheduled task is to run every so often from now on, or no more (null), so that one
+-- that never ran is missed as one that stopped is. What is expected already keeps its time: an
+-- upgrade puts nothing off.
+create or replace function redrive.expect_chore_v1(chore text, every interval) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.chores as c (name, every, expected_at)
+    select chore, expect_chore_v1.every, clock_timestamp() where expect_chore_v1.every is not null
+    on conflict (name) do update
+    set every = excluded.every,
+        expected_at = case when c.every = excluded.every and c.expected_at is not null
+                           then c.expected_at else excluded.expected_at end;
+    update redrive.chores c set every = null, expected_at = null
+    where c.name = chore and expect_chore_v1.every is null;
+$$;
