@@ -28,7 +28,7 @@ from redrive.job import Job
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.categories import Rule
 from redrive.rules.policy import Policy
-from redrive.rules.redact import redact
+from redrive.rules.redact import redact, scrub
 
 KEPT_BODY = 2_048
 """Characters of an answer that are kept with a failure."""
@@ -249,11 +249,11 @@ async def _read_some(response: Any) -> str:
 
 
 def _redacted(text: str) -> str:
-    """JSON without the values of its secret keys; other text is left to `scrub`."""
+    """JSON without the values of its secret keys; other text without what looks like one."""
     try:
         return json.dumps(redact(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return text
+        return scrub(text)  # before it is cut: what is cut off cannot close what it opened
 
 
 def _tls(target: Target) -> ssl.SSLContext:
