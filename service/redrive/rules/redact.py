@@ -11,6 +11,7 @@ is not found. docs/failures.md says what is.
 import contextlib
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -60,7 +61,8 @@ _SINGULAR = {
     if not word.endswith("s")
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuU]")
+_CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5})|.", re.DOTALL)
 _NAMED = re.compile(
     r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
     r"(?P<sign>=>|:=|==?|:(?!:)|%3[aAdD])(?P<space>\s{0,8})"
@@ -146,8 +148,8 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Text without credentials: known secret values, and whatever looks like one."""
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
-        seen, places = _as_seen(text)
-        spans += [(places[a], places[b - 1] + 1) for a, b in _found(seen, secrets) if a < b]
+        seen, starts, ends = _as_seen(text)
+        spans += [(starts[a], ends[b - 1]) for a, b in _found(seen, secrets) if a < b]
     return _without(spans, text) if spans else text
 
 
@@ -370,20 +372,28 @@ def _is_iban(text: str) -> bool:
     return int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1
 
 
-def _as_seen(text: str) -> tuple[str, list[int]]:
-    """A text as a reader takes it, and from where in the text each character of it comes."""
+def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
+    """A text as a reader takes it, and where in the text each character of it starts and ends.
+
+    Characters that a repr or JSON has written as numbers count as what they are.
+    """
     seen: list[str] = []
-    places: list[int] = []
-    for place, character in enumerate(text):
-        for plain in _plain(character):
+    starts: list[int] = []
+    ends: list[int] = []
+    for found in _CHARACTER.finditer(text):
+        for plain in _plain(found[0]):
             seen.append(plain)
-            places.append(place)
-    return "".join(seen), places
+            starts.append(found.start())
+            ends.append(found.end())
+    return "".join(seen), starts, ends
 
 
 @lru_cache(4_096)
 def _plain(character: str) -> str:
     """What a character looks like: without width, accents and script; nothing if invisible."""
+    if len(character) > 1:
+        number = int(character.lstrip("\\xuU"), 16)
+        character = chr(number) if number <= sys.maxunicode else ""
     if character in "\t\r\n":
         return character
     shown = (
