@@ -1,5 +1,6 @@
 """What is hidden, and that a thousand failures read as their few causes."""
 
+import contextlib
 import json
 import random
 import time
@@ -8,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
+import psycopg2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -355,6 +357,28 @@ def test_no_value_comes_out_of_a_driver(database: Database, statement: Any, thro
     failure = describe(error, "k")
 
     assert failure.detail["sqlstate"][:2] in {"22", "23"}
+    assert CANARY not in json.dumps(failure.record())
+
+
+@pytest.mark.parametrize(
+    ("statement", "sqlstate"),
+    [
+        ("select %s::int", "22P02"),
+        ("select %s::date", "22007"),
+        ("insert into u values (%s), (%s)", "23505"),
+    ],
+)
+def test_nor_out_of_psycopg2(database: Database, statement: str, sqlstate: str):
+    """S9: its errors say pgcode where psycopg's say sqlstate."""
+    database.conn.execute("create table u (email text unique)")
+    values = (CANARY,) * statement.count("%s")
+    with contextlib.closing(psycopg2.connect(database.url)) as conn, conn.cursor() as cursor:
+        error = _raised(lambda: cursor.execute(statement, values))
+
+    failure = describe(error, "k")
+
+    assert CANARY in str(error)
+    assert failure.detail["sqlstate"] == sqlstate
     assert CANARY not in json.dumps(failure.record())
 
 
