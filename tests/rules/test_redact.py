@@ -95,6 +95,7 @@ def test_credentials_in_text_are_hidden():
 def test_letters_that_are_not_what_they_seem_hide_no_name():
     """S9: full-width letters, look-alikes, invisible characters."""
     assert _shown(DISGUISED) == []
+    assert scrub("no answer from \uff54\uff4f\uff4b\uff45\uff4e:8080").endswith(":8080")
     assert redact({"p\u0430ss\u200bw\uff4frd": "x"}) == {"p\u0430ss\u200bw\uff4frd": HIDDEN}
 
 
