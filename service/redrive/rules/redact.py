@@ -61,8 +61,8 @@ _SINGULAR = {
     if not word.endswith("s")
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuU]")
-_CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5})|.", re.DOTALL)
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuUnrt\\]")
+_CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL)
 _NAMED = re.compile(
     r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
     r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,8})"
@@ -391,6 +391,8 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
 @lru_cache(4_096)
 def _plain(character: str) -> str:
     """What a character looks like: without width, accents and script; nothing if invisible."""
+    if len(character) == len("\\n"):
+        return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
     if len(character) > 1:
         number = int(character.lstrip("\\xuU"), 16)
         character = chr(number) if number <= sys.maxunicode else ""
