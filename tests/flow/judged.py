@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from redrive import Handlers, Job, Policy
+from redrive import Cancel, GiveUp, Handlers, Job, Policy, Retry
 from redrive.idempotency import idempotent
 from tests.flow.handlers import AT_ONCE, note
 
@@ -101,6 +101,17 @@ def leak_declared(payload: dict[str, Any], job: Job) -> None:
     raise ExceptionGroup(
         "two", [ValueError(payload["patient"]), OSError(f"login with {payload['password']} failed")]
     )
+
+
+@jobs.handle("leak.signal", policy=Policy(max_attempts=1))
+def leak_signal(payload: dict[str, Any]) -> None:
+    said = f"the provider said {payload['note']}: pwd={os.environ['LEAK_TOKEN']}-x"
+    raise {"give up": GiveUp, "retry": Retry, "cancel": Cancel}[payload["how"]](said)
+
+
+@jobs.handle("leak.environment", policy=Policy(max_attempts=1))
+def leak_environment(payload: dict[str, Any], job: Job) -> None:
+    raise RuntimeError(f"{os.environ['LEAK_TOKEN']} and {job.headers['x-api-key']} are refused")
 
 
 # ---------------------------------------------------------------------- evidence

@@ -20,6 +20,8 @@ from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
 CANARY = "Zx9-canary-77"
+HEADER = "Qy8-header-66"
+"""Headers stay in clear; elsewhere it is not to be found."""
 SPOKEN = (
     "Ada L.",
     "the provider said",
@@ -49,7 +51,7 @@ def test_no_secret_is_found_outside_the_payloads(
     *,
     encrypted: bool,
 ):
-    """And with encryption, in them neither; nor is anything else that a job or its failure said."""
+    """S2, S9: with encryption, in them neither; nor is anything else that a job or failure said."""
     keyring = {"redrive_encryption_keys_file": keys("new")} if encrypted else {}
     jobs = [
         enqueue(
@@ -64,6 +66,15 @@ def test_no_secret_is_found_outside_the_payloads(
             database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}
         ),
         enqueue(database.conn, "to.secrets", {"token": f"{CANARY}-n"}),
+        enqueue(database.conn, "leak.environment", headers={"x-api-key": HEADER}),
+        *(
+            enqueue(
+                database.conn,
+                "leak.signal",
+                {"how": how, "otp": f"{CANARY}-p", "note": f"{CANARY}-p"},
+            )
+            for how in ("give up", "retry", "cancel")
+        ),
     ]
     targets = tmp_path / "targets.yaml"
     with endpoint() as served, collecting() as collector:
@@ -77,18 +88,19 @@ def test_no_secret_is_found_outside_the_payloads(
             redrive_targets=targets,
             redrive_log_level="debug",
             otel_exporter_otlp_endpoint=collector.url,
+            leak_token=f"{CANARY}-q",
             **keyring,
         )
         seen = ""
         while worker.process.poll() is None:
             seen = worker.get("/metrics")[1] or seen
             time.sleep(0.05)
-        collector.wait_for(lambda c: len(c.of("process default")) == 5)
+        collector.wait_for(lambda c: len(c.of("process default")) == 9)
     rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
     outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
     elsewhere = database.value(
         "select count(*) from redrive.dead_letters d"
-        " where strpos((to_jsonb(d) - 'payload')::text, %s) > 0",
+        " where strpos((to_jsonb(d) - 'payload' - 'headers')::text, %s) > 0",
         CANARY,
     )
     main(["dlq", "ls", "--database-url", database.url])
@@ -97,16 +109,25 @@ def test_no_secret_is_found_outside_the_payloads(
         main(["dlq", "show", str(job), "--database-url", database.url])
         main(["dlq", "show", str(job), "--json", "--database-url", database.url])
     for group in database.column("select distinct fingerprint from redrive.grouped"):
+        main(["dlq", "show", group, "--database-url", database.url])
         main(["dlq", "report", group, "--database-url", database.url])
+    main(["dlq", "redrive", "--all", "--dry-run", "--database-url", database.url])
+    main(["check", "--database-url", database.url])
     shown = capsys.readouterr().out
 
-    assert len(look.reasons(database)) == 4
+    assert len(look.reasons(database)) == 7
     if encrypted:
         assert [word for word in (CANARY, *SPOKEN) if word in _dump(database, tmp_path)] == []
         assert all(word in shown for word in SPOKEN), "the key is at hand"
     else:
-        assert len(rows) == 4, "the payloads themselves are in clear here"
+        assert len(rows) == 6, "the payloads themselves are in clear here"
     assert outside == []
+    assert HEADER not in shown
+    assert not [
+        line
+        for line in _dump(database, tmp_path).splitlines()
+        if HEADER in line and not line.startswith("INSERT INTO redrive.dead_letters ")
+    ]
     assert elsewhere == 0
     assert CANARY not in worker.log.read_text()
     assert CANARY not in seen

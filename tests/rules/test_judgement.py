@@ -510,7 +510,7 @@ def test_retry_after_is_read_off_an_exception(error: Exception):
         (Snooze(5), settlement.Release("snoozed", delay=5.0)),
         (Snooze(float("nan")), settlement.Release("snoozed", delay=0.0)),
         (Snooze(1e300), settlement.Release("snoozed", delay=MAX_WAIT)),
-        (DependencyOpen("mail", 3.0), settlement.Release("breaker mail", delay=3.0)),
+        (DependencyOpen("mail", 3.0), settlement.Release("breaker m", delay=3.0)),
         (Retry(after=7), settlement.Retry(7.0, _failure())),
         (Retry(), settlement.Retry(1.0, _failure())),
         (Retry(after=-7), settlement.Retry(0.0, _failure())),

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import shown_failure, shown_payload, shown_side_effect
-from redrive.rules.redact import redact
+from redrive.rules.redact import redact, secret_values
 
 _LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
@@ -62,9 +62,12 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
     reveal(conn, [latest])
     failures = [shown_failure(job, failure) for failure in failures]
     declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    payload, headers = shown_payload(latest), latest["headers"]
+    # what is secret under one key is so under every other
+    secrets = secret_values([payload, headers], declared)
     return latest | {
-        "payload": redact(shown_payload(latest), declared),
-        "headers": redact(latest["headers"], declared),
+        "payload": redact(payload, declared, secrets),
+        "headers": redact(headers, declared, secrets),
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],

@@ -123,6 +123,13 @@ def clean(text: str, limit: int) -> str:
     return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
 
 
+def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
+    """The beginning of a text, without secrets and without pieces of one that was cut."""
+    if len(text) <= READ_MESSAGE:
+        return scrub(text, secrets)
+    return scrub(text[:READ_MESSAGE], secrets)[:-MAX_CUT_SECRET] or HIDDEN
+
+
 def normalise(message: str) -> str:
     """A message without what differs between jobs: numbers, ids, quoted text, paths, addresses."""
     text = message[:500]
@@ -169,15 +176,7 @@ def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
 
 def _text(error: BaseException, secrets: Collection[str]) -> str:
     """The exception's text as it is stored."""
-    return clean(_scrubbed(_message(error), secrets), MAX_MESSAGE)
-
-
-def _scrubbed(text: str, secrets: Collection[str]) -> str:
-    """The beginning of a text, without secrets and without pieces of one that was cut."""
-    if len(text) <= READ_MESSAGE:
-        return scrub(text, secrets)
-    longest = 3 * max(map(len, secrets), default=0)  # a URL writes a character as three
-    return scrub(text[:READ_MESSAGE], secrets)[: -max(longest, MAX_CUT_SECRET)]
+    return clean(scrubbed(_message(error), secrets), MAX_MESSAGE)
 
 
 def _message(error: BaseException) -> str:
@@ -188,7 +187,11 @@ def _message(error: BaseException) -> str:
     text = _message_of_psycopg(error)
     if text is None:
         text = _message_of_pydantic(error)
-    return safe_text(error) if text is None else text
+    if text is None:
+        text = safe_text(error)
+    # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
+    sqlstate = read_text(error, "sqlstate") or read_text(error, "pgcode") or ""
+    return _QUOTED.sub(f'"{HIDDEN}"', text) if sqlstate.startswith("22") else text
 
 
 def _message_of_psycopg(error: BaseException) -> str | None:
@@ -200,9 +203,6 @@ def _message_of_psycopg(error: BaseException) -> str | None:
     constraint = read_text(diagnosis, "constraint_name")
     if constraint and constraint not in text:
         text = f"{text} ({constraint})"
-    # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
-    if (read_text(error, "sqlstate") or "").startswith("22"):
-        text = _QUOTED.sub(f'"{HIDDEN}"', text)
     return text
 
 

@@ -162,8 +162,8 @@ def decide_signal(
             return settlement.DeadLetter(Reason.GAVE_UP, failure)
         case Snooze(until=until):
             return _snooze(until)
-        case DependencyOpen(name=name, after=after):
-            return settlement.Release(f"breaker {name}", delay=after)
+        case DependencyOpen(after=after):  # its name as the record has it, without a secret
+            return settlement.Release(f"breaker {failure.message}", delay=after)
         case Retry(after=after):
             return _retry_as_asked(job, after, failure, policy, jitter)
         case _:  # a signal of the application's own: a failure like any other

@@ -21,7 +21,7 @@ from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.categories import Rule
 from redrive.rules.policy import Policy
-from redrive.rules.redact import redact
+from redrive.rules.redact import redact, scrub
 from redrive.targets.file import Target, Targets
 from redrive.targets.signing import read_keys, signed
 
@@ -228,11 +228,11 @@ def _text(read: bytes) -> str:
 
 
 def _redacted(text: str) -> str:
-    """JSON without the values of its secret keys; other text is left to `scrub`."""
+    """JSON without the values of its secret keys; other text without what looks like one."""
     try:
         return json.dumps(redact(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return text
+        return scrub(text)  # before it is cut: what is cut off cannot close what it opened
 
 
 def _tls(target: Target) -> ssl.SSLContext:

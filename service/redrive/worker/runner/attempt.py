@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ import msgspec
 from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_payload
 from redrive.handlers import Handler, decode_object, encode_json
 from redrive.job import Job
-from redrive.rules.failure import describe, made_up, safe_text
+from redrive.rules.failure import describe, made_up, safe_text, scrubbed
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import decide, decide_signal, why_not_started
 from redrive.rules.redact import redact, scrub, secret_values
@@ -68,6 +68,7 @@ class Attempt:
         may_be_gone: the handler completed the job in a transaction of its own.
         traceparent: of the attempt's span; None where it is not traced.
         trace_id: of its trace, where that is kept.
+        known: what must not turn up in what is recorded, once it was asked for.
     """
 
     services: Services
@@ -83,6 +84,7 @@ class Attempt:
     may_be_gone: bool = False
     traceparent: str | None = None
     trace_id: str | None = None
+    known: Collection[str] | None = None
 
     async def run(self) -> NotComplete | None:
         """Take the job through its attempt. Returns None when the work is done."""
@@ -278,7 +280,8 @@ class Attempt:
         return self._made_up("DeadlineExceeded", message, Category.LOST, self._trace())
 
     def _asked_for(self, signal: Signal) -> Failure:
-        message = safe_text(signal) or "asked for by the handler"
+        said = scrubbed(safe_text(signal), self._secrets())
+        message = said or "asked for by the handler"
         return self._made_up(type(signal).__name__, message, Category.OTHER, self._trace())
 
     async def _unless_committed(self, conn: Any, settlement: NotComplete | None) -> NotComplete:
@@ -359,12 +362,16 @@ class Attempt:
             **self.services.where,
         )
 
-    def _secrets(self) -> set[str]:
-        """The values of the payload that must not turn up anywhere else."""
-        try:
-            return secret_values(decode_object(self.work.payload), self.handler.secret)
-        except Exception:  # noqa: BLE001 # a payload that cannot be read has no keys to go by
-            return set()
+    def _secrets(self) -> Collection[str]:
+        """The values of the job and of this process that must not turn up anywhere else."""
+        if self.known is None:
+            declared = self.handler.secret
+            known = self.services.secrets | secret_values(dict(self.extras.headers), declared)
+            # a payload that cannot be read has no keys to go by
+            with contextlib.suppress(Exception):
+                known |= secret_values(decode_object(self.work.payload), declared)
+            self.known = known
+        return self.known
 
     def _trace(self) -> dict[str, str]:
         """Where to find this attempt among the traces."""

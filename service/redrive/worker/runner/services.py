@@ -1,10 +1,12 @@
 """What the attempts of one runner share."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from redrive.encryption import Keyring
 from redrive.handlers import Handlers
+from redrive.rules.redact import secrets_of_environment
 from redrive.worker.protocol import Observed, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks
@@ -33,6 +35,7 @@ class Services:
         self.send = send
         self.where = where
         self.keyring = keyring
+        self.secrets = secrets_of_environment(os.environ)
         self.dependencies = Dependencies(send)
         self.hooks = Hooks(handlers.on_dead)
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")

@@ -1,0 +1,344 @@
+"""What secrets look like, as data: the names they go by, the forms they have, look-alike letters.
+
+The rules of secret scanners are the yardstick (`tests/rules/test_scanners.py`). None of them is at
+hand while a job runs: they bring an HTTP client, and are made to find one secret in a repository
+and not to leave none of it in a sentence.
+"""
+
+import re
+from typing import NamedTuple
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+STEMS = re.compile(
+    "passw(?:or)?d(?!less)|passphrase|passcode|pa55w|passwort|kennwort|wachtwoord|contrasena|senha"
+    "|motdepasse|secret(?!ar)|token(?!iz)|credential|cookie|authori[sz]ation|bearer|apikey"
+    "|privatekey|accesskey|secretkey|privkey|connectionstring|connstr|sess(?:ion)?id|htpasswd|netrc"
+    "|onetimecode|2fa|mnemonic|creditcard|debitcard|card(?:no|num)|ccnum|cvv|passkey"
+)
+"""What makes a name secret wherever it stands in it, written small and without separators."""
+
+WORDS = _names(
+    "pwd pswd psw pw passwd auth jwt otp totp hotp mfa dsn sid csrf xsrf cvc csc cvn pan pin ssn"
+    " iban signature sig hmac salt pat pem pfx pkey kek dek sas xauth tfa puk tan"
+)
+"""What makes a name secret as a word of its own."""
+
+LAST_WORDS = frozenset(("pass", "card", "session"))
+"""What makes a name secret as its last word; `card_brand` is none."""
+
+PAIRS = frozenset(
+    f"{first} {second}"
+    for seconds, firsts in {
+        "key": "api app application access account client consumer decryption deploy encryption"
+        " functions gpg host instrumentation license licence master pgp private recovery root rsa"
+        " secret server service session shared signing ssh ssl storage subscription symmetric tls"
+        " webhook wrapping activation",
+        "id": "session sess",
+        "string str": "connection conn database db",
+        "url uri": "database db redis broker amqp mongo mongodb mysql postgres postgresql sentry",
+        "no num number pan": "card credit debit",
+        "code answer": "security verification recovery backup auth access login sms activation",
+        "time": "one",
+        "link url": "reset magic login invite signed presigned webhook",
+        "phrase word": "seed recovery backup pass",
+        "assertion response": "client saml",
+        "account number": "bank account routing",
+        "code": "sort",
+        "security": "social",
+    }.items()
+    for first in firsts.split()
+    for second in seconds.split()
+)
+"""What makes a name secret as two of its words, side by side."""
+
+SPACED = frozenset(pair.split()[1] for pair in PAIRS)
+"""Second words of pairs: in `API key: x` the name is both words."""
+
+DESCRIBING = _names(
+    "age alg algorithm at attempt attempts brand budget count counts dir enabled error errors"
+    " exists expired expires expiration expiry file host in issuer len length limit max method min"
+    " mode name names number_of path policy port present provider rate remaining required retries"
+    " scheme scope scopes set size sock state status strength ttl type usage used valid verified"
+    " version"
+)
+"""Last words of names that say something about a secret and do not hold it: `token_type`."""
+
+COUNTING = _names("cached completion input max min num output prompt remaining total used")
+"""First words of names of numbers: `max_tokens` are those of a language model."""
+
+DIGITS = _names("pin otp totp cvv cvc csc cvn code pan card ssn tan puk number no num")
+"""Last words of names whose value may be a short number."""
+
+REST_OF_LINE = re.compile("authori[sz]ation|cookie")
+"""Names of headers whose value is all that follows."""
+
+NOTHING = frozenset({""}) | _names(
+    "none null nil true false undefined empty yes no redacted hidden masked * ** *** ****"
+    " ***** ****** ******** ********** xxx n/a"
+)
+"""Values that are none."""
+
+PROSE = _names(
+    "a all already an and any bool boolean bytes can cannot could create created delete denied dict"
+    " disabled does empty expected expired failed failure field for found get has have if in int"
+    " integer invalid is it key list malformed mismatch missing must no none not number object"
+    " optional or read refused rejected required revoked should str string that the this too"
+    " unable unauthorized undefined unexpected unknown unsupported update value was will wrong"
+    " write argument option parameter"
+)
+"""Words that follow a name and a colon in a sentence: `token: expired`."""
+
+LOOK_ALIKES = str.maketrans(
+    "абвԁеһіјкӏмнорԛгѕтцуԝхѵАВСЕНІЈКМОРԚЅТУԜХ"
+    "αβεηικνορτυχωγσΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"
+    "ıɑɡɩɪʀʟɴʏʙɢʜᴀᴄᴅᴇᴊᴋᴍᴏᴘꜱᴛᴜᴠᴡᴢꜰօսհոց",
+    "a6bdehijklmhopqrstuywxvABCEHIJKMOPQSTYWX"
+    "aBenikvoptuxwyoABEZHIKMNOPTYX"
+    "iagiirlnybghacdejkmopstuvwzfouhng",
+)
+"""Cyrillic, Greek, Armenian and small capital letters that pass for Latin ones."""
+
+
+class Leak(NamedTuple):
+    """What a secret in a text looks like: the pattern's group `secret`.
+
+    `hints`: the text must hold one of them, in small letters, for the pattern to be worth a try. A
+    pattern with a group `name` counts where that sounds secret. All of them take linear time: what
+    repeats is bounded or gives nothing back.
+    """
+
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+QUOTED = r"""\"(?:\\.|[^\"\\])*+(?:\"|\Z)|'(?:\\.|[^'\\])*+(?:'|\Z)"""
+_NAME = r"(?P<name>[\w.:-]{1,80})"
+_WORD_TO_ENTER = r"pass(?:word|wd|phrase|code)|pwd"
+
+_KNOWN_FORMS = r"""
+      gh[pousr]_\w{20,}+ | github_pat_\w{20,}+
+    | gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|oas|imt|ffct)-[\w-]{16,}+
+    | (?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{12,}+ | LTAI[A-Za-z0-9]{12,}+
+    | AIza[\w-]{30,}+ | ya29\.[\w-]{16,}+ | GOCSPX-[\w-]{16,}+ | 1//0[\w-]{20,}+
+    | sk-(?=[\w-]*\d)[\w-]{16,}+ | (?:sk|pk|rk)_(?:live|test|prod)_\w{8,}+
+    | (?:shippo|flw|pat|key|api)_(?:live|test|prod)_\w{10,}+
+    | npm_[A-Za-z0-9]{20,}+ | pypi-[\w-]{16,}+ | rubygems_[0-9a-f]{30,}+ | dckr_[pos]at_[\w-]{16,}+
+    | whsec_[\w+/=-]{16,}+ | (?i:xox[a-z])-[\w-]{8,}+ | xapp-[\w-]{16,}+ | xoxe\.[\w.-]{16,}+
+    | [MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}+ | \d{8,10}:[\w-]{35}(?![\w-])
+    | SG\.[\w-]{16,}+\.[\w.=-]{16,}+ | key-[0-9a-f]{32}(?!\w) | [0-9a-z]{32}-us\d{1,2}(?!\w)
+    | (?:AC|SK)(?=\w*\d)[0-9a-zA-Z]{32}(?!\w) | sq0[a-z]{3}-[\w-]{20,}+ | EAA[A-Za-z0-9]{30,}+
+    | shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32} | do[opr]_v1_[0-9a-f]{32,}+
+    | dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{20,}+ | hf_[A-Za-z0-9]{30,}+ | hv[sbr]\.[\w-]{20,}+
+    | s\.(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{24}(?!\w) | [a-z0-9]{14}\.atlasv1\.[\w-]{30,}+
+    | dapi[0-9a-f]{32} | lin_(?:api|oauth)_\w{20,}+ | ntn_\w{20,}+ | PMAK-[\w-]{20,}+
+    | NR(?:AK|JS|II|RA|IQ)-[\w-]{16,}+ | gl(?:c|sa)_[\w+/=-]{20,}+ | pscale_\w{2,8}_[\w.-]{20,}+
+    | sb[ps]_\w{20,}+ | AT(?:ATT3|CTT3|BB)[\w=-]{16,}+ | sl\.[\w-]{60,}+ | fig[dou]_[\w-]{20,}+
+    | fo1_[\w-]{20,}+ | HRKU-[\w-]{16,}+ | AGE-SECRET-KEY-1[A-Z0-9]{20,}+
+    | pat\w{14}\.[0-9a-f]{32,}+ | AKC[A-Za-z0-9]{10,}+ | CLOJARS_\w{20,}+
+    | sntry[su]_[\w=+/-]{20,}+ | tskey-[\w-]{16,}+
+    | (?:pplx|xai)-\w{20,}+ | gsk_\w{20,}+ | r8_\w{20,}+ | CCIPAT_\w{16,}+ | bkua_\w{20,}+
+    | pul-[0-9a-f]{40} | rdme_\w{20,}+ | EZ[AT]K\w{30,}+ | CFPAT-[\w-]{20,}+ | tfp_[\w-]{30,}+
+    | A3-[A-Z0-9]{6}-[A-Z0-9-]{20,}+ | ops_eyJ[\w+/=-]{20,}+ | p8e-\w{20,}+ | pnu_\w{20,}+
+    | ABSK[\w+/=]{40,}+ | bedrock-api-key-[\w+/=-]{20,}+ | \w{3}\dQ~[\w.~-]{25,}+
+    | dt0c01\.[A-Z0-9]{16,}+\.\w{30,}+ | \d{15,16}\|[\w-]{27} | FLW(?:SEC|PUB)K_TEST-[\w-]{10,}+
+    | fm[12]_[\w+/=-]{40,}+ | fio-u-[\w=-]{30,}+ | GR1348941[\w-]{20}
+    | pat\.[\w-]{20,}+\.[\w.-]{20,}+ | AQVN[\w-]{35,}+
+    | api_org_\w{30,}+ | ico-[A-Za-z0-9]{32} | s-s4t2(?:ud|af)-[0-9a-f]{30,}+ | \w{6}_\w{29}_mmk
+    | API-[A-Z0-9]{26} | sha256~[\w-]{43}
+    | access-(?:sandbox|development|production)-[0-9a-f-]{30,}+
+    | tk-us-[\w-]{40,}+ | xkeysib-[0-9a-f]{40,}+-\w+ | sm_[aps]at_\w{16}
+    | t1\.[\w-]+=*\.[\w-]{60,}+ | duffel_\w{4,8}_[\w=-]{40,}+
+    | sc_\w{4,}\.\w{3,}\.acc[_-][\w.-]{20,}+
+    | cmVmd[A-Za-z0-9]{40,}+ | ey[\w-]{16,}+\.ey[\w-]{10,}+(?:\.[\w-]*+)? | ZXlK[\w+/=]{30,}+
+    | eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4} | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
+"""
+
+LONG = re.compile(r"(?<![\w-])[\w-]{16}", re.ASCII)
+"""Without as many characters on end, a text holds none of the `FORMS`."""
+
+FORMS = re.compile(rf"(?<![A-Za-z0-9])(?:{_KNOWN_FORMS})", re.ASCII | re.VERBOSE)
+"""Credentials that are known by their form, whatever stands around them."""
+
+LEAKS = (
+    # keys in blocks
+    Leak(
+        hints=("-begin", "- begin"),
+        pattern=re.compile(
+            r"(?P<secret>-{4,5} ?BEGIN ?(?:[A-Z0-9 ]{0,40}PRIVATE KEY|PGP)[A-Z ]{0,20}-{4,5}"
+            r"(?:(?!---- ?END).)*+(?:-{4,5} ?END[A-Z0-9 ]{0,60}-{4,5}|\Z))",
+            re.DOTALL,
+        ),
+    ),
+    Leak(
+        hints=("private-lines",),
+        pattern=re.compile(
+            r"Private-Lines: ?\d{1,3}\s(?P<secret>(?:(?!Private-MAC).)*+)", re.DOTALL
+        ),
+    ),
+    # what drivers add to their messages: the values of the row, the statement, its parameters
+    Leak(
+        hints=("detail: ",),
+        pattern=re.compile(
+            r"\bDETAIL: "
+            r"(?P<secret>(?:(?!\n[A-Z]{1,20}: |\n\[|\b(?:HINT|CONTEXT|QUERY|WHERE): ).)*+)",
+            re.DOTALL,
+        ),
+    ),
+    Leak(
+        hints=("[sql: ", "[param"),
+        pattern=re.compile(r"\[(?:SQL|parameters): (?P<secret>.*+)", re.DOTALL),
+    ),
+    Leak(
+        hints=("key (",),
+        pattern=re.compile(r"\b[Kk]ey \([^()\n]{0,200}+\)=\((?P<secret>(?:(?!\) )[^\n])*+)"),
+    ),
+    Leak(
+        hints=("failing row",),
+        pattern=re.compile(r"Failing row contains (?P<secret>[^\n]*+)"),
+    ),
+    Leak(
+        hints=("dup",),
+        pattern=re.compile(
+            r"(?:Duplicate entry|duplicate key value is|dup key:) "
+            r"(?P<secret>(?:(?! for key)[^\n])*+)"
+        ),
+    ),
+    Leak(
+        hints=("invalid input", "out of range", "malformed"),
+        pattern=re.compile(
+            r"(?:invalid input (?:syntax|value) for (?:type|enum) [^\n:]{1,80}: "
+            r"|(?:date/time field )?value (?:out of range: )?(?=\"[^\"\n]*\" is out of range|\")"
+            r"|malformed \w{1,20} literal: )(?P<secret>\"[^\n]*+)"
+        ),
+    ),
+    # the user's part of a URL
+    Leak(
+        hints=("@",),
+        pattern=re.compile(
+            r"(?<=://)[^\s:/@\"'<>]*+:(?!\d{1,5}[/?#])"
+            r"(?P<secret>[^\s\"'<>@]{0,300}+(?:@[^\s\"'<>@]{0,300}+(?=@))*+)@"
+        ),
+    ),
+    Leak(
+        hints=("@",),
+        pattern=re.compile(r"(?:(?<=http://)|(?<=https://))(?P<secret>[^\s:/@\"'<>?#]++)@"),
+    ),
+    Leak(
+        hints=("@",),
+        pattern=re.compile(r"(?<=://)(?P<secret>(?=[^\s:/@]*\d)[^\s:/@\"'<>?#]{16,}+)@"),
+    ),
+    Leak(
+        hints=("@",),
+        pattern=re.compile(
+            r"(?<![\w:/.-])[\w.-]{1,40}:(?P<secret>(?!//)[^\s:@/\"']{3,200}+)@[\w.-]{1,200}+:\d"
+        ),
+    ),
+    # where the secret is the address
+    Leak(
+        hints=("hook",),
+        pattern=re.compile(
+            r"(?:hooks\.slack\.com/\w{1,20}/|/api/webhooks/\d{1,30}/|webhook\.office\.com/)"
+            r"(?P<secret>[^\s\"'<>?#]++)",
+            re.IGNORECASE,
+        ),
+    ),
+    # schemes of HTTP's authorization; "Basic authentication" is none
+    Leak(
+        hints=("bearer", "basic", "digest", "negotiate"),
+        pattern=re.compile(
+            r"\b(?:bearer|basic|digest|negotiate)\s{1,3}"
+            r"(?P<secret>(?=\S*(?:\d|(?-i:[a-z][A-Z])|=))[\w.~+/=-]{8,}+)",
+            re.IGNORECASE,
+        ),
+    ),
+    # a name and its value that no sign stands between
+    Leak(
+        hints=("--",),
+        pattern=re.compile(
+            rf"(?<![\w-])--(?P<name>[A-Za-z][\w-]{{0,80}}+)[ \t]{{1,3}}(?!-)"
+            rf"(?P<secret>{QUOTED}|[^\s\"']++)"
+        ),
+    ),
+    Leak(
+        hints=("-u",),
+        pattern=re.compile(
+            r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"']{1,80}:(?P<secret>\S++)"
+        ),
+    ),
+    Leak(
+        hints=(" -p", " -a "),
+        pattern=re.compile(
+            r"\b(?:mysql|sshpass|redis-cli|docker login)[^\r\n]{0,80}? "
+            r"-(?:p ?|a )(?P<secret>[^\s-]\S*+)"
+        ),
+    ),
+    Leak(
+        hints=("identified by", "pass", "pwd"),
+        pattern=re.compile(
+            rf"\b(?:identified by|{_WORD_TO_ENTER})\s{{1,3}}(?P<secret>{QUOTED})", re.IGNORECASE
+        ),
+    ),
+    Leak(
+        hints=("login ",),
+        pattern=re.compile(r"\blogin\s{1,3}\S{1,80}\s{1,3}password\s{1,3}(?P<secret>\S++)"),
+    ),
+    Leak(
+        hints=("pass", "pwd", "token ", "secret ", "key ", "code ", "pin ", "otp "),
+        pattern=re.compile(
+            rf"\b(?:{_WORD_TO_ENTER}|token|secret|api[ _-]?key|code|pin|otp)\s"
+            r"(?:is|was|provided|given|supplied|used|of|=)\s?:?\s?"
+            rf"(?P<secret>{QUOTED}|(?=\S*\d)[^\s\"',]{{4,}}+)",
+            re.IGNORECASE,
+        ),
+    ),
+    Leak(
+        hints=("auth ",),
+        pattern=re.compile(r"(?<![\w-])AUTH (?P<secret>(?=\S*\d)\S{6,}+)"),
+    ),
+    # a name here, its value there
+    Leak(
+        hints=("</",),
+        pattern=re.compile(rf"<{_NAME}(?:\s[^<>]{{0,200}}+)?>(?P<secret>[^<]++)"),
+    ),
+    Leak(
+        hints=("value",),
+        pattern=re.compile(
+            r"[\"'](?:name|key|header|field)\\{0,3}[\"']\s{0,3}:\s{0,3}\\{0,3}[\"']"
+            rf"{_NAME}\\{{0,3}}[\"']\s{{0,3}},\s{{0,3}}"
+            rf"\\{{0,3}}[\"'](?:value|val)\\{{0,3}}[\"']\s{{0,3}}:\s{{0,3}}(?P<secret>{QUOTED}|[^\s,}}]++)"
+        ),
+    ),
+    Leak(
+        hints=("name=", "key="),
+        pattern=re.compile(
+            rf"\b(?:name|key)=[\"']?{_NAME}[\"']?(?:\s?[^\r\n<>=]{{0,40}}\bvalue=|[^\r\n]{{0,80}}+\r?\n\r?\n)"
+            rf"(?P<secret>{QUOTED}|[^\s<>]++)"
+        ),
+    ),
+    Leak(
+        hints=("',", '",'),
+        pattern=re.compile(
+            rf"[(\[](?=b?[\"']{_NAME}[\"'],\s?b?(?P<secret>(?:\"(?![a-z_ ]*\")|'(?![a-z_ ]*'))"
+            r"(?:[^\"'\\]|\\.)*+[\"']?))"
+        ),
+    ),
+)
+"""Texts, addresses and commands that carry a secret."""
+
+CARD = re.compile(r"\d(?<![\w-]\d)(?<!\d\.\d)(?:[ .\-]{0,2}\d){12,18}(?!\w)(?!-\w)")
+"""13 to 19 digits in whatever groups; not within a UUID. The check digit decides."""
+
+ISSUERS = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11,16}"
+    r"|(?:35|60|62|64|65|81|82)\d{14,17}|(?:50|5[6-9]|6\d)\d{11,17}"
+)
+"""How the numbers of cards begin, and how long they are then (ISO/IEC 7812)."""
+
+IBAN = re.compile(
+    r"[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}+(?:[ -]?[A-Z0-9]{1,3})?+(?!\w)"
+)
+"""The account number of a bank (ISO 13616). The check digits decide."""
