@@ -110,21 +110,23 @@ def fired(
     found = {_seconds(got["time"]): _alerts(got["series"]) for got in _GOT.finditer(words)}
     if not found:
         raise EngineError(words)
-    return dict(_seen(found, world))
+    return dict(_seen(found, world, every))
 
 
 def _seen(
-    found: Mapping[int, frozenset[Alert]], world: World
+    found: Mapping[int, frozenset[Alert]], world: World, every: int
 ) -> Iterator[tuple[int, frozenset[Alert]]]:
     unseen: frozenset[Alert] = frozenset()
     seen: frozenset[Alert] = frozenset()
-    for time in sorted(found):
+    for time in range(0, world.steps * world.interval, every):
+        now = found.get(time, frozenset())
         if time // world.interval in world.down:
-            unseen |= found[time] - seen
+            unseen |= now - seen
         else:
-            unseen &= found[time]
-            seen = found[time] - unseen
-            yield time, seen
+            unseen &= now
+            seen = now - unseen
+            if seen:
+                yield time, seen
 
 
 def _alerts(series: str) -> frozenset[Alert]:
