@@ -56,6 +56,10 @@ chaos-peers: install ## the same monkey on other queues, and on this one
 scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)
 
+.PHONY: alerts-replay
+alerts-replay: install programs ## 30 random days against the alert rules: pages missed and without cause; a quarter of an hour
+	$(BIN)/python -m tools.alerts.replay $(ARGS)
+
 .PHONY: cluster-test
 cluster-test: install ## test image and chart on a real cluster: KUBECONFIG, CLUSTER_LOAD_IMAGE="kind load docker-image"
 	tests/cluster/run $(ARGS)

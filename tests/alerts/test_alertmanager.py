@@ -106,10 +106,10 @@ def test_severities_are_ones_pagerduty_knows(
     assert done.stdout.strip() == theirs, done.stderr
 
 
-def test_an_incident_is_an_alert_and_a_queue() -> None:
+def test_an_incident_is_a_family_and_a_queue() -> None:
     route = yaml.safe_load(ALERTMANAGER.read_text())["route"]["routes"][0]
 
-    assert route["group_by"] == ["alertname", "cluster", "namespace", "job", "queue"]
+    assert route["group_by"] == ["alert_family", "cluster", "namespace", "job", "queue"]
     assert all("group_by" not in inner for inner in route["routes"])
 
 

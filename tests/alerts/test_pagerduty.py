@@ -5,12 +5,16 @@ Time runs 150 times faster than in the shipped file: windows, `for` and interval
 nothing else.
 """
 
+import json
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
@@ -100,6 +104,101 @@ def pager(exporter: Exporter, tool: Callable[[str], str], tmp_path: Path) -> Ite
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
         wait_for(lambda: exporter.scrapes >= 3, 30, what=(tmp_path / "prometheus.log").read_text())
         yield pager
+
+
+@pytest.fixture
+def alertmanager(tool: Callable[[str], str], tmp_path: Path) -> Iterator[tuple[Pager, str]]:
+    """An Alertmanager without a Prometheus, and the address at which it takes alerts."""
+    tool("alertmanager")
+    pager = Pager()
+    monitoring = Monitoring(tmp_path, pager, [], faster=FASTER)
+    monitoring.write_configuration()
+    address = f"http://127.0.0.1:{monitoring.alertmanager}"
+    with (
+        pager.serve(),
+        running(tmp_path / "alertmanager.log", *monitoring.commands()["alertmanager"]),
+    ):
+        wait_for(lambda: answers(f"{address}/-/ready"), 30)
+        yield pager, f"{address}/api/v2/alerts"
+
+
+def answers(address: str) -> bool:
+    try:
+        with urlopen(address, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def raise_alerts(
+    address: str,
+    shipped: dict[str, dict[str, Any]],
+    alerts: list[tuple[str, str, str]],
+    *,
+    ends: bool,
+) -> None:
+    """Send alerts, each by name, namespace and queue, as Prometheus would; or end them."""
+    now = datetime.now(UTC)
+    body = [
+        {
+            "labels": {
+                "alertname": name,
+                "cluster": "c",
+                "namespace": namespace,
+                "job": "redrive",
+                "queue": queue,
+                **shipped[name]["labels"],
+            },
+            "annotations": {
+                "summary": shipped[name]["annotations"]["summary"],
+                "runbook_url": shipped[name]["annotations"]["runbook_url"],
+            },
+            "startsAt": now.isoformat(),
+            "endsAt": (now if ends else now + timedelta(hours=1)).isoformat(),
+        }
+        for name, namespace, queue in alerts
+    ]
+    request = Request(
+        address, json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urlopen(request, timeout=5):
+        pass
+
+
+def test_one_trouble_is_one_incident_and_no_ticket(
+    alertmanager: tuple[Pager, str], alerts: dict[str, dict[str, Any]]
+) -> None:
+    """O13: three incidents for one trouble; what is of another queue or release is another."""
+    pager, address = alertmanager
+    trouble = [
+        (f"RedriveDeadLetter{which}", "n", "pay")
+        for which in ("sGrowingFast", "OnCriticalQueue", "BudgetBurningFast")
+    ]
+    inhibited = [
+        (f"RedriveDeadLetter{which}", "n", "pay")
+        for which in ("sGrowingSteadily", "BudgetBurningSlowly")
+    ]
+    others = [
+        ("RedriveDeadLettersGrowingSteadily", "n", "mail"),
+        ("RedriveDeadLettersGrowingSteadily", "m", "pay"),
+        ("RedriveQueueWaitTooLong", "n", "pay"),
+    ]
+    raise_alerts(address, alerts, [*trouble, *inhibited, *others], ends=False)
+
+    assert pager.until(lambda: pager.events and len(pager.tickets) >= len(others), 30)
+    raise_alerts(address, alerts, trouble, ends=True)
+    assert pager.until(lambda: pager.sent("resolve", "pay"), 30)
+    keys = {event["dedup_key"] for event in pager.events}
+    assert len(keys) == 1, "one incident, opened and closed"
+    [page] = {event["payload"]["summary"] for event in pager.sent("trigger", "pay")}
+    assert all(name in page for name, *_ in trouble)
+    assert page.endswith(alerts[page.split(",", maxsplit=1)[0]]["annotations"]["summary"])
+    ticketed = {
+        (alert["labels"]["alertname"], alert["labels"]["namespace"], alert["labels"]["queue"])
+        for ticket in pager.tickets[: len(others)]
+        for alert in ticket["alerts"]
+    }
+    assert ticketed == set(others)
 
 
 def test_every_duration_is_shortened() -> None:

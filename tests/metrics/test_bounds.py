@@ -1,6 +1,7 @@
 """What a process exports stays bounded, whatever kinds and queues come."""
 
 import logging
+import math
 import re
 import time
 from pathlib import Path
@@ -138,3 +139,15 @@ def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
     ]
     now = time.monotonic()
     assert [telemetry._is_news("a", now + later) for later in (59, 61, 62)] == [False, True, False]
+
+
+def test_the_longest_timeout_that_a_worker_holds_is_shown_by_queue():
+    """O20: a queue of 45-minute jobs was taken for stalled, though their timeout is known."""
+    telemetry = Telemetry(Metrics(), "test", None)
+    timeouts = {"slow": 3600.0, "quick": 30.0, "unknown": math.inf}
+    inflight = {("q", "slow"): 1, ("q", "quick"): 4, ("mail", "quick"): 1, ("new", "unknown"): 1}
+
+    telemetry.gauges(inflight, timeouts.__getitem__, 8, is_draining=False)
+
+    [family] = telemetry.metrics.timeout.collect()
+    assert {s.labels["queue"]: s.value for s in family.samples} == {"q": 3600, "mail": 30}

@@ -1,4 +1,4 @@
-"""The database's figures: one reading for all, dropped when old; counters never step back."""
+"""The database's figures: one reading for all, dropped when old, the same from everyone."""
 
 import contextlib
 import os
@@ -19,6 +19,7 @@ from redrive.database.connect import Address
 from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
+from tests.factories import claim, complete, make_jobs, make_worker, silence
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 
@@ -223,7 +224,8 @@ def test_the_first_ending_of_a_kind_is_an_increase(database: Database, reader):
     assert value(text, 'redrive_redrive_outcomes_total{outcome="dead_again",queue="mail"}') == 0
 
 
-def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Database, reader):
+def test_after_a_restore_every_exporter_shows_what_the_database_has(database: Database, reader):
+    """O2: held up at 70, the figure hid the next twenty dead letters."""
     stats = reader()
     database.rows(
         "insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
@@ -235,8 +237,24 @@ def test_counters_do_not_step_back_when_an_older_state_is_restored(database: Dat
     database.rows("update redrive.tallies set n = 50 where event = 'dead'")
     database.rows("update redrive.snapshots set taken_at = '-infinity'")
 
-    assert value(again(stats), series) == 70
-    assert value(shown(reader()), series) == 50
+    assert value(again(stats), series) == value(shown(reader()), series) == 50
+
+
+def test_a_lost_worker_counts_while_it_holds_jobs(database: Database, reader):
+    """O8: an idle one that was killed counted until somebody was there to forget it."""
+    idle, busy = make_worker(database.conn, "idle"), make_worker(database.conn, "busy")
+    make_jobs(database.conn, 1)
+    jobs = claim(database.conn, busy)
+    for worker in (idle, busy):
+        silence(database.conn, worker)
+    stats = reader()
+
+    assert value(again(stats), "redrive_workers_lost") == 1
+
+    complete(database.conn, busy, *jobs)
+    database.rows("update redrive.snapshots set taken_at = '-infinity'")
+
+    assert value(again(stats), "redrive_workers_lost") == 0
 
 
 @pytest.mark.parametrize("way", ["gone", "hangs"])

@@ -221,6 +221,11 @@ class Metrics:
         self.up = Gauge(
             "redrive_worker_up", "1 for each queue this worker serves ('*' means all).", ("queue",)
         )
+        self.timeout = Gauge(
+            "redrive_queue_timeout_seconds",
+            "The longest timeout of an attempt among the jobs this worker holds, 0 for none.",
+            ("queue",),
+        )
         self.draining = Gauge(
             "redrive_worker_draining",
             "1 while this worker finishes its jobs before it stops, else 0.",

@@ -330,7 +330,7 @@ FIGURES = (
     ),
     Figure(
         "redrive_workers_lost",
-        "Workers without a recent heartbeat whose jobs have not been rescued yet.",
+        "Workers without a recent heartbeat that hold jobs which have not been rescued yet.",
         (),
         lambda s: {(): s.workers_lost},
     ),
@@ -368,7 +368,6 @@ class DatabaseStats:
         self._decode = msgspec.json.Decoder(Snapshot).decode
         self._families: list[Metric] = []
         self._fresh_until = self._wanted_until = float("-inf")
-        self._highest: dict[str, dict[Labels, float]] = defaultdict(dict)
 
     def collect(self) -> Iterator[Metric]:
         """The families; only `redrive_stats_up` when the database cannot be read."""
@@ -435,23 +434,10 @@ class DatabaseStats:
         tallies = _by_event(snapshot.totals)
         kinds = _born(tallies)
         for total in COUNTERS:
-            yield self._counter(total, total.add_up(tallies, kinds))
+            yield _counter(total, total.add_up(tallies, kinds))
         depths = DLQ_DEPTH.add_up(_by_event(_where_it_is(snapshot)), kinds)
         shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
         yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
-
-    def _counter(self, total: Total, values: Values) -> Metric:
-        """A counter that never steps back.
-
-        A database that was restored or failed over may have forgotten some: the step would be read
-        as a reset, and the whole total as an increase.
-        """
-        family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
-        highest = self._highest[total.name]
-        for labels, value in values.items():
-            highest[labels] = max(highest.get(labels, 0.0), value)
-            family.add_metric(labels, highest[labels])
-        return family
 
 
 def _by_event(totals: Iterable[Tally]) -> Mapping[str, Sequence[Tally]]:
@@ -472,6 +458,18 @@ def _where_it_is(snapshot: Snapshot) -> Iterator[Tally]:
 def _born(tallies: Mapping[str, Sequence[Tally]]) -> set[Labels]:
     """The kinds that are known, each on its queue."""
     return {(tally.queue, tally.kind) for event in BIRTHS for tally in tallies[event]}
+
+
+def _counter(total: Total, values: Values) -> Metric:
+    """A counter as the database has it now, even if it was restored and has forgotten some.
+
+    Every process shows the same that way. The alerts bear a step down; held up, the figure would
+    hide what dies until it is passed again.
+    """
+    family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
 
 
 def _gauge(name: str, about: str, labels: Labels, values: Values) -> Metric:

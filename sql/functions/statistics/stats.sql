@@ -105,8 +105,9 @@ begin
                     where w.lost_at is null
                       and w.seen_at > clock_timestamp() - interval '2 minutes'),
         'workers_lost', (select count(*) from redrive.workers w
-                         where w.lost_at is not null
-                           or w.seen_at <= clock_timestamp() - interval '2 minutes'),
+                         where (w.lost_at is not null
+                                or w.seen_at <= clock_timestamp() - interval '2 minutes')
+                           and exists (select from redrive.held_v1(array[w.id]))),
         'oldest_transaction', (select coalesce(max(extract(
                                    epoch from clock_timestamp() - a.xact_start)), 0)::float8
                                from pg_stat_activity a

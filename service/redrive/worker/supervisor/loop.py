@@ -366,7 +366,9 @@ class Supervisor:
             self._declared_lost()
         self._retire_left(now)
         slots = self._options.slots * self._options.runners
-        self._telemetry.gauges(self._pool.inflight(), slots, is_draining=self._drain.is_on)
+        self._telemetry.gauges(
+            self._pool.inflight(), self._kinds.timeout, slots, is_draining=self._drain.is_on
+        )
 
     def _look_after_runners(self, now: float) -> None:
         self._pool.stop_condemned()

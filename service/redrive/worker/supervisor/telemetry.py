@@ -21,9 +21,10 @@ import logging
 import time
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -301,13 +302,31 @@ class Telemetry:
             logger.warning("database error", extra=extra)
 
     def gauges(
-        self, inflight: Mapping[tuple[str, str], int], slots: int, *, is_draining: bool
+        self,
+        inflight: Mapping[tuple[str, str], int],
+        timeout_of: Callable[[str], float],
+        slots: int,
+        *,
+        is_draining: bool,
     ) -> None:
         """The figures of this moment; `inflight`: jobs in runners' hands by queue and kind."""
         self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
+        self.metrics.timeout.replace(_longest(inflight, timeout_of))
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, sum(inflight.values())))
         self.metrics.draining.set((), float(is_draining))
+
+
+def _longest(
+    inflight: Iterable[tuple[str, str]], timeout_of: Callable[[str], float]
+) -> dict[tuple[str, ...], float]:
+    """The longest timeout of each queue; a kind that nobody knows has none."""
+    longest: dict[tuple[str, ...], float] = {}
+    for queue, kind in inflight:
+        timeout = timeout_of(kind)
+        if isfinite(timeout):
+            longest[queue,] = max(timeout, longest.get((queue,), 0.0))
+    return longest
 
 
 def _by_lane(jobs: Iterable[Held]) -> Iterable[list[Held]]:

@@ -1,0 +1,734 @@
+"""Situations that make alerts wrong, each against the shipped rules in promtool's rule engine.
+
+A situation says which pages fire and between which minutes each begins. Any other page fails it.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tools.alerts.engine import STEP, World, fired
+
+from .conftest import RULES
+
+FAST = "RedriveDeadLettersGrowingFast"
+CRITICAL = "RedriveDeadLetterOnCriticalQueue"
+BURNING = "RedriveDeadLetterBudgetBurningFast"
+UNSERVED = "RedriveQueueUnserved"
+STALLED = "RedriveQueueStalled"
+ABSENT = "RedriveMetricsAbsent"
+NOT_RESCUED = "RedriveWorkersNotRescued"
+Minutes = tuple[float, float]
+
+
+@dataclass
+class Situation:
+    """What happens, and what fires: alert and queue or namespace -> its first minutes."""
+
+    name: str
+    happens: Callable[[World], None]
+    pages: dict[str, Minutes] = field(default_factory=dict)
+    minutes: int = 40
+    interval: int = STEP
+
+
+SITUATIONS: list[Situation] = []
+
+
+def situation(
+    name: str,
+    pages: dict[str, Minutes] | None = None,
+    minutes: int = 40,
+    interval: int = STEP,
+) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+    """Add one."""
+
+    def add(happens: Callable[[World], None]) -> Callable[[World], None]:
+        SITUATIONS.append(Situation(name, happens, pages or {}, minutes, interval))
+        return happens
+
+    return add
+
+
+# ---------------------------------------------------------------------- what is there to begin with
+
+
+def minute(world: World, step: int) -> float:
+    """When a scrape is."""
+    return step * world.interval / 60
+
+
+def objectives(world: World, queue: str = "q", namespace: str = "n", **values: float) -> None:
+    """The thresholds of a queue."""
+    for name, value in ({"dlq_added_5m": 50, "dlq_added_1h": 200} | values).items():
+        world.put(
+            "redrive_queue_objective",
+            lambda _, value=value: value,
+            queue=queue,
+            objective=name,
+            namespace=namespace,
+            pod="exporter",
+        )
+
+
+def exporter(world: World, namespace: str = "n", begins: float = 0, pod: str = "exporter") -> None:
+    """An exporter without a queue."""
+
+    def since(value: Callable[[int], float]) -> Callable[[int], float | None]:
+        return lambda step: value(step) if minute(world, step) >= begins else None
+
+    labels = {"namespace": namespace, "pod": pod}
+    world.put("redrive_stats_up", since(lambda _: 1), **labels)
+    world.put(
+        "redrive_stats_timestamp_seconds", since(lambda step: step * world.interval), **labels
+    )
+
+
+def workers(
+    world: World,
+    up: Callable[[float], bool] = lambda _: True,
+    queue: str = "*",
+    namespace: str = "n",
+) -> None:
+    """A pool of workers that is there while `up`, by the minute."""
+    world.put(
+        "redrive_worker_up",
+        lambda step: 1 if up(minute(world, step)) else None,
+        queue=queue,
+        namespace=namespace,
+        pod=f"worker-{queue}",
+    )
+
+
+def dead(
+    world: World,
+    total: Callable[[float], float | None],
+    queue: str = "q",
+    kind: str = "k",
+    namespace: str = "n",
+    pod: str = "exporter",
+) -> None:
+    """Dead letters ever added, by the minute."""
+    world.put(
+        "redrive_dlq_added_total",
+        lambda step: total(minute(world, step)),
+        queue=queue,
+        kind=kind,
+        reason="r",
+        namespace=namespace,
+        pod=pod,
+    )
+
+
+def backlog(
+    world: World,
+    ready: Callable[[float], float | None],
+    oldest: Callable[[float], float] | None = None,
+    queue: str = "q",
+    namespace: str = "n",
+) -> None:
+    """Ready jobs of a queue and the age of the oldest, by default since they were there."""
+    labels = {"queue": queue, "namespace": namespace, "pod": "exporter"}
+    world.put(
+        "redrive_queue_depth", lambda step: ready(minute(world, step)), state="ready", **labels
+    )
+    waited = 0.0
+
+    def age(step: int) -> float | None:
+        nonlocal waited
+        now = ready(minute(world, step))
+        waited = waited + world.interval if now else 0.0
+        return None if now is None else oldest(minute(world, step)) if oldest else waited
+
+    world.put("redrive_queue_oldest_ready_age_seconds", age, **labels)
+
+
+def ended(
+    world: World,
+    total: Callable[[float], float | None],
+    queue: str = "q",
+    outcome: str = "succeeded",
+    pod: str = "worker-*",
+) -> None:
+    """Attempts that ended on a pod, by the minute."""
+    world.put(
+        "redrive_job_attempts_total",
+        lambda step: total(minute(world, step)),
+        queue=queue,
+        kind="k",
+        outcome=outcome,
+        pod=pod,
+    )
+
+
+def well(world: World, queue: str = "q", namespace: str = "n", **values: float) -> None:
+    """An installation with one queue on which nothing happens."""
+    exporter(world, namespace)
+    workers(world, namespace=namespace)
+    objectives(world, queue, namespace, **values)
+    backlog(world, lambda _: 0, queue=queue, namespace=namespace)
+
+
+def step_up(at: float, before: float, after: float) -> Callable[[float], float]:
+    """A figure that jumps at a minute."""
+    return lambda now: after if now >= at else before
+
+
+def born(at: float, value: Callable[[float], float]) -> Callable[[float], float | None]:
+    """A figure that is not there before."""
+    return lambda now: value(now) if now >= at else None
+
+
+# ---------------------------------------------------------------------- growth: at birth
+
+
+@situation("O5 the first 60 jobs of a new queue are all poison", {f"{FAST} new": (10, 12)})
+def _(world: World) -> None:
+    well(world)
+    objectives(world, "new")
+    world.lose(lambda step: step < 20, 'queue="new"')
+    backlog(world, born(10, lambda _: 0), queue="new")
+    dead(world, born(10, lambda _: 60), "new")
+
+
+@situation("O5 a new queue's first 60 die over three scrapes", {f"{FAST} new": (10.5, 12.5)})
+def _(world: World) -> None:
+    well(world)
+    objectives(world, "new")
+    world.lose(lambda step: step < 20, 'queue="new"')
+    backlog(world, born(10, lambda _: 0), queue="new")
+    dead(world, born(10, lambda now: min(60, 20 + (now - 10) * 40)), "new")
+
+
+@situation("O5 the first queue that an empty installation ever has", {f"{FAST} new": (10, 12)})
+def _(world: World) -> None:
+    exporter(world)
+    workers(world)
+    objectives(world, "new")
+    world.lose(lambda step: step < 20, 'queue="new"')
+    dead(world, born(10, lambda _: 60), "new")
+
+
+@situation("as many as the objective allows, at birth")
+def _(world: World) -> None:
+    well(world)
+    objectives(world, "new")
+    world.lose(lambda step: step < 20, 'queue="new"')
+    dead(world, born(10, lambda _: 50), "new")
+
+
+@situation("O5 a critical queue's very first job dies at birth", {f"{CRITICAL} pay": (20, 20.5)})
+def _(world: World) -> None:
+    well(world)
+    objectives(world, "pay", page_on_first_dead_letter=1)
+    world.lose(lambda step: step < 40, 'queue="pay"')
+    dead(world, born(20, lambda _: 1), "pay")
+
+
+@situation("Prometheus has just started and finds 5,000 old dead letters")
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    dead(world, lambda _: 5000)
+
+
+@situation("an installation is watched for the first time, with 5,000 old dead letters")
+def _(world: World) -> None:
+    well(world)
+    exporter(world, "late", begins=10)
+    workers(world, namespace="late")
+    objectives(world, namespace="late", page_on_first_dead_letter=1)
+    backlog(world, born(10, lambda _: 0), namespace="late")
+    dead(world, born(10, lambda _: 5000), namespace="late")
+    world.lose(lambda step: step < 20, 'namespace="late"')
+
+
+@situation("exporters leave a queue out for 25 minutes and show it again", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    objectives(world, "q2")
+    dead(world, lambda _: 5000, "q2")
+    world.lose(lambda step: 20 <= step < 70, 'queue="q2"')
+
+
+@situation("a new kind of an old queue is all poison", {f"{FAST} q": (10, 12)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, lambda _: 40)
+    dead(world, born(10, lambda _: 60), kind="new")
+
+
+# ---------------------------------------------------------------------- growth: across gaps
+
+
+def prometheus_is_down(world: World, begins: float, minutes: float) -> None:
+    """No scrape and no evaluation."""
+    per_minute = 60 / world.interval
+    world.down = set(range(int(begins * per_minute), int((begins + minutes) * per_minute)))
+
+
+@situation("O5 300 die while Prometheus is down for 4 minutes", {f"{FAST} q": (14, 16)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(12, 1000, 1300))
+    prometheus_is_down(world, 10, 4)
+
+
+@situation("O5 300 die while Prometheus is down for 7 minutes", {f"{FAST} q": (17, 19)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(12, 1000, 1300))
+    prometheus_is_down(world, 10, 7)
+
+
+@situation("300 die while Prometheus is down for 40 minutes", {f"{FAST} q": (50, 52)}, minutes=60)
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(12, 1000, 1300))
+    prometheus_is_down(world, 10, 40)
+
+
+@situation("20 die while Prometheus is down for 7 minutes")
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(12, 1000, 1020))
+    prometheus_is_down(world, 10, 7)
+
+
+@situation(
+    "one dies on a critical queue while Prometheus is down for 40 minutes",
+    {f"{CRITICAL} q": (50, 51)},
+    minutes=60,
+)
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    dead(world, step_up(12, 1000, 1001))
+    prometheus_is_down(world, 10, 40)
+
+
+@situation("the exporter cannot be scraped for 4 minutes, and 300 die", {f"{FAST} q": (14, 16)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(12, 1000, 1300))
+    world.lose(lambda step: 20 <= step < 28, 'pod="exporter"')
+
+
+@situation(
+    "O5 every second scrape fails, once a minute, and 60 die",
+    {f"{FAST} q": (10, 14)},
+    interval=60,
+)
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(10, 1000, 1060))
+    world.lose(lambda step: step % 2 == 1)
+
+
+@situation("every second scrape fails, once a minute, and nothing else", minutes=45, interval=60)
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    dead(world, lambda _: 1000)
+    world.lose(lambda step: step % 2 == 1)
+
+
+@situation("two exporters, each of whose scrapes fails now and then", minutes=45)
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    exporter(world, pod="second")
+    dead(world, lambda _: 1000)
+    dead(world, lambda _: 1000, pod="second")
+    world.lose(lambda step: step % 3 == 0, 'pod="exporter"')
+    world.lose(lambda step: step % 5 == 0, 'pod="second"')
+
+
+@situation(
+    "a page goes on over a gap of two minutes, and is not a second one", {f"{FAST} q": (10, 12)}
+)
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(10, 1000, 1060))
+    world.lose(lambda step: 24 <= step < 28)
+
+
+# ---------------------------------------------------------------------- growth: restores, rollouts
+
+
+def restored(before: float, after: float, more: float = 0) -> Callable[[float], float]:
+    """A total that a restore at minute 10 sets back; from minute 14 on there are `more`."""
+    return lambda now: before if now < 10 else after if now < 14 else after + more
+
+
+@situation("O2 restored from 210 to 10, then 150 die", {f"{FAST} q": (14, 16)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, restored(210, 10, 150))
+
+
+@situation("restored from 210 to 10, and nothing more")
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    dead(world, restored(210, 10))
+
+
+@situation("O2 restored under two exporters, one of whose scrapes fails now and then", minutes=40)
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    exporter(world, pod="second")
+    dead(world, restored(210, 10))
+    dead(world, restored(210, 10), pod="second")
+    world.lose(lambda step: step % 4 == 0, 'pod="second"')
+
+
+@situation("a failover forgets three dead letters, and three others die")
+def _(world: World) -> None:
+    well(world)
+    dead(world, restored(210, 207, 3))
+
+
+@situation("restored twice, 60 die in between", {f"{FAST} q": (14, 16)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, lambda now: 500 if now < 10 else 100 if now < 14 else 160 if now < 20 else 100)
+
+
+@situation("exporters are replaced one after the other while 60 die", {f"{FAST} q": (10.5, 12.5)})
+def _(world: World) -> None:
+    well(world)
+    exporter(world, pod="second", begins=11)
+    total = step_up(10.5, 1000, 1060)
+    dead(world, lambda now: total(now) if now < 11.5 else None)
+    dead(world, lambda now: total(now) if now >= 11 else None, pod="second")
+
+
+@situation("exporters are replaced with a hole of two minutes")
+def _(world: World) -> None:
+    well(world, page_on_first_dead_letter=1)
+    dead(world, lambda _: 1000)
+    world.lose(lambda step: 20 <= step < 24, 'pod="exporter"')
+
+
+@situation("a kind is forgotten, then 60 of another die", {f"{FAST} q": (14, 16)})
+def _(world: World) -> None:
+    well(world)
+    dead(world, step_up(14, 10, 70))
+    dead(world, lambda now: 4900 if now < 10 else None, kind="old")
+
+
+@situation("9 in five minutes for an hour is no fast growth", minutes=45)
+def _(world: World) -> None:
+    well(world)
+    dead(world, lambda now: int(now * 9 / 5))
+
+
+# ---------------------------------------------------------------------- blind
+
+
+@situation("O4 one installation of two is gone, workers and all", {f"{ABSENT} n": (15, 16)})
+def _(world: World) -> None:
+    well(world)
+    world.lose(lambda step: step >= 20, 'namespace="n"')
+    well(world, namespace="m")
+
+
+@situation("O4 its exporter loops, up for a minute of five", {f"{ABSENT} n": (5, 24)}, minutes=60)
+def _(world: World) -> None:
+    well(world)
+    well(world, namespace="m")
+    world.lose(lambda step: step >= 10 and step % 10 >= 2, 'pod="exporter"')
+    for key in [key for key in world.series if 'namespace="m"' in key]:
+        del world.series[key]
+    well(world, namespace="m")
+
+
+@situation(
+    "O14 the database hides its figures for 5 of every 10 minutes",
+    {f"{ABSENT} n": (15, 40)},
+    minutes=60,
+)
+def _(world: World) -> None:
+    well(world)
+    world.lose(lambda step: step >= 20 and step % 20 >= 10, "redrive_stats_timestamp_seconds")
+
+
+@situation("the only installation is gone: one page, not two", {f"{ABSENT} n": (15, 16)})
+def _(world: World) -> None:
+    well(world)
+    world.lose(lambda step: step >= 20)
+
+
+@situation("the exporter is away for four and a half minutes")
+def _(world: World) -> None:
+    well(world)
+    world.lose(lambda step: 20 <= step < 29, 'pod="exporter"')
+
+
+@situation("the exporter is away for three minutes twice in twenty", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    world.lose(lambda step: 20 <= step < 26 or 40 <= step < 46, 'pod="exporter"')
+
+
+@situation("Prometheus was down for 20 minutes", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    dead(world, lambda _: 1000)
+    prometheus_is_down(world, 10, 20)
+
+
+@situation(
+    "a release in another namespace grows: its page, and no other", {f"{FAST} m/q": (10, 12)}
+)
+def _(world: World) -> None:
+    well(world)
+    well(world, namespace="m")
+    dead(world, lambda _: 1000)
+    dead(world, step_up(10, 0, 60), namespace="m")
+
+
+# ---------------------------------------------------------------------- unserved
+
+
+@situation(
+    "O14 workers crash again and again, each seen once in five minutes",
+    {f"{UNSERVED} q": (10, 20)},
+    minutes=60,
+)
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, step_up(5, 0, 7))
+    workers(world, lambda now: now < 5 or now % 5 < 0.5)
+
+
+@situation("no worker after minute 5, with ready jobs", {f"{UNSERVED} q": (14, 16)})
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, lambda _: 7, oldest=lambda _: 60)
+    workers(world, lambda now: now < 5)
+
+
+@situation("scaled from zero in three minutes, every half an hour", minutes=70)
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, lambda now: 5 if now % 30 < 4 else 0)
+    workers(world, lambda now: 3 <= now % 30 < 12)
+    ended(world, lambda now: now if 3 <= now % 30 < 12 else None)
+
+
+@situation("every second scrape of the workers fails", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, lambda _: 7, oldest=lambda _: 60)
+    world.lose(lambda step: step % 2 == 1, "redrive_worker_up")
+
+
+@situation("O13 a queue without a pool, beside one that is served", {f"{UNSERVED} q2": (14, 16)})
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    objectives(world, "q2")
+    workers(world, queue="q")
+    backlog(world, lambda _: 0)
+    backlog(world, step_up(5, 0, 7), queue="q2")
+
+
+@situation("jobs are enqueued eight minutes before their first worker starts")
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, lambda now: 0 if now < 2 else 7 if now < 11 else 0)
+    workers(world, lambda now: now >= 10)
+
+
+@situation("all workers are replaced, with a hole of a minute and a half", minutes=60)
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, lambda _: 7, oldest=lambda _: 20)
+    workers(world, lambda now: not 20 <= now < 21.5)
+    ended(world, lambda now: now if not 20 <= now < 21.5 else None)
+
+
+@situation("ready jobs of a paused queue without workers", minutes=60)
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, lambda _: 7)
+    world.put("redrive_queue_paused", lambda _: 1, queue="q", pod="exporter")
+
+
+# ---------------------------------------------------------------------- stalled
+
+
+def attempts(until: float) -> Callable[[float], float]:
+    """One ends every minute, until nothing does."""
+    return lambda now: min(now, until)
+
+
+@situation("handlers hang", {f"{STALLED} q": (15, 27)}, minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, step_up(10, 0, 9))
+    ended(world, attempts(10))
+
+
+@situation(
+    "O14 workers crash again and again, up for 3 of 5 minutes",
+    {f"{STALLED} q": (15, 30)},
+    minutes=60,
+)
+def _(world: World) -> None:
+    exporter(world)
+    objectives(world)
+    backlog(world, step_up(10, 0, 9))
+    workers(world, lambda now: now < 10 or now % 5 < 3)
+    ended(world, attempts(10))
+
+
+def slow(world: World, timeout: float, every: float, jobs: Callable[[float], float]) -> None:
+    """A deep backlog of long jobs, one of which ends every so many minutes."""
+    exporter(world)
+    workers(world)
+    objectives(world)
+    backlog(world, jobs, oldest=lambda now: 7200 if jobs(now) else 0)
+    ended(world, lambda now: int(now / every))
+    world.put("redrive_queue_timeout_seconds", lambda _: timeout, queue="q", pod="worker-*")
+
+
+@situation("O20 jobs of 45 minutes with a deep backlog", minutes=150)
+def _(world: World) -> None:
+    slow(world, 3600, 45, lambda _: 40)
+
+
+@situation("O20 jobs of 45 minutes begin on a queue that was idle for hours", minutes=150)
+def _(world: World) -> None:
+    slow(world, 3600, 300, lambda now: 40 if 90 <= now < 135 else 0)
+
+
+@situation(
+    "O20 nothing ends for longer than a job may take", {f"{STALLED} q": (72, 85)}, minutes=90
+)
+def _(world: World) -> None:
+    slow(world, 3600, 1000, lambda _: 40)
+
+
+@situation("a queue goes on after a pause of half an hour", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, lambda _: 40, oldest=lambda _: 1800)
+    world.put(
+        "redrive_queue_paused", lambda step: minute(world, step) < 30, queue="q", pod="exporter"
+    )
+    ended(world, lambda now: max(0, now - 32))
+
+
+@situation("jobs wait that no worker handles, and nothing else is ready", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, lambda _: 9)
+    world.put("redrive_jobs_unhandled", lambda _: 9, queue="q", kind="k", pod="exporter")
+
+
+@situation("a job ends every eight minutes", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, lambda _: 9, oldest=lambda _: 900)
+    ended(world, lambda now: int(now / 8))
+
+
+@situation("every attempt ends on a pod that is new", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, lambda _: 9, oldest=lambda _: 900)
+    for n in range(12):
+        ended(world, lambda now, n=n: 1 if n * 5 <= now < n * 5 + 5 else None, pod=f"w{n}")
+
+
+# ---------------------------------------------------------------------- lost workers, the budget
+
+
+@situation("O8 workers that hold jobs are lost, and nobody is left", {f"{NOT_RESCUED} n": (15, 16)})
+def _(world: World) -> None:
+    well(world)
+    world.put("redrive_workers_lost", lambda step: int(step >= 20), pod="exporter")
+
+
+def dying(world: World, share: float) -> None:
+    """So large a share of a hundred jobs a minute is dead-lettered."""
+    ended(world, lambda now: now * 100 * (1 - share))
+    ended(world, lambda now: now * 100 * share, outcome="dead")
+    dead(world, lambda now: now * 100 * share)
+
+
+@situation("O16 all jobs die, of an objective of 20 %", {f"{BURNING} q": (2, 8)})
+def _(world: World) -> None:
+    well(world, dead_ratio=0.2, dlq_added_5m=10_000)
+    dying(world, 1.0)
+
+
+@situation("O16 three of four die, of an objective of 7 %", {f"{BURNING} q": (2, 8)})
+def _(world: World) -> None:
+    well(world, dead_ratio=0.07, dlq_added_5m=10_000)
+    dying(world, 0.75)
+
+
+@situation("O16 half of them die, of an objective of 20 %")
+def _(world: World) -> None:
+    well(world, dead_ratio=0.2, dlq_added_5m=10_000)
+    dying(world, 0.5)
+
+
+@situation("all die, of an objective that lets them", minutes=60)
+def _(world: World) -> None:
+    well(world, dead_ratio=1, dlq_added_5m=10_000)
+    dying(world, 1.0)
+
+
+# ---------------------------------------------------------------------- the tests
+
+
+def beginnings(looks: dict[int, frozenset[str]], end: int) -> dict[str, list[float]]:
+    """When each began to fire, in minutes."""
+    times = range(0, end, STEP)
+    began: dict[str, list[float]] = {}
+    for before, now in pairwise([-STEP, *times]):
+        for name in looks.get(now, frozenset()) - looks.get(before, frozenset()):
+            began.setdefault(name, []).append(now / 60)
+    return began
+
+
+@pytest.mark.parametrize("case", SITUATIONS, ids=lambda case: re.sub(r"\W+", "-", case.name))
+def test_what_pages_and_what_does_not(
+    case: Situation, tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """O2 O4 O5 O8 O13 O14 O16 O20: a situation pages in time, and for what it is."""
+    world = World(case.minutes * 60 // case.interval, case.interval)
+    case.happens(world)
+
+    looks = fired(tool("promtool"), RULES, world, tmp_path / "situation.yaml")
+
+    pages = {
+        time: frozenset(
+            f"{a.name} {'' if a.namespace == 'n' or not a.queue else a.namespace + '/'}"
+            f"{a.queue or a.namespace}"
+            for a in alerts
+            if a.severity == "critical"
+        )
+        for time, alerts in looks.items()
+    }
+    began = beginnings(pages, case.minutes * 60)
+    assert set(began) == set(case.pages)
+    for name, (earliest, latest) in case.pages.items():
+        [at] = began[name]  # once: it does not come and go
+        assert earliest <= at <= latest, name
+
+
+def test_there_are_at_least_forty_situations() -> None:
+    names = [case.name for case in SITUATIONS]
+
+    assert len(set(names)) == len(names) >= 40

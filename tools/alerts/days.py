@@ -1,0 +1,372 @@
+"""Days in the life of two installations, drawn at random: what breaks, and what only looks like it.
+
+A day has slots of two hours. In each, one thing happens, and it is known whether it is to page, for
+what, and from when on. Two exporters show the database of `n`, one that of `m`.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from tools.alerts.engine import STEP, World
+
+SLOT = 2 * 60 * 60 // STEP
+SLOTS = 12
+STEPS = SLOT * SLOTS
+MINUTE = 60 // STEP
+OBJECTIVES = {"dlq_added_5m": 50, "dlq_added_1h": 200, "dead_ratio": 0.2, "ready_age_seconds": 300}
+EXPORTERS = {"n": ("a", "b"), "m": ("a",)}
+Place = tuple[str, str]
+"""Namespace and queue."""
+
+MAIL = ("n", "mail")
+QUEUES: tuple[Place, ...] = (MAIL, ("n", "pay"), ("n", "slow"), ("m", "mail"))
+FAILING = 0.003
+"""The share of scrapes that fails on a calm day."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is to page: a family of alerts, where, from when on, and when it is due."""
+
+    family: str
+    place: Place
+    begins: int
+    due: int
+    what: str
+
+
+@dataclass
+class Day:
+    """What happens, step by step. `holds_up`: exporters whose counters never step back."""
+
+    rng: random.Random
+    holds_up: bool = False
+    troubles: list[Trouble] = field(default_factory=list)
+    happened: list[str] = field(default_factory=list)
+    born: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(QUEUES, 0))
+    deaths: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    ready: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    idle: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """When no attempt ends; else one does at every step."""
+    blind: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """When the scrape of an exporter fails, by namespace and pod."""
+    without_figures: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    without_workers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    restarts: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    killed_idle: set[int] = field(default_factory=set)
+    down: set[int] = field(default_factory=set)
+
+    def die(self, place: Place, step: int, jobs: int, steps: int = 1) -> int:
+        """Let jobs die over some steps. Returns the step at which more than the objective had."""
+        due = step
+        for n in range(steps):
+            share = jobs * (n + 1) // steps - jobs * n // steps
+            self.deaths[place][step + n] = self.deaths[place].get(step + n, 0) + share
+            if jobs * (n + 1) // steps <= OBJECTIVES["dlq_added_5m"]:
+                due = step + n + 1
+        return due
+
+    def expect(self, family: str, place: Place, begins: int, due: int) -> None:
+        """Say that something is to page."""
+        self.troubles.append(Trouble(family, place, begins, due, self.happened[-1]))
+
+    def minutes(self, least: float, most: float) -> int:
+        """A random time in steps."""
+        return self.rng.randint(int(least * MINUTE), int(most * MINUTE))
+
+
+# ---------------------------------------------------------------------- what is to page
+
+
+def poison(day: Day, at: int) -> None:
+    """Many die within minutes."""
+    day.expect(
+        "dlq",
+        ("n", "mail"),
+        at,
+        day.die(MAIL, at, day.rng.randint(80, 400), day.minutes(0.5, 4)),
+    )
+
+
+def poison_at_birth(day: Day, at: int) -> None:
+    """The first jobs of a new queue die."""
+    place = ("n", f"new-{at}")
+    day.born[place] = at
+    day.expect("dlq", place, at, day.die(place, at, day.rng.randint(60, 200)))
+
+
+def death_on_a_critical_queue(day: Day, at: int) -> None:
+    """One to three die where the first one counts."""
+    day.expect("dlq", ("n", "pay"), at, at)
+    day.die(("n", "pay"), at, day.rng.randint(1, 3))
+
+
+def poison_in_a_gap(day: Day, at: int) -> None:
+    """Many die while Prometheus is down."""
+    gap = day.minutes(3, 20)
+    day.down |= set(range(at, at + gap))
+    day.die(MAIL, at + gap // 2, day.rng.randint(100, 400))
+    day.expect("dlq", MAIL, at, at + gap)
+
+
+def poison_after_a_restore(day: Day, at: int) -> None:
+    """A restore, and many die minutes later."""
+    restore(day, at)
+    begins = at + day.minutes(4, 10)
+    due = day.die(MAIL, begins, day.rng.randint(80, 200), day.minutes(0.5, 2))
+    day.expect("dlq", MAIL, begins, due)
+
+
+def poison_under_failing_scrapes(day: Day, at: int) -> None:
+    """Many die while scrapes fail."""
+    failing_scrapes(day, at)
+    poison(day, at + day.minutes(5, 15))
+
+
+def no_worker(day: Day, at: int) -> None:
+    """Jobs wait, and all workers are gone."""
+    lasts = day.minutes(20, 40)
+    pile_up(day, at, lasts)
+    day.without_workers["n"] |= set(range(at, at + lasts))
+    day.expect("backlog", MAIL, at, at + 10 * MINUTE)
+
+
+def workers_crash_again_and_again(day: Day, at: int) -> None:
+    """Workers are seen once in five minutes."""
+    lasts = day.minutes(30, 50)
+    pile_up(day, at, lasts)
+    gone = {n for n in range(at, at + lasts) if (n - at) % (5 * MINUTE) < 5 * MINUTE - 1}
+    day.without_workers["n"] |= gone
+    day.expect("backlog", MAIL, at, at + 10 * MINUTE)
+
+
+def handlers_hang(day: Day, at: int) -> None:
+    """Jobs wait and none ends."""
+    pile_up(day, at, day.minutes(25, 40))
+    day.expect("backlog", MAIL, at, at + 10 * MINUTE)
+
+
+def exporters_are_gone(day: Day, at: int) -> None:
+    """No exporter can be scraped."""
+    lasts = day.minutes(10, 40)
+    for pod in EXPORTERS["n"]:
+        day.blind["n", pod] |= set(range(at, at + lasts))
+    day.expect("blind", ("n", ""), at, at + 5 * MINUTE)
+
+
+def figures_come_and_go(day: Day, at: int) -> None:
+    """The database hides its figures for 5 of every 10 minutes."""
+    lasts = 50 * MINUTE
+    day.without_figures["n"] |= {n for n in range(at, at + lasts) if (n - at) % 20 < 5 * MINUTE}
+    day.expect("blind", ("n", ""), at, at + 15 * MINUTE)
+
+
+def an_installation_is_gone(day: Day, at: int) -> None:
+    """Exporter and workers of `m` are gone."""
+    steps = set(range(at, at + day.minutes(10, 40)))
+    day.blind["m", "a"] |= steps
+    day.without_workers["m"] |= steps
+    day.expect("blind", ("m", ""), at, at + 5 * MINUTE)
+
+
+# ---------------------------------------------------------------------- what is not
+
+
+def pile_up(day: Day, at: int, lasts: int) -> None:
+    """Jobs wait and none ends; not a happening by itself."""
+    for n in range(lasts):
+        day.ready[MAIL][at + n] = 10 + n
+    day.idle[MAIL] |= set(range(at, at + lasts))
+
+
+def restore(day: Day, at: int) -> None:
+    """The database forgets some dead letters."""
+    day.deaths[MAIL][at] = day.deaths[MAIL].get(at, 0) - day.rng.randint(50, 900)
+
+
+def restore_under_failing_scrapes(day: Day, at: int) -> None:
+    """The same, one exporter just restarted, and scrapes fail."""
+    day.restarts["n", "b"].add(at + 1)
+    restore(day, at)
+    failing_scrapes(day, at)
+
+
+def failing_scrapes(day: Day, at: int) -> None:
+    """Every second to fourth scrape of the exporters fails."""
+    every = day.rng.randint(2, 4)
+    for pod in EXPORTERS["n"]:
+        day.blind["n", pod] |= {n for n in range(at, at + day.minutes(20, 60)) if n % every == 0}
+
+
+def workers_are_replaced(day: Day, at: int) -> None:
+    """A rollout of the workers, with a hole."""
+    day.without_workers["n"] |= set(range(at, at + day.minutes(0.5, 2)))
+
+
+def exporters_are_replaced(day: Day, at: int) -> None:
+    """A rollout of the exporters, with or without a hole."""
+    hole = day.minutes(0, 3)
+    for pod in EXPORTERS["n"]:
+        day.restarts["n", pod].add(at)
+        day.blind["n", pod] |= set(range(at, at + hole))
+
+
+def prometheus_is_down(day: Day, at: int) -> None:
+    """Nothing is scraped and nothing evaluated."""
+    day.down |= set(range(at, at + day.minutes(1, 40)))
+
+
+def scaled_to_zero_by_a_kill(day: Day, at: int) -> None:
+    """The last worker is killed while it is idle."""
+    steps = set(range(at, at + day.minutes(10, 40)))
+    day.without_workers["n"] |= steps
+    day.killed_idle |= steps
+    day.idle[MAIL] |= steps
+
+
+def jobs_of_45_minutes(day: Day, at: int) -> None:
+    """A deep backlog of long jobs, as it should be."""
+    for n in range(at, at + 80 * MINUTE):
+        day.ready["n", "slow"][n] = 30
+    day.idle["n", "slow"] |= {n for n in range(at, at + 80 * MINUTE) if (n - at) % (45 * MINUTE)}
+
+
+def a_little_growth(day: Day, at: int) -> None:
+    """Fewer die than the objective allows."""
+    day.die(MAIL, at, day.rng.randint(5, 45), day.minutes(0.5, 5))
+
+
+def a_new_queue(day: Day, at: int) -> None:
+    """A new queue, and fewer of its jobs die."""
+    day.born["n", f"new-{at}"] = at
+    day.die(("n", f"new-{at}"), at, day.rng.randint(0, 20))
+
+
+HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
+    poison,
+    poison_at_birth,
+    death_on_a_critical_queue,
+    poison_in_a_gap,
+    poison_after_a_restore,
+    poison_under_failing_scrapes,
+    no_worker,
+    workers_crash_again_and_again,
+    handlers_hang,
+    exporters_are_gone,
+    figures_come_and_go,
+    an_installation_is_gone,
+    restore,
+    restore_under_failing_scrapes,
+    failing_scrapes,
+    workers_are_replaced,
+    exporters_are_replaced,
+    prometheus_is_down,
+    scaled_to_zero_by_a_kill,
+    jobs_of_45_minutes,
+    a_little_growth,
+    a_new_queue,
+)
+
+
+def drawn(seed: int, number: int, *, holds_up: bool) -> Day:
+    """A day by its number; the first slot is calm."""
+    day = Day(random.Random(f"{seed}/{number}"), holds_up)  # a simulation
+    for slot in range(1, SLOTS):
+        happening = day.rng.choice(HAPPENINGS)
+        day.happened.append(happening.__name__.replace("_", " "))
+        happening(day, slot * SLOT + day.minutes(5, 25))
+    for step in range(STEPS):  # now and then something dies, and a scrape fails
+        if day.rng.random() < 1 / (30 * MINUTE):
+            day.die(MAIL, step, 1)
+        for namespace, pods in EXPORTERS.items():
+            for pod in pods:
+                if day.rng.random() < FAILING:
+                    day.blind[namespace, pod].add(step)
+    return day
+
+
+# ---------------------------------------------------------------------- what Prometheus scrapes
+
+
+def world(day: Day) -> World:
+    """The series of a day."""
+    made = World(STEPS)
+    made.down = day.down
+    for namespace, pods in EXPORTERS.items():
+        for pod in pods:
+            _exporter(made, day, namespace, pod)
+        _workers(made, day, namespace)
+    return made
+
+
+def _exporter(made: World, day: Day, namespace: str, pod: str) -> None:
+    blind, hidden = day.blind[namespace, pod], day.without_figures[namespace]
+
+    def put(name: str, value: Callable[[int], float], since: int = 0, **labels: str) -> None:
+        made.put(
+            name,
+            lambda n: None if n < since or n in blind or n in hidden else value(n),
+            namespace=namespace,
+            pod=pod,
+            **labels,
+        )
+
+    made.put(
+        "redrive_stats_up",
+        lambda n: None if n in blind else n not in hidden,
+        namespace=namespace,
+        pod=pod,
+    )
+    put("redrive_stats_timestamp_seconds", lambda n: n * STEP)
+    lost = set() if not day.holds_up or namespace != "n" else day.killed_idle
+    put("redrive_workers_lost", lambda n: n in lost)
+    for place, since in day.born.items():
+        if place[0] == namespace:
+            _queue(day, place, since, pod, put)
+
+
+def _queue(day: Day, place: Place, since: int, pod: str, put: Callable[..., None]) -> None:
+    queue, ready = place[1], day.ready[place]
+    objectives = OBJECTIVES | ({"page_on_first_dead_letter": 1} if queue == "pay" else {})
+    for name, value in objectives.items():
+        put("redrive_queue_objective", lambda _, v=value: v, since, queue=queue, objective=name)
+    put("redrive_queue_depth", lambda n: ready.get(n, 0), since, queue=queue, state="ready")
+    ages = list(accumulate(range(STEPS), lambda age, n: age + STEP if ready.get(n) else 0))
+    put("redrive_queue_oldest_ready_age_seconds", ages.__getitem__, since, queue=queue)
+    totals = list(_totals(day, place, day.restarts[place[0], pod]))
+    put("redrive_dlq_added_total", totals.__getitem__, since, queue=queue, kind="k", reason="r")
+
+
+def _totals(day: Day, place: Place, restarts: set[int]) -> Iterator[float]:
+    total = highest = 0 if day.born[place] else 1000
+    for step in range(STEPS):
+        total += day.deaths[place].get(step, 0)
+        highest = total if step in restarts else max(total, highest)
+        yield highest if day.holds_up else total
+
+
+def _workers(made: World, day: Day, namespace: str) -> None:
+    gone = day.without_workers[namespace]
+
+    def put(name: str, value: Callable[[int], float], **labels: str) -> None:
+        made.put(name, lambda n: None if n in gone else value(n), namespace=namespace, **labels)
+
+    put("redrive_worker_up", lambda _: 1, queue="*", pod="w")
+    for place in day.born:
+        if place[0] == namespace:
+            idle = day.idle[place] | gone
+            ends = list(accumulate((n not in idle for n in range(STEPS)), initial=0))
+            labels = {"queue": place[1], "pod": "w"}
+            put(
+                "redrive_job_attempts_total",
+                ends.__getitem__,
+                kind="k",
+                outcome="succeeded",
+                **labels,
+            )
+            if not day.holds_up:
+                longest = 3600 if place[1] == "slow" else 300
+                put("redrive_queue_timeout_seconds", lambda _, v=longest: v, **labels)

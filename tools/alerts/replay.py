@@ -1,0 +1,134 @@
+"""Random days against the alert rules: pages missed, pages without cause, time to the page.
+
+`make alerts-replay`; ARGS="--rules FILE --holds-up" for others and exporters that hold counters up.
+"""
+
+import re
+import statistics
+import tempfile
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from redrive.demo.monitoring import find
+from tools.alerts.days import MINUTE, SLOT, STEPS, Day, Trouble, drawn, world
+from tools.alerts.engine import STEP, Alert, fired
+from tools.generated import ROOT
+
+RULES = ROOT / "alerts" / "redrive.rules.yaml"
+LATE = 20 * MINUTE
+"""A page that comes so long after it was due has missed it."""
+
+Incident = tuple[str, str, str]
+"""Family, namespace, queue: what PagerDuty makes one incident of."""
+
+
+@dataclass
+class Score:
+    """What became of the troubles. `minutes`: from when a page was due until it came."""
+
+    troubles: int = 0
+    minutes: list[float] = field(default_factory=list)
+    missed: Counter[str] = field(default_factory=Counter)
+    without_cause: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Score") -> None:
+        """Take in another day."""
+        self.troubles += other.troubles
+        self.minutes += other.minutes
+        self.missed += other.missed
+        self.without_cause += other.without_cause
+
+    def __str__(self) -> str:
+        median = f"{statistics.median(self.minutes):.1f}" if self.minutes else "-"
+        longest = f"{max(self.minutes):.1f}" if self.minutes else "-"
+        pages = f"{self.missed.total()} missed, {self.without_cause.total()} pages without cause"
+        times = f"{median} minutes to the page (median), {longest} at most"
+        lines = [f"{self.troubles} troubles, {pages}, {times}"]
+        lines += (f"  missed {n}: {what}" for what, n in self.missed.most_common())
+        lines += (f"  without cause {n}: {what}" for what, n in self.without_cause.most_common())
+        return "\n".join(lines)
+
+
+def pages_only(text: str) -> str:
+    """The rules without those that no page depends on."""
+    groups = yaml.safe_load(text)["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    wanted = {r["alert"] for r in rules if r.get("labels", {}).get("severity") == "critical"}
+    for rule in reversed(rules):
+        if rule.get("alert", rule.get("record")) in wanted:
+            wanted |= set(re.findall(r"redrive:[a-z0-9_:]+", rule["expr"]))
+    for group in groups:
+        group["rules"] = [r for r in group["rules"] if r.get("alert", r.get("record")) in wanted]
+    return yaml.safe_dump({"groups": groups}, sort_keys=False)
+
+
+def pages(looks: Mapping[int, Iterable[Alert]]) -> Iterator[tuple[Incident, int, str]]:
+    """Each incident that begins, at which step, and by which alert."""
+    open_since: set[Incident] = set()
+    for time in range(0, STEPS * STEP, STEP):
+        now: dict[Incident, str] = {}
+        for alert in sorted(looks.get(time, ())):
+            now.setdefault((alert.family, alert.namespace, alert.queue), alert.name)
+        for incident in now.keys() - open_since:
+            yield incident, time // STEP, now[incident]
+        open_since = set(now)
+
+
+def score(day: Day, looks: Mapping[int, Iterable[Alert]]) -> Score:
+    """Hold what fired against what was to fire."""
+    result = Score(troubles=len(day.troubles))
+    waiting: dict[Trouble, None] = dict.fromkeys(day.troubles)
+    for (family, namespace, queue), step, name in pages(looks):
+        for trouble in waiting:
+            is_it = (family, (namespace, queue)) == (trouble.family, trouble.place)
+            if is_it and trouble.begins <= step <= trouble.due + LATE:
+                result.minutes.append(max(0, step - trouble.due) / MINUTE)
+                del waiting[trouble]
+                break
+        else:
+            during = day.happened[step // SLOT - 1] if step >= SLOT else "nothing"
+            result.without_cause[f"{name} during {during}"] += 1
+    result.missed.update(trouble.what for trouble in waiting)
+    return result
+
+
+def replay(promtool: str, rules: Path, number: int, seed: int = 1, *, holds_up: bool) -> Score:
+    """One day."""
+    day = drawn(seed, number, holds_up=holds_up)
+    with tempfile.TemporaryDirectory() as home:
+        only = Path(home, "rules.yaml")
+        only.write_text(pages_only(rules.read_text()))
+        return score(day, fired(promtool, only, world(day), Path(home, "day.yaml")))
+
+
+def main() -> None:
+    """Replay days, two at once."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rules", type=Path, default=RULES)
+    parser.add_argument("--holds-up", action=BooleanOptionalAction, default=False)
+    options = parser.parse_args()
+    one = partial(
+        replay,
+        find("promtool") or "promtool",
+        options.rules,
+        seed=options.seed,
+        holds_up=options.holds_up,
+    )
+    total = Score()
+    with ThreadPoolExecutor(2) as pool:
+        for number, of_day in enumerate(pool.map(one, range(options.days)), 1):
+            total.add(of_day)
+            print(f"day {number}: {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
