@@ -99,7 +99,14 @@ CANDIDATES = [
     "sha256:" + "1" * 64,
     ["changed"],
     [{"name": "changed"}],
-    [{"changed": "x"}],
+    [{"name": "changed", "emptyDir": {}}],
+    [{"name": "changed", "image": "changed"}],
+    [{"name": "changed", "mountPath": "/changed"}],
+    [{"secretRef": {"name": "changed"}}],
+    [{"key": "changed", "operator": "Exists"}],
+    [{"namespaceSelector": {"matchLabels": {"changed": "x"}}}],
+    [{"ports": [{"port": 8443}]}],
+    [{"action": "drop", "regex": "changed"}],
     ["RedriveMetricsAbsent"],
     [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
     {"changed": {"handlers": "a:b"}},
@@ -108,6 +115,7 @@ CANDIDATES = [
     {"changed": "x"},
     {"cpu": "7m"},
     {"key": "1"},
+    {"nodeAffinity": {"changed": "x"}},
 ]
 
 

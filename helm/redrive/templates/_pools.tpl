@@ -32,14 +32,49 @@
 {{- toYaml $pool -}}
 {{- end }}
 
+{{/* A worker's own environment. (list root pool) */}}
+{{- define "redrive.worker.env" -}}
+{{- include "redrive.keyring.env" (index . 0) }}
+{{- with index . 1 }}
+- {name: REDRIVE_HANDLERS, value: {{ .handlers | quote }}}
+{{- with .queues }}
+- {name: REDRIVE_QUEUES, value: {{ join "," . | quote }}}
+{{- end }}
+- {name: REDRIVE_SLOTS, value: {{ .slots | int64 | quote }}}
+- {name: REDRIVE_RUNNERS, value: {{ .runners | int64 | quote }}}
+- {name: REDRIVE_HTTP_PORT, value: "9808"}
+- {name: REDRIVE_HEARTBEAT_TTL, value: {{ .heartbeatTtlSeconds | int64 | quote }}}
+- {name: REDRIVE_DRAIN_TIMEOUT, value: {{ .drainTimeoutSeconds | int64 | quote }}}
+{{- if .handlersConfigMap }}
+- {name: PYTHONPATH, value: "/handlers:/app"}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What a worker mounts: its own, and what values add. (list root name pool) */}}
+{{- define "redrive.worker.volumeMounts" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 2 -}}
+{{- $mounts := concat (include "redrive.volumeMounts" $root | fromYamlArray) (include "redrive.keyring.volumeMount" $root | fromYamlArray) -}}
+{{- if $pool.handlersConfigMap }}{{ $mounts = append $mounts (dict "name" "handlers" "mountPath" "/handlers" "readOnly" true) }}{{ end -}}
+{{- include "redrive.distinct" (list (printf "workers.%s.volumeMounts" (index . 1)) "mountPath" (concat $mounts $pool.volumeMounts)) -}}
+{{- end }}
+
+{{/* The same arguments. */}}
+{{- define "redrive.worker.volumes" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 2 -}}
+{{- $volumes := concat (include "redrive.volumes" (list $root "worker") | fromYamlArray) (include "redrive.keyring.volume" $root | fromYamlArray) -}}
+{{- with $pool.handlersConfigMap }}{{ $volumes = append $volumes (dict "name" "handlers" "configMap" (dict "name" .)) }}{{ end -}}
+{{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" (concat $volumes $pool.volumes)) -}}
+{{- end }}
+
 {{/* How KEDA asks Prometheus. A paused queue needs no pods. (list root pool) */}}
 {{- define "redrive.load.promql" -}}
-{{- $selector := printf "namespace=%q,job=\"redrive\"%s" (index . 0).Release.Namespace (include "redrive.load.queues" (index . 1).queues) -}}
+{{- $selector := printf "namespace=%q,job=%q%s" (index . 0).Release.Namespace (include "redrive.monitoring.job" (index . 0)) (include "redrive.load.queues" (index . 1).queues) -}}
 sum(max by (queue, state) (redrive_queue_depth{ {{- $selector }},state=~"ready|running"}) unless on (queue) max by (queue) (redrive_queue_paused{ {{- $selector }}}) == 1) or vector(0)
 {{- end }}
 
 {{- define "redrive.wait.promql" -}}
-max(redrive_queue_oldest_ready_age_seconds{namespace={{ (index . 0).Release.Namespace | quote }},job="redrive"{{ include "redrive.load.queues" (index . 1).queues }}})
+max(redrive_queue_oldest_ready_age_seconds{namespace={{ (index . 0).Release.Namespace | quote }},job={{ include "redrive.monitoring.job" (index . 0) | quote }}{{ include "redrive.load.queues" (index . 1).queues }}})
 {{- end }}
 
 {{/* A dot in a name of a queue is a dot, not any character. */}}
@@ -61,7 +96,7 @@ scaleUp:
     - {type: Percent, value: 100, periodSeconds: 15}
     - {type: Pods, value: 4, periodSeconds: 15}
 scaleDown:
-  stabilizationWindowSeconds: {{ .scaleDownSeconds }}
+  stabilizationWindowSeconds: {{ .scaleDownSeconds | int64 }}
   policies:
     - {type: Percent, value: 25, periodSeconds: 60}
 {{- end }}
