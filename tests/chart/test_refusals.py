@@ -121,6 +121,20 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             pool(volumeMounts=[{"name": "x", "mountPath": "/tmp"}]),
             "workers.mail.volumeMounts: /tmp is",
         ),
+        (
+            pool(
+                extraContainers=[{"name": "a", "image": "a"}],
+                initContainers=[{"name": "a", "image": "a"}],
+            ),
+            "workers.mail.extraContainers: a is there twice",
+        ),
+        (
+            pool(extraContainers=[{"name": "a", "image": "a", "env": [{"name": "B"}] * 2}]),
+            "workers.mail.extraContainers.a.env: B is there twice",
+        ),
+        # what YAML cannot hold: with one of these, a whole environment was rendered as nothing
+        (pool(env=[{"name": "A", "value": "x\x83y"}]), "/workers/mail/env/0/value"),
+        (pool(podAnnotations={"a": "x\x7fy"}), "/workers/mail/podAnnotations/a"),
         # what the schema says of one value
         ({"cronJobs": {"timeZone": "Local"}}, "/cronJobs/timeZone"),
         ({"purge": {"schedule": "a b c d e"}}, "/purge/schedule"),

@@ -10,7 +10,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A pool with all its properties, as YAML: the defaults, what values say of it, and what follows from both. (list root name) */}}
+{{/* A pool with all its properties, as YAML: the defaults, what values say of it, and what follows from both, as JSON. (list root name) */}}
 {{- define "redrive.pool" -}}
 {{- $root := index . 0 -}}{{- $name := index . 1 -}}
 {{- $pool := deepCopy $root.Values.workerDefaults -}}
@@ -29,7 +29,7 @@
 {{- $_ := set $pool "most" (ternary $pool.autoscaling.maxReplicas $pool.replicas $scales | int) -}}
 {{- $_ := set $pool "jobsPerPod" ($pool.autoscaling.jobsPerPod | default (mul (int $pool.slots) (int $pool.runners)) | int) -}}
 {{- $_ := set $pool "fullname" (printf "%s-worker-%s" (include "redrive.name" $root) $name) -}}
-{{- toYaml $pool -}}
+{{- toJson $pool -}}
 {{- end }}
 
 {{/* A worker's own environment. (list root pool) */}}
@@ -65,6 +65,16 @@
 {{- $volumes := concat (include "redrive.volumes" (list $root "worker") | fromYamlArray) (include "redrive.keyring.volume" $root | fromYamlArray) -}}
 {{- with $pool.handlersConfigMap }}{{ $volumes = append $volumes (dict "name" "handlers" "configMap" (dict "name" .)) }}{{ end -}}
 {{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" (concat $volumes $pool.volumes)) -}}
+{{- end }}
+
+{{/* Containers of values, in which Kubernetes would refuse what is there twice, too late. (list field containers) */}}
+{{- define "redrive.worker.containers" -}}
+{{- $field := index . 0 -}}
+{{- range index . 1 -}}
+{{- $_ := include "redrive.distinct" (list (printf "%s.%s.env" $field .name) "name" (.env | default list)) -}}
+{{- $_ = include "redrive.distinct" (list (printf "%s.%s.volumeMounts" $field .name) "mountPath" (.volumeMounts | default list)) -}}
+{{- end -}}
+{{- toYaml (index . 1) -}}
 {{- end }}
 
 {{/* How KEDA asks Prometheus. A paused queue needs no pods. (list root pool) */}}

@@ -33,7 +33,7 @@
 
 {{- $connections := 0 -}}
 {{- range $name := keys $values.workers | sortAlpha -}}
-{{- $pool := include "redrive.pool" (list $ $name) | fromYaml -}}
+{{- $pool := include "redrive.pool" (list $ $name) | fromJson -}}
 {{- if not $pool.handlers -}}
 {{- fail (printf "workers.%s.handlers is not set; it must be module:attribute, e.g. app.jobs:jobs" $name) -}}
 {{- end -}}
