@@ -227,15 +227,15 @@ def test_the_chart_says_who_keeps_it_and_what_changed() -> None:
     assert all(change["description"] for change in changes)
 
 
-def complete(schema: dict[str, Any]) -> dict[str, Any]:
+def complete(schema: dict[str, Any], path: Path = ()) -> dict[str, Any]:
     """What says that nothing may be missing."""
     found = {
         name: resolved(of)
         for name, of in resolved(schema)["properties"].items()
-        if (name,) not in FOR_PARENT_CHARTS
+        if (*path, name) not in FOR_PARENT_CHARTS
     }
     inner = {
-        name: complete(of)
+        name: complete(of, (*path, name))
         for name, of in found.items()
         if "properties" in of and of is not SCHEMA["definitions"]["resources"]
     }
