@@ -26,7 +26,7 @@ KEDA = {
         "prometheus": {"serverAddress": "http://prometheus:9090", "maxWaitSeconds": 60},
     },
 }
-SHOP = 'namespace="jobs", job="redrive", instance="exporter"'
+SHOP = 'namespace="jobs", job="rel", instance="exporter"'
 
 
 class Queries(NamedTuple):
@@ -125,7 +125,7 @@ def test_without_figures_there_is_no_answer_and_no_pod_is_taken_away(
 ) -> None:
     """O3: 0 was read while the exporter was away, so KEDA scaled to the fewest."""
     for asked in queries("mail"):
-        assert answer({'up{job="redrive"}': "0x20"}, asked) is None
+        assert answer({'up{job="rel"}': "0x20"}, asked) is None
         stopped = dict.fromkeys(figures("mail") | THERE, "500x5 stale")
         assert answer(stopped, asked) is None
 

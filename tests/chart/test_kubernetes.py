@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -28,12 +29,19 @@ def objects(request: pytest.FixtureRequest, render: Render) -> list[dict[str, An
     return render(VALUES[request.param]).objects
 
 
+@contextmanager
+def read_once(validating: Any) -> Iterator[None]:
+    """The schemas of Kubernetes are large."""
+    original = validating.schema_contents
+    validating.schema_contents = lru_cache(maxsize=None)(original)
+    yield
+    validating.schema_contents = original
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _schemas_are_read_once() -> Iterator[None]:
-    original = utils.schema_contents
-    utils.schema_contents = lru_cache(maxsize=None)(original)
-    yield
-    utils.schema_contents = original
+    with read_once(utils):
+        yield
 
 
 def test_the_oldest_and_the_newest_kubernetes_are_among_those_checked() -> None:

@@ -16,6 +16,11 @@ def pool(**properties: Any) -> dict[str, Any]:
     return {"workers": {"mail": {"handlers": "a:b"} | properties}}
 
 
+def monitored(**properties: Any) -> dict[str, Any]:
+    enabled = {name: {"enabled": True} for name in ("podMonitor", "prometheusRule")}
+    return {"monitoring": {name: of | properties.get(name, {}) for name, of in enabled.items()}}
+
+
 def keda(trigger: str, **properties: Any) -> dict[str, Any]:
     return pool(autoscaling={"type": "keda", "keda": {"trigger": trigger} | properties})
 
@@ -79,7 +84,69 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             },
             "monitoring.prometheusRule.disabledAlerts: there is no alert NoSuchAlert",
         ),
+        # combinations that page wrongly
+        (
+            {"monitoring": {"prometheusRule": {"enabled": True}}},
+            "monitoring.prometheusRule.enabled is true and nothing is scraped",
+        ),
+        (
+            monitored(podMonitor={"interval": "2m"}),
+            "monitoring.podMonitor.interval is 2m; the rules",
+        ),
+        (
+            monitored(podMonitor={"scrapeTimeout": "1m"}),
+            "monitoring.podMonitor.scrapeTimeout is 1m, longer than the interval, 30s",
+        ),
+        (
+            monitored(podMonitor={"relabelings": [{"targetLabel": "namespace"}]}),
+            "monitoring.podMonitor.relabelings: the rules",
+        ),
+        (
+            monitored(prometheusRule={"disabledAlerts": ["RedriveDeadLetterOnCriticalQueue"]})
+            | {"queues": {"pay": {"objectives": {"page_on_first_dead_letter": 1}}}},
+            "queues.pay.objectives.page_on_first_dead_letter is 1 and monitoring",
+        ),
+        # one name twice: the other would be dropped in silence
+        (pool(env=[{"name": "REDRIVE_SLOTS", "value": "1"}]), "workers.mail.env: REDRIVE_SLOTS is"),
+        (
+            pool(env=[{"name": "A", "value": "1"}]) | {"pods": {"env": [{"name": "A"}]}},
+            "workers.mail.env: A is there twice",
+        ),
+        (
+            {"pods": {"env": [{"name": "REDRIVE_LOG_LEVEL", "value": "debug"}]}},
+            "pods.env: REDRIVE_LOG_LEVEL is",
+        ),
+        (pool(volumes=[{"name": "tmp", "emptyDir": {}}]), "workers.mail.volumes: tmp is"),
+        (
+            pool(volumeMounts=[{"name": "x", "mountPath": "/tmp"}]),
+            "workers.mail.volumeMounts: /tmp is",
+        ),
+        (
+            pool(
+                extraContainers=[{"name": "a", "image": "a"}],
+                initContainers=[{"name": "a", "image": "a"}],
+            ),
+            "workers.mail.extraContainers: a is there twice",
+        ),
+        (
+            pool(extraContainers=[{"name": "a", "image": "a", "env": [{"name": "B"}] * 2}]),
+            "workers.mail.extraContainers.a.env: B is there twice",
+        ),
+        # what YAML cannot hold: with one of these, a whole environment was rendered as nothing
+        (pool(env=[{"name": "A", "value": "x\x83y"}]), "/workers/mail/env/0/value"),
+        (pool(podAnnotations={"a": "x\x7fy"}), "/workers/mail/podAnnotations/a"),
         # what the schema says of one value
+        ({"cronJobs": {"timeZone": "Local"}}, "/cronJobs/timeZone"),
+        ({"purge": {"schedule": "a b c d e"}}, "/purge/schedule"),
+        ({"pods": {"priorityClassName": "a..b"}}, "/pods/priorityClassName"),
+        ({"pods": {"tolerations": [{"effects": "NoSchedule"}]}}, "/pods/tolerations/0"),
+        ({"pods": {"annotations": {"helm.sh/hook": "test"}}}, "helm.sh/hook"),
+        ({"commonLabels": {"team": "a b"}}, "/commonLabels/team"),
+        ({"networkPolicy": {"metricsFrom": [{"ipBlock": {"cidr": "any"}}]}}, "/networkPolicy/metr"),
+        (
+            {"monitoring": {"prometheusRule": {"runbookUrl": "https://it's.example"}}},
+            "/monitoring/prometheusRule/runbookUrl",
+        ),
         (
             {"database": LOGINS | {"owner": {"existingSecret": "a", "url": "host=h"}}},
             "/database/owner/existingSecret",
@@ -139,3 +206,22 @@ def test_a_wrong_value_is_named(render: Render, values: dict[str, Any], says: st
 def test_a_name_too_long_for_a_cron_job_is_named(render: Render) -> None:
     with pytest.raises(HelmRefusedError, match="fullnameOverride: the name"):
         render({"database": LOGINS}, name="a" * 36)
+
+
+def test_rules_without_a_monitor_of_the_workers_are_refused(render: Render) -> None:
+    """O15: with the exporter scraped alone, every busy queue paged as unserved."""
+    monitors = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+
+    with pytest.raises(HelmRefusedError, match="serviceMonitor scrapes the exporter al"):
+        render({"database": LOGINS, "monitoring": monitors} | pool())
+
+    assert render({"database": LOGINS, "monitoring": monitors}).names("PrometheusRule")
+    elsewhere = {"monitoring": monitors | {"scrapedOtherwise": True}}
+    assert render({"database": LOGINS} | elsewhere | pool()).names("PrometheusRule")
+
+
+@pytest.mark.parametrize("name", ["1st", "a.b"])
+def test_a_name_that_no_service_can_have_is_refused(render: Render, name: str) -> None:
+    """O17: a release of Helm may be called so."""
+    with pytest.raises(HelmRefusedError, match="fullnameOverride: the name"):
+        render({"database": LOGINS}, name=name)

@@ -1,6 +1,7 @@
 """What comes out of which values."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,12 @@ import pytest
 import yaml
 
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
-from tests.chart.helm import CHART, Release
+from tests.chart.helm import CHART, HelmRefusedError, Release
 
+KEDA = {
+    "type": "keda",
+    "keda": {"prometheus": {"serverAddress": "http://p:9090", "maxWaitSeconds": 5}},
+}
 LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 
 
@@ -43,6 +48,10 @@ def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(rende
         "Job/rel-migrate",
         "CronJob/rel-purge",
         "CronJob/rel-redrive-template",
+        "NetworkPolicy/rel",
+        "NetworkPolicy/rel-metrics",
+        "NetworkPolicy/rel-test",
+        "NetworkPolicy/rel-worker",
         "ConfigMap/rel-test",
         "Pod/rel-test",
     }
@@ -79,6 +88,7 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
         "REDRIVE_DRAIN_TIMEOUT": "90",
         "REDRIVE_LOG_FORMAT": "json",
         "REDRIVE_LOG_LEVEL": "info",
+        "REDRIVE_DATABASE_METRICS": "false",
         "REDRIVE_STARTUP_TIMEOUT": "120",
     }
 
@@ -146,7 +156,7 @@ def test_keda_counts_what_is_ready_and_running_of_the_pools_own_queues(everythin
     prometheus = everything.get("ScaledObject", "everything-worker-waits")["spec"]["triggers"]
     postgres = everything.get("ScaledObject", "everything-worker-asks")["spec"]["triggers"]
 
-    labels = 'namespace="jobs",job="redrive",queue=~"mail|mail[.]bulk"'
+    labels = 'namespace="jobs",job="rel",queue=~"mail|mail[.]bulk"'
     assert all(f"{{{labels}" in t["metadata"]["query"] for t in prometheus)
     assert prometheus[0]["metadata"]["threshold"] == "16"
     assert postgres[0]["metadata"]["query"] == (
@@ -203,27 +213,68 @@ def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(everything: Rel
     assert found["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded,hook-failed"
 
 
-def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
-    release = render(
-        with_pool() | {"redrive": {"automatic": {"enabled": True, "filter": {"queue": ["mail"]}}}}
-    )
-
-    logins = {
-        f"{o['kind']}/{o['metadata']['name']}": {
-            v["secret"]["secretName"] for v in pod["volumes"] if v.get("secret")
+def secrets_of(release: Release) -> dict[str, set[str]]:
+    """The Secrets that each container has mounted."""
+    return {
+        f"{o['kind']}/{o['metadata']['name']}/{c['name']}": {
+            v["secret"]["secretName"]
+            for v in pod["volumes"]
+            if v.get("secret") and v["name"] in {mount["name"] for mount in c["volumeMounts"]}
         }
         for o in release.objects
         for pod in pods_of(o)
+        for c in pod["containers"]
     }
-    assert logins == {
-        "Job/rel-migrate": {"owner"},
-        "Deployment/rel-worker-mail": {"worker"},
-        "Pod/rel-test": {"worker"},
-        "Deployment/rel-exporter": {"operator"},
-        "CronJob/rel-purge": {"operator"},
-        "CronJob/rel-redrive": {"operator"},
-        "CronJob/rel-redrive-template": {"operator"},
+
+
+def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
+    """S12: what listens on the network has the viewer's login, and no keyring."""
+    values = with_pool() | {
+        "database": LOGINS | {"viewer": {"existingSecret": "viewer"}},
+        "encryption": {"existingSecret": "keyring"},
+        "redrive": {"automatic": {"enabled": True, "filter": {"queue": ["mail"]}}},
     }
+
+    assert secrets_of(render(values)) == {
+        "Job/rel-migrate/redrive": {"owner"},
+        "Deployment/rel-worker-mail/worker": {"worker", "keyring"},
+        "Pod/rel-test/canary": {"worker"},
+        "Deployment/rel-exporter/exporter": {"viewer"},
+        "Deployment/rel-exporter/tools": {"operator", "keyring"},
+        "CronJob/rel-purge/redrive": {"operator"},
+        "CronJob/rel-redrive/redrive": {"operator"},
+        "CronJob/rel-redrive-template/redrive": {"operator"},
+    }
+
+
+def test_without_a_viewer_the_exporter_has_the_operators_login_and_the_notes_say_so(
+    render: Render,
+) -> None:
+    """S12: values that name three logins go on; the keyring is out of reach all the same."""
+    release = render({"database": LOGINS, "encryption": {"existingSecret": "keyring"}})
+
+    assert secrets_of(release)["Deployment/rel-exporter/exporter"] == {"operator"}
+    assert "database.viewer" in release.notes
+
+
+def test_kubectl_exec_reaches_the_container_with_the_tools_which_listens_to_nobody(
+    render: Render,
+) -> None:
+    """S12: `kubectl exec deploy/rel-exporter -- redrive ...` goes on as it did."""
+    template = render({"database": LOGINS}).get("Deployment", "rel-exporter")["spec"]["template"]
+    exporter, tools = template["spec"]["containers"]
+    notes = template["metadata"]["annotations"]
+
+    assert notes["kubectl.kubernetes.io/default-container"] == tools["name"] == "tools"
+    assert "ports" not in tools
+    # A place to write that both had would be a way from one to the other.
+    writable = {v["name"] for v in template["spec"]["volumes"] if "emptyDir" in v}
+    mounted = [m["name"] for c in (exporter, tools) for m in c["volumeMounts"]]
+    assert sorted(name for name in mounted if name in writable) == ["tmp", "tools-tmp"]
+
+    alone = render({"database": LOGINS, "exporter": {"tools": {"enabled": False}}})
+    pod = alone.get("Deployment", "rel-exporter")["spec"]["template"]["spec"]
+    assert [c["name"] for c in pod["containers"]] == ["exporter"]
 
 
 def pods_of(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -261,14 +312,12 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
     assert set(mounting) == everything.names("Deployment")
     for name, secret in mounting.items():
         (item,) = secret["items"]
-        mounts = {
-            m["name"]: m["mountPath"]
-            for m in container(everything, "Deployment", name)["volumeMounts"]
-        }
+        pod = everything.get("Deployment", name)["spec"]["template"]["spec"]
+        reader = next(c for c in pod["containers"] if c["name"] in {"worker", "tools"})
+        mounts = {m["name"]: m["mountPath"] for m in reader["volumeMounts"]}
+        found = {e["name"]: e.get("value") for e in reader["env"]}
         assert (secret["secretName"], item["key"]) == ("keyring", "ring.txt")
-        assert environment(everything, "Deployment", name)["REDRIVE_ENCRYPTION_KEYS_FILE"] == (
-            f"{mounts['encryption']}/{item['path']}"
-        )
+        assert found["REDRIVE_ENCRYPTION_KEYS_FILE"] == f"{mounts['encryption']}/{item['path']}"
     assert "ENCRYPTION" not in render(with_pool()).text
 
 
@@ -381,22 +430,211 @@ def test_selectors_find_the_pods_of_their_own_component_only(everything: Release
         assert matching == {o["metadata"]["name"]}, o["kind"]
 
 
-def test_labels_of_values_never_replace_those_of_a_selector(render: Render) -> None:
-    values = with_pool(podLabels={"app.kubernetes.io/name": "mine", "team": "a"})
-    values["pods"] = {"labels": {"redrive/pool": "x"}}
+@pytest.mark.parametrize("label", ["app.kubernetes.io/name", "redrive/pool", "helm.sh/chart"])
+@pytest.mark.parametrize(
+    "where",
+    [("commonLabels",), ("pods", "labels"), ("workerDefaults", "podLabels")],
+    ids=".".join,
+)
+def test_labels_of_values_never_replace_those_of_a_selector(
+    render: Render, where: tuple[str, ...], label: str
+) -> None:
+    """O17: commonLabels replaced labels that selectors use, and nothing found its pods."""
+    values: Any = {label: "mine"}
+    for name in reversed(where):
+        values = {name: values}
+
+    with pytest.raises(HelmRefusedError) as refused:
+        render(with_pool() | values)
+
+    assert label in str(refused.value)
+
+
+def test_labels_of_values_are_on_the_pods(render: Render) -> None:
+    values = with_pool(podLabels={"team": "a"}) | {"pods": {"labels": {"team": "b", "tier": "c"}}}
     template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]
     labels = template["metadata"]["labels"]
 
-    assert labels["app.kubernetes.io/name"] == "redrive"
-    assert labels["redrive/pool"] == "mail"
-    assert labels["team"] == "a"
+    assert (labels["team"], labels["tier"], labels["redrive/pool"]) == ("a", "c", "mail")
+
+
+def test_words_that_yaml_takes_for_something_else_stay_words(render: Render) -> None:
+    """O17: a pool named `no` gave a boolean label; names of classes and Secrets went unquoted."""
+    values = {
+        "database": {login: {"existingSecret": "on"} for login in LOGINS}
+        | {"tls": {"mode": "verify-full", "caSecret": {"name": "1e3", "key": "yes"}}},
+        "encryption": {"existingSecret": "0x10", "key": "off"},
+        "workers": {"no": {"handlers": "a:b", "handlersConfigMap": "123", "replicas": 2}},
+        "pods": {"priorityClassName": "1e3"},
+        "serviceAccount": {"create": False, "name": "true"},
+        "commonLabels": {"team": "null", "cost-center": "12345"},
+        "image": {"repository": "redrive", "tag": "1.10"},
+    }
+    release = render(values)
+
+    for found in release.objects:
+        assert {type(v) for v in found["metadata"]["labels"].values()} == {str}
+        for pod in pods_of(found):
+            assert pod["priorityClassName"] == "1e3"
+            assert pod.get("serviceAccountName", "true") == "true"
+            secrets = [v["secret"] for v in pod["volumes"] if "secret" in v]
+            assert {s["secretName"] for s in secrets} <= {"on", "1e3", "0x10"}
+            assert {type(i["key"]) for s in secrets for i in s["items"]} == {str}
+    worker = release.get("Deployment", "rel-worker-no")["spec"]
+    assert worker["selector"]["matchLabels"]["redrive/pool"] == "no"
+    [budget] = [o for o in release.objects if o["kind"] == "PodDisruptionBudget"]
+    assert budget["spec"]["selector"]["matchLabels"] == worker["selector"]["matchLabels"]
+
+
+def test_the_names_of_monitoring_are_words_as_well(render: Render) -> None:
+    """O17: two objects with one label twice were refused by Helm, not by us."""
+    values = {
+        "database": LOGINS,
+        "commonLabels": {"release": "on"},
+        "monitoring": {
+            "labels": {"release": "yes", "grafana_dashboard": "2"},
+            "podMonitor": {"enabled": True},
+            "prometheusRule": {"enabled": True},
+            "dashboards": {"enabled": True},
+        },
+    }
+    release = render(values)
+
+    assert release.get("PodMonitor", "rel")["metadata"]["labels"]["release"] == "on"
+    [dashboard, *_] = [o for o in release.objects if "dashboard-" in o["metadata"]["name"]]
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_two_releases_in_one_namespace_are_two_jobs_to_prometheus(render: Render) -> None:
+    """O15: as one job, the growth of one hid behind the other's higher counter."""
+    values = with_pool() | {
+        "workers": {"mail": {"handlers": "a:b", "autoscaling": KEDA}},
+        "monitoring": {
+            "podMonitor": {"enabled": True},
+            "serviceMonitor": {"enabled": True},
+            "prometheusRule": {"enabled": True},
+        },
+    }
+    jobs = {}
+    for name in ("one", "two"):
+        release = render(values, name=name)
+        monitors = [o["spec"] for o in release.objects if o["kind"].endswith("Monitor")]
+        relabelings = [
+            relabeling
+            for spec in monitors
+            for endpoint in spec.get("podMetricsEndpoints", spec.get("endpoints"))
+            for relabeling in endpoint["relabelings"]
+            if relabeling["targetLabel"] == "job"
+        ]
+        selected = set(re.findall(r'job="([^"]*)"', release.text))
+        assert len(relabelings) == 2
+        jobs[name] = {r["replacement"] for r in relabelings} | selected
+
+    assert jobs == {"one": {"one"}, "two": {"two"}}
+
+
+def test_the_rules_read_the_figures_of_their_release_alone(render: Render) -> None:
+    """O6: those of another namespace were evaluated as well, without its links and silences."""
+    monitoring = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    release = render({"database": LOGINS, "monitoring": monitoring}, name="shop")
+
+    expressions = [
+        rule["expr"]
+        for o in release.objects
+        if o["kind"] == "PrometheusRule"
+        for group in o["spec"]["groups"]
+        for rule in group["rules"]
+    ]
+    metric = re.compile(r"redrive[_:][a-z0-9_:]+([^a-z0-9_:].{36}|.{0,36})", re.DOTALL)
+    assert len(expressions) > 30
+    for expression in expressions:
+        for found in metric.finditer(expression):
+            assert found[1].startswith('{namespace="jobs",job="shop"'), expression
+
+
+def test_closed_to_the_network_unless_values_open_it(render: Render) -> None:
+    """S21: there was no NetworkPolicy by default, and with one any pod could read metrics."""
+    urls = {login: {"url": "postgresql://u:5:7@[::1]:6432,h:6433/d?x=1"} for login in LOGINS}
+    release = render(with_pool() | {"database": urls | {"viewer": {"url": "host=h port=6434"}}})
+
+    metrics = release.get("NetworkPolicy", "rel-metrics")["spec"]["ingress"]
+    assert [peer for rule in metrics for peer in rule["from"] if "namespaceSelector" in peer] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    ]
+    names, database = release.get("NetworkPolicy", "rel")["spec"]["egress"]
+    assert {port["port"] for port in names["ports"]} == {53, 5353}
+    assert [port["port"] for port in database["ports"]] == [6432, 6433, 6434]
+    assert "6432, 6433, 6434" in release.notes
+    [handlers] = release.get("NetworkPolicy", "rel-worker")["spec"]["egress"]
+    blocked = [
+        block for peer in handlers["to"] for block in peer.get("ipBlock", {}).get("except", [])
+    ]
+    assert blocked == ["169.254.169.254/32", "fd00:ec2::254/128"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "egress"),
+    [
+        ({}, [{"port": 5432, "protocol": "TCP"}]),
+        ({"databasePort": 6432}, [{"port": 6432, "protocol": "TCP"}]),
+    ],
+)
+def test_a_database_whose_url_is_a_secret_is_reached_on_the_port_that_values_name(
+    render: Render, policy: dict[str, Any], egress: list[Any]
+) -> None:
+    """S21: its address is unknown then, so the port is all there is to go by."""
+    release = render({"database": LOGINS, "networkPolicy": policy})
+
+    assert release.get("NetworkPolicy", "rel")["spec"]["egress"][1] == {"ports": egress}
+
+
+def test_a_part_of_a_password_is_never_taken_for_a_port(render: Render) -> None:
+    logins = {login: {"url": "host=h password='port=4711 :4712,' user=u"} for login in LOGINS}
+    release = render({"database": logins})
+
+    assert "471" not in json.dumps(release.get("NetworkPolicy", "rel"))
+
+
+def test_an_extra_object_knows_its_release(render: Render) -> None:
+    """O19: extraObjects were not templates."""
+    extra = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}}
+
+    assert "ConfigMap/rel-x" in render({"database": LOGINS, "extraObjects": [extra]}).names()
+
+
+def test_a_pool_has_its_own_identity_priority_and_containers(everything: Release) -> None:
+    """O19: none of these could be set, but by a fork of the chart."""
+    deployment = everything.get("Deployment", "everything-worker-plain")
+    pod = deployment["spec"]["template"]["spec"]
+
+    assert deployment["metadata"]["annotations"] == {"reloader.stakater.com/auto": "true"}
+    assert pod["serviceAccountName"] == "cloud-identity"
+    assert pod["priorityClassName"] == "high"
+    assert [c["name"] for c in pod["initContainers"]] == ["proxy"]
+    assert [c["name"] for c in pod["containers"]] == ["worker", "sidecar"]
+    other = everything.get("Deployment", "everything-worker-files")["spec"]["template"]["spec"]
+    assert other["serviceAccountName"] == "everything"
+
+
+def test_a_monitor_takes_relabelings_and_limits(everything: Release) -> None:
+    """O19: scrapeTimeout, sampleLimit, relabelings and metricRelabelings could not be set."""
+    spec = everything.get("PodMonitor", "everything")["spec"]
+    [endpoint] = spec["podMetricsEndpoints"]
+
+    assert spec["sampleLimit"] == 50000
+    assert endpoint["scrapeTimeout"] == "10s"
+    assert [r["targetLabel"] for r in endpoint["relabelings"]] == ["job", "node"]
+    assert [r["action"] for r in endpoint["metricRelabelings"]] == ["drop"]
 
 
 def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
     release = render(with_pool() | {"monitoring": {"podMonitor": {"enabled": True}}})
 
     monitor = release.get("PodMonitor", "rel")["spec"]
-    assert monitor["jobLabel"] == "app.kubernetes.io/name"
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [
+        {"action": "replace", "targetLabel": "job", "replacement": "rel"}
+    ]
     assert monitor["selector"]["matchExpressions"][0]["values"] == ["worker", "exporter"]
     for name in ("rel-worker-mail", "rel-exporter"):
         labels = release.get("Deployment", name)["spec"]["template"]["metadata"]["labels"]
@@ -412,10 +650,22 @@ def test_pods_are_replaced_when_their_secret_changes(render: Render) -> None:
     assert checksum("postgresql://a@b/c") != checksum("postgresql://a@b/d")
 
 
+def scoped(expr: str, scope: str) -> str:
+    """An expression of the rules that selects series of one installation alone."""
+    expr = expr.replace('job="redrive"', scope.rpartition(",")[2])
+    expr = re.sub(r"(redrive[_:][a-z0-9_:]+)\{", rf"\1{{{scope},", expr)
+    return re.sub(r"(redrive[_:][a-z0-9_:]+)([^a-z0-9_:{]|$)", rf"\1{{{scope}}}\2", expr)
+
+
 def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None:
+    """O6: but for the selectors."""
     for path in (CHART / "files" / "alerts").glob("*.yaml"):
         name = "everything-" + path.stem.removeprefix("redrive.").replace(".", "-")
-        assert everything.get("PrometheusRule", name)["spec"] == yaml.safe_load(path.read_text())
+        rules = yaml.safe_load(path.read_text())
+        for group in rules["groups"]:
+            for rule in group["rules"]:
+                rule["expr"] = scoped(rule["expr"], 'namespace="jobs",job="rel"')
+        assert everything.get("PrometheusRule", name)["spec"] == rules
 
 
 def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render: Render) -> None:
@@ -426,7 +676,8 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
         "grafanaUrl": "https://graphs.example/",
         "consoleUrl": "https://shop.example/dead",
     }
-    release = render({"database": LOGINS, "monitoring": {"prometheusRule": rule}})
+    monitoring = {"prometheusRule": rule, "podMonitor": {"enabled": True}}
+    release = render({"database": LOGINS, "monitoring": monitoring})
 
     groups = [
         group
@@ -516,3 +767,19 @@ def test_numbers_stay_numbers_when_they_are_large(render: Render) -> None:
     numbers = [job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]]
     assert json.dumps(numbers) == "[1209600, 2000000]"
     assert environment(release, "CronJob", "rel-redrive")["REDRIVE_REDRIVE_LIMIT"] == "1000000"
+
+
+def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> None:
+    """O17: from a million on they were rendered with an exponent."""
+    scaled = {"type": "keda", "maxReplicas": 1000000, "jobsPerPod": 5000000} | {
+        "keda": KEDA["keda"] | {"fallbackReplicas": 1000000}
+    }
+    hpa = {"type": "hpa", "maxReplicas": 1000000, "jobsPerPod": 5000000}
+    pools = {"a": {"replicas": 1000000}, "b": {"autoscaling": scaled}, "c": {"autoscaling": hpa}}
+    defaults = {"handlers": "a:b", "terminationGracePeriodSeconds": 2000000}
+    release = render({"database": LOGINS, "workerDefaults": defaults, "workers": pools})
+
+    assert not re.search(r"\de[+]\d", release.manifest)
+    assert release.get("Deployment", "rel-worker-a")["spec"]["replicas"] == 1000000
+    [trigger, _] = release.get("ScaledObject", "rel-worker-b")["spec"]["triggers"]
+    assert trigger["metadata"]["threshold"] == "5000000"

@@ -268,6 +268,7 @@ def test_network_policies_are_accepted(release: Release) -> None:
         release.name,
         f"{release.name}-metrics",
         f"{release.name}-test",
+        f"{release.name}-worker",
         f"{release.name}-postgres",
     }
 

@@ -6,10 +6,10 @@
 {{/* What selectors use. (list root component [pool]) */}}
 {{- define "redrive.selector" -}}
 app.kubernetes.io/name: redrive
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- if gt (len .) 2 }}
-redrive/pool: {{ index . 2 }}
+redrive/pool: {{ index . 2 | quote }}
 {{- end }}
 {{- end }}
 
@@ -29,23 +29,32 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{/* The beginning of every object's metadata. (list root name-suffix component [pool]) */}}
 {{- define "redrive.metadata" -}}
 {{- $root := index . 0 -}}
-name: {{ include "redrive.name" $root }}{{ with index . 1 }}-{{ . }}{{ end }}
-namespace: {{ $root.Release.Namespace }}
+{{- $name := include "redrive.name" $root -}}
+name: {{ with index . 1 }}{{ printf "%s-%s" $name . }}{{ else }}{{ quote $name }}{{ end }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "redrive.labels" (concat (list $root) (slice . 2)) | nindent 2 }}
 {{- end }}
 
+{{/* The same for what others select by labels: monitors, rules, dashboards. (list root name-suffix labels) */}}
+{{- define "redrive.monitoring.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $metadata := include "redrive.metadata" (list $root (index . 1) "monitoring") | fromYaml -}}
+{{- $_ := set $metadata "labels" (merge $metadata.labels (index . 2) $root.Values.monitoring.labels) -}}
+{{- toYaml $metadata -}}
+{{- end }}
+
 {{- define "redrive.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ if .digest }}{{ printf "%s@%s" .repository .digest | quote }}{{ else }}{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) | quote }}{{ end }}
 {{- end -}}
 {{- end }}
 
 {{- define "redrive.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
-{{ .Values.serviceAccount.name | default (include "redrive.name" .) }}
+{{ .Values.serviceAccount.name | default (include "redrive.name" .) | quote }}
 {{- else -}}
-{{ .Values.serviceAccount.name | default "default" }}
+{{ .Values.serviceAccount.name | default "default" | quote }}
 {{- end -}}
 {{- end }}
 
@@ -65,6 +74,55 @@ labels:
 {{- if $login.existingSecret }}{{ $login.key }}{{ else }}url{{ end -}}
 {{- end }}
 
+{{/* The exporter listens on the network: it may read figures and nothing else, where a login for that is given. */}}
+{{- define "redrive.exporter.login" -}}
+{{- with .Values.database.viewer -}}
+{{ if or $.Values.postgres.trial.enabled .existingSecret .url }}viewer{{ else }}operator{{ end }}
+{{- end -}}
+{{- end }}
+
+{{/* The ports of the database, as JSON: those in the URLs that values hold, else databasePort. */}}
+{{- define "redrive.database.ports" -}}
+{{- $ports := list -}}
+{{- range $login := list "owner" "worker" "operator" "viewer" -}}
+{{- $given := index $.Values.database $login -}}
+{{- /* Passwords first: a part of one is not to be taken for a port. */ -}}
+{{- $url := regexReplaceAll "://[^@]*@|password *= *('[^']*'|[^ ]*)" $given.url "://" -}}
+{{- $found := regexFindAll ":[0-9]+([,/?]|$)|port *= *'?[0-9,]+" $url -1 -}}
+{{- range $found }}{{ $ports = concat $ports (regexFindAll "[0-9]+" . -1) }}{{ end -}}
+{{- if and (not $found) (or $url $given.existingSecret) -}}
+{{- $ports = append $ports (int64 $.Values.networkPolicy.databasePort | toString) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (uniq $ports) -}}
+{{- end }}
+
+{{/* The job label that Prometheus gives to all pods of the release, and only to them. */}}
+{{- define "redrive.monitoring.job" -}}
+{{- .Values.monitoring.job | default .Release.Name -}}
+{{- end }}
+
+{{/* What every endpoint of a monitor has: the values of the monitor, and one job. (list root monitor) */}}
+{{- define "redrive.monitoring.endpoint" -}}
+{{- $monitor := index . 1 -}}
+port: metrics
+path: /metrics
+interval: {{ $monitor.interval | quote }}
+{{- with $monitor.scrapeTimeout }}
+scrapeTimeout: {{ . | quote }}
+{{- end }}
+relabelings:
+  # Rules compare workers with the exporter, and two releases in one namespace are two jobs.
+  - {action: replace, targetLabel: job, replacement: {{ include "redrive.monitoring.job" (index . 0) | quote }}}
+  {{- with $monitor.relabelings }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $monitor.metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* The URL that the chart itself puts into a Secret; empty where a Secret exists. (list root login) */}}
 {{- define "redrive.database.url" -}}
 {{- $root := index . 0 -}}{{- $login := index . 1 -}}
@@ -75,9 +133,29 @@ postgresql://redrive_trial_{{ $login }}:{{ $root.Values.postgres.trial.password 
 {{- end -}}
 {{- end }}
 
+{{/* A list in which no name, or path, may stand twice: of two, Kubernetes would drop one. (list field property list) */}}
+{{- define "redrive.distinct" -}}
+{{- $seen := dict -}}
+{{- $property := index . 1 -}}
+{{- $field := index . 0 -}}
+{{- range index . 2 -}}
+{{- $value := get . $property -}}
+{{- if hasKey $seen $value -}}
+{{- fail (printf "%s: %s is there twice, or the chart sets it itself; leave one of them out" $field $value) -}}
+{{- end -}}
+{{- $_ := set $seen $value true -}}
+{{- end -}}
+{{- toYaml (index . 2) -}}
+{{- end }}
+
+{{/* Annotations of a pod; those of values first, so that none of them replaces one of ours. (list root own more) */}}
+{{- define "redrive.pod.annotations" -}}
+{{- toYaml (merge (index . 1) (index . 2) (index . 0).Values.pods.annotations) -}}
+{{- end }}
+
 {{/* Changes when what a pod reads at its start changes, so that it is replaced. (list root login) */}}
 {{- define "redrive.checksum" -}}
-checksum/config: {{ printf "%s %s" (include "redrive.database.secret" .) (include "redrive.database.url" .) | sha256sum }}
+{{ printf "%s %s" (include "redrive.database.secret" .) (include "redrive.database.url" .) | sha256sum }}
 {{- end }}
 
 {{/* Labels of a pod; those of values first, so that none of them replaces one that a selector uses. (list root labels component [pool]) */}}
@@ -105,13 +183,13 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
 {{- end }}
 
-{{/* Pod: where it may run, for all but workers. */}}
+{{/* Pod: where it may run and how soon, for all but workers. */}}
 {{- define "redrive.pod.placement" -}}
+{{- with .Values.pods.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
 {{- with .Values.pods.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -133,16 +211,23 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Environment of every container that runs redrive. Secrets come as files. */}}
+{{/* Environment of a container that runs redrive: of all, its own, of values. (list root own field more) */}}
 {{- define "redrive.env" -}}
+{{- $root := index . 0 -}}
+{{- $env := concat (include "redrive.env.common" $root | fromYamlArray) (index . 1) $root.Values.pods.env (index . 3) -}}
+{{- include "redrive.distinct" (list (index . 2) "name" $env) -}}
+{{- end }}
+
+{{/* Secrets come as files. */}}
+{{- define "redrive.env.common" -}}
 - {name: REDRIVE_DATABASE_URL_FILE, value: /etc/redrive/database/url}
-- {name: REDRIVE_LOG_FORMAT, value: {{ .Values.log.format }}}
-- {name: REDRIVE_LOG_LEVEL, value: {{ .Values.log.level }}}
+- {name: REDRIVE_LOG_FORMAT, value: {{ .Values.log.format | quote }}}
+- {name: REDRIVE_LOG_LEVEL, value: {{ .Values.log.level | quote }}}
 # A migration beside the release is waited for, and not met with restarts.
 - {name: REDRIVE_STARTUP_TIMEOUT, value: "120"}
 {{- with .Values.database.tls }}
 {{- with .mode }}
-- {name: PGSSLMODE, value: {{ . }}}
+- {name: PGSSLMODE, value: {{ . | quote }}}
 {{- end }}
 {{- if or .caSecret.name .caConfigMap.name }}
 - {name: PGSSLROOTCERT, value: /etc/redrive/ca/ca.crt}
@@ -152,15 +237,17 @@ securityContext:
 - {name: PGSSLKEY, value: /etc/redrive/client/tls.key}
 {{- end }}
 {{- end }}
-{{- with .Values.pods.env }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- define "redrive.volumeMounts" -}}
-- {name: tmp, mountPath: /tmp}
-- {name: database, mountPath: /etc/redrive/database, readOnly: true}
-{{- with .Values.database.tls }}
+{{- include "redrive.volumeMounts.named" (list . "tmp" "database") -}}
+{{- end }}
+
+{{/* The same, where a pod has more than one of them. (list root tmp database) */}}
+{{- define "redrive.volumeMounts.named" -}}
+- {name: {{ index . 1 }}, mountPath: /tmp}
+- {name: {{ index . 2 }}, mountPath: /etc/redrive/database, readOnly: true}
+{{- with (index . 0).Values.database.tls }}
 {{- if or .caSecret.name .caConfigMap.name }}
 - {name: ca, mountPath: /etc/redrive/ca, readOnly: true}
 {{- end }}
@@ -170,36 +257,41 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{/* A place to write, and the URL of a login. (list root login tmp database) */}}
+{{- define "redrive.volumes.named" -}}
+- name: {{ index . 2 }}
+  emptyDir: {sizeLimit: {{ (index . 0).Values.pods.tmpSize }}}
+- name: {{ index . 3 }}
+  secret:
+    secretName: {{ include "redrive.database.secret" . | quote }}
+    defaultMode: 0440
+    items: [{key: {{ include "redrive.database.key" . | quote }}, path: url}]
+{{- end }}
+
 {{/* (list root login) */}}
 {{- define "redrive.volumes" -}}
 {{- $root := index . 0 -}}
-- name: tmp
-  emptyDir: {sizeLimit: {{ $root.Values.pods.tmpSize }}}
-- name: database
-  secret:
-    secretName: {{ include "redrive.database.secret" . }}
-    defaultMode: 0440
-    items: [{key: {{ include "redrive.database.key" . }}, path: url}]
+{{- include "redrive.volumes.named" (concat . (list "tmp" "database")) }}
 {{- with $root.Values.database.tls }}
 {{- if .caSecret.name }}
 - name: ca
   secret:
-    secretName: {{ .caSecret.name }}
-    items: [{key: {{ .caSecret.key }}, path: ca.crt}]
+    secretName: {{ .caSecret.name | quote }}
+    items: [{key: {{ .caSecret.key | quote }}, path: ca.crt}]
 {{- else if .caConfigMap.name }}
 - name: ca
   configMap:
-    name: {{ .caConfigMap.name }}
-    items: [{key: {{ .caConfigMap.key }}, path: ca.crt}]
+    name: {{ .caConfigMap.name | quote }}
+    items: [{key: {{ .caConfigMap.key | quote }}, path: ca.crt}]
 {{- end }}
 {{- with .clientSecret }}
 {{- if .name }}
 - name: client
   secret:
-    secretName: {{ .name }}
+    secretName: {{ .name | quote }}
     # libpq refuses a key that others may read.
     defaultMode: 0440
-    items: [{key: {{ .certKey }}, path: tls.crt}, {key: {{ .keyKey }}, path: tls.key}]
+    items: [{key: {{ .certKey | quote }}, path: tls.crt}, {key: {{ .keyKey | quote }}, path: tls.key}]
 {{- end }}
 {{- end }}
 {{- end }}
@@ -223,9 +315,9 @@ securityContext:
 {{- if .existingSecret }}
 - name: encryption
   secret:
-    secretName: {{ .existingSecret }}
+    secretName: {{ .existingSecret | quote }}
     defaultMode: 0440
-    items: [{key: {{ .key }}, path: keys}]
+    items: [{key: {{ .key | quote }}, path: keys}]
 {{- end }}
 {{- end }}
 {{- end }}
@@ -251,7 +343,10 @@ readinessProbe:
      (dict root component args env resources) */}}
 {{- define "redrive.job" -}}
 {{- $root := .root -}}
-backoffLimit: {{ $root.Values.cronJobs.backoffLimit }}
+{{- /* By default the audit log names the Job. */ -}}
+{{- $env := list (dict "name" "REDRIVE_ACTOR" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.labels['job-name']"))) -}}
+{{- range $name, $value := .env }}{{ $env = append $env (dict "name" $name "value" (toString $value)) }}{{ end -}}
+backoffLimit: {{ $root.Values.cronJobs.backoffLimit | int64 }}
 activeDeadlineSeconds: {{ .activeDeadlineSeconds | int64 }}
 ttlSecondsAfterFinished: {{ $root.Values.cronJobs.ttlSecondsAfterFinished | int64 }}
 podFailurePolicy:
@@ -283,13 +378,7 @@ template:
         imagePullPolicy: {{ $root.Values.image.pullPolicy }}
         args: {{ toJson .args }}
         env:
-          {{- include "redrive.env" $root | nindent 10 }}
-          # By default the audit log names the Job.
-          - name: REDRIVE_ACTOR
-            valueFrom: {fieldRef: {fieldPath: "metadata.labels['job-name']"}}
-          {{- range $name, $value := .env }}
-          - {name: {{ $name }}, value: {{ $value | toString | quote }}}
-          {{- end }}
+          {{- include "redrive.env" (list $root $env "pods.env" list) | nindent 10 }}
         resources:
           {{- toYaml .resources | nindent 10 }}
         {{- include "redrive.container.security" $root | nindent 8 }}
@@ -314,7 +403,7 @@ template:
 {{- end }}
 
 {{- define "redrive.cronjob" -}}
-timeZone: {{ .Values.cronJobs.timeZone }}
+timeZone: {{ .Values.cronJobs.timeZone | quote }}
 concurrencyPolicy: Forbid
 startingDeadlineSeconds: {{ .Values.cronJobs.startingDeadlineSeconds | int64 }}
 successfulJobsHistoryLimit: 1

@@ -10,7 +10,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A pool with all its properties, as YAML: the defaults, what values say of it, and what follows from both. (list root name) */}}
+{{/* A pool with all its properties, as YAML: the defaults, what values say of it, and what follows from both, as JSON. (list root name) */}}
 {{- define "redrive.pool" -}}
 {{- $root := index . 0 -}}{{- $name := index . 1 -}}
 {{- $pool := deepCopy $root.Values.workerDefaults -}}
@@ -29,7 +29,53 @@
 {{- $_ := set $pool "most" (ternary $pool.autoscaling.maxReplicas $pool.replicas $scales | int) -}}
 {{- $_ := set $pool "jobsPerPod" ($pool.autoscaling.jobsPerPod | default (mul (int $pool.slots) (int $pool.runners)) | int) -}}
 {{- $_ := set $pool "fullname" (printf "%s-worker-%s" (include "redrive.name" $root) $name) -}}
-{{- toYaml $pool -}}
+{{- toJson $pool -}}
+{{- end }}
+
+{{/* A worker's own environment. (list root pool) */}}
+{{- define "redrive.worker.env" -}}
+{{- include "redrive.keyring.env" (index . 0) }}
+{{- with index . 1 }}
+- {name: REDRIVE_HANDLERS, value: {{ .handlers | quote }}}
+{{- with .queues }}
+- {name: REDRIVE_QUEUES, value: {{ join "," . | quote }}}
+{{- end }}
+- {name: REDRIVE_SLOTS, value: {{ .slots | int64 | quote }}}
+- {name: REDRIVE_RUNNERS, value: {{ .runners | int64 | quote }}}
+- {name: REDRIVE_HTTP_PORT, value: "9808"}
+- {name: REDRIVE_DATABASE_METRICS, value: "false"}
+- {name: REDRIVE_HEARTBEAT_TTL, value: {{ .heartbeatTtlSeconds | int64 | quote }}}
+- {name: REDRIVE_DRAIN_TIMEOUT, value: {{ .drainTimeoutSeconds | int64 | quote }}}
+{{- if .handlersConfigMap }}
+- {name: PYTHONPATH, value: "/handlers:/app"}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What a worker mounts: its own, and what values add. (list root name pool) */}}
+{{- define "redrive.worker.volumeMounts" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 2 -}}
+{{- $mounts := concat (include "redrive.volumeMounts" $root | fromYamlArray) (include "redrive.keyring.volumeMount" $root | fromYamlArray) -}}
+{{- if $pool.handlersConfigMap }}{{ $mounts = append $mounts (dict "name" "handlers" "mountPath" "/handlers" "readOnly" true) }}{{ end -}}
+{{- include "redrive.distinct" (list (printf "workers.%s.volumeMounts" (index . 1)) "mountPath" (concat $mounts $pool.volumeMounts)) -}}
+{{- end }}
+
+{{/* The same arguments. */}}
+{{- define "redrive.worker.volumes" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 2 -}}
+{{- $volumes := concat (include "redrive.volumes" (list $root "worker") | fromYamlArray) (include "redrive.keyring.volume" $root | fromYamlArray) -}}
+{{- with $pool.handlersConfigMap }}{{ $volumes = append $volumes (dict "name" "handlers" "configMap" (dict "name" .)) }}{{ end -}}
+{{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" (concat $volumes $pool.volumes)) -}}
+{{- end }}
+
+{{/* Containers of values, in which Kubernetes would refuse what is there twice, too late. (list field containers) */}}
+{{- define "redrive.worker.containers" -}}
+{{- $field := index . 0 -}}
+{{- range index . 1 -}}
+{{- $_ := include "redrive.distinct" (list (printf "%s.%s.env" $field .name) "name" (.env | default list)) -}}
+{{- $_ = include "redrive.distinct" (list (printf "%s.%s.volumeMounts" $field .name) "mountPath" (.volumeMounts | default list)) -}}
+{{- end -}}
+{{- toYaml (index . 1) -}}
 {{- end }}
 
 {{/* How KEDA asks Prometheus. What is ready on a paused queue needs no pods, what runs does. Nothing ready or no such queue
@@ -47,7 +93,7 @@ max(max by (queue) (redrive_queue_oldest_ready_age_seconds{ {{- $which }}}) unle
 {{- end }}
 
 {{- define "redrive.load.where" -}}
-namespace={{ .Release.Namespace | quote }},job="redrive"
+namespace={{ .Release.Namespace | quote }},job={{ include "redrive.monitoring.job" . | quote }}
 {{- end }}
 
 {{/* A dot in a name of a queue is a dot, not any character. */}}
@@ -69,7 +115,7 @@ scaleUp:
     - {type: Percent, value: 100, periodSeconds: 15}
     - {type: Pods, value: 4, periodSeconds: 15}
 scaleDown:
-  stabilizationWindowSeconds: {{ .scaleDownSeconds }}
+  stabilizationWindowSeconds: {{ .scaleDownSeconds | int64 }}
   policies:
     - {type: Percent, value: 25, periodSeconds: 60}
 {{- end }}

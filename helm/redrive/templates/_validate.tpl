@@ -5,9 +5,14 @@
 {{- fail (printf "fullnameOverride: the name %q is longer than 35 characters, and names of CronJobs could not begin with it; set a shorter one" (include "redrive.name" .)) -}}
 {{- end -}}
 
-{{- range $login := list "owner" "worker" "operator" -}}
+{{- /* With a dot, or with a digit at its beginning, it is no name for a Service. */ -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" (include "redrive.name" .)) -}}
+{{- fail (printf "fullnameOverride: the name %q is none for a Service; set one of letters, digits and - that begins with a letter" (include "redrive.name" .)) -}}
+{{- end -}}
+
+{{- range $login := list "owner" "worker" "operator" "viewer" -}}
 {{- $given := index $values.database $login -}}
-{{- $wanted := or (ne $login "owner") (ne $values.migrations.mode "none") -}}
+{{- $wanted := and (ne $login "viewer") (or (ne $login "owner") (ne $values.migrations.mode "none")) -}}
 {{- if $values.postgres.trial.enabled -}}
 {{- if or $given.existingSecret $given.url -}}
 {{- fail (printf "postgres.trial.enabled is true and database.%s is set; the throw-away Postgres has logins of its own, so unset one of the two" $login) -}}
@@ -28,7 +33,7 @@
 
 {{- $connections := 0 -}}
 {{- range $name := keys $values.workers | sortAlpha -}}
-{{- $pool := include "redrive.pool" (list $ $name) | fromYaml -}}
+{{- $pool := include "redrive.pool" (list $ $name) | fromJson -}}
 {{- if not $pool.handlers -}}
 {{- fail (printf "workers.%s.handlers is not set; it must be module:attribute, e.g. app.jobs:jobs" $name) -}}
 {{- end -}}
@@ -62,6 +67,8 @@
 {{- fail (printf "database.connectionBudget is %d; the pools at their largest open %d connections, without those of handlers" (int $values.database.connectionBudget) (int $connections)) -}}
 {{- end -}}
 
+{{- include "redrive.validate.monitoring" . -}}
+
 {{- with $values.redrive.automatic -}}
 {{- if .enabled -}}
 {{- $narrow := false -}}
@@ -73,4 +80,49 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/* Combinations that would page wrongly, or never. */}}
+{{- define "redrive.validate.monitoring" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- $rules := $monitoring.prometheusRule -}}
+{{- range $kind := list "podMonitor" "serviceMonitor" -}}
+{{- $monitor := index $monitoring $kind -}}
+{{- $interval := include "redrive.seconds" $monitor.interval | int -}}
+{{- with $monitor.scrapeTimeout -}}
+{{- if gt (include "redrive.seconds" . | int) $interval -}}
+{{- fail (printf "monitoring.%s.scrapeTimeout is %s, longer than the interval, %s; Prometheus refuses that" $kind . $monitor.interval) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $monitor.enabled $rules.enabled -}}
+{{- if gt $interval 60 -}}
+{{- fail (printf "monitoring.%s.interval is %s; the rules look at the last minutes and need a scrape at least every 60s" $kind $monitor.interval) -}}
+{{- end -}}
+{{- range $monitor.relabelings -}}
+{{- if has .targetLabel (list "job" "namespace") -}}
+{{- fail (printf "monitoring.%s.relabelings: the rules read the figures of this release by job and namespace, so neither can be changed; for another job set monitoring.job" $kind) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $rules.enabled (not $monitoring.scrapedOtherwise) (not $monitoring.podMonitor.enabled) -}}
+{{- if not $monitoring.serviceMonitor.enabled -}}
+{{- fail "monitoring.prometheusRule.enabled is true and nothing is scraped, so no alert could fire; set monitoring.podMonitor.enabled, or scrapedOtherwise" -}}
+{{- end -}}
+{{- if .Values.workers -}}
+{{- fail "monitoring.serviceMonitor scrapes the exporter alone, and monitoring.prometheusRule would page that no worker serves any queue; set monitoring.podMonitor.enabled, or scrapedOtherwise" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $rules.enabled (has "RedriveDeadLetterOnCriticalQueue" $rules.disabledAlerts) -}}
+{{- range $queue := keys .Values.queues | sortAlpha -}}
+{{- if (index $.Values.queues $queue "objectives" | default dict).page_on_first_dead_letter -}}
+{{- fail (printf "queues.%s.objectives.page_on_first_dead_letter is 1 and monitoring.prometheusRule.disabledAlerts leaves out RedriveDeadLetterOnCriticalQueue, which pages for it; unset one of the two" $queue) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A duration of Prometheus, of one unit. */}}
+{{- define "redrive.seconds" -}}
+{{- mul (regexFind "^[0-9]+" . | int64) (get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[smh]$" .)) -}}
 {{- end }}
