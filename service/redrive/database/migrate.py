@@ -20,8 +20,9 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import class_row, scalar_row, tuple_row
 
+from redrive.database.connect import SEARCH_PATH
 from redrive.errors import SchemaError, SchemaTooNew
 
 Connection = psycopg.Connection[Any]
@@ -42,6 +43,7 @@ ROLES = (
     "redrive_worker",
     "redrive_operator",
     "redrive_viewer",
+    "redrive_encryptor",
 )
 
 
@@ -131,16 +133,21 @@ def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
         return cursor.execute(query, parameters).fetchone()
 
 
-def installed(conn: Connection) -> int:
-    """The version of the schema in this database; 0 when there is none."""
+def _is_installed(conn: Connection) -> bool:
     # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what
     # whoever had the lock made.
-    has_schema = _scalar(
-        conn,
-        "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname = 'redrive' and c.relname = 'migrations')",
+    return bool(
+        _scalar(
+            conn,
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = 'redrive' and c.relname = 'migrations')",
+        )
     )
-    if not has_schema:
+
+
+def installed(conn: Connection) -> int:
+    """The version of the schema in this database; 0 when there is none."""
+    if not _is_installed(conn):
         return 0
     return int(_scalar(conn, "select coalesce(max(version), 0) from redrive.migrations"))
 
@@ -184,11 +191,12 @@ def migrate(conn: Connection) -> Report:
         conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
 
     Raises:
-        SchemaError: the schema is newer than this program, the database is not UTF-8, or the server
-            is too old, and nothing was written; or somebody kept a table locked all the time, and
+        SchemaError: the schema is newer than this program or has what somebody else made, the
+            database is not UTF-8, or the server is too old, and nothing was written; or somebody kept a table locked all the time, and
             what came before is kept.
     """
     # here because roles are made outside the transaction, and again under the lock
+    _refuse_foreign(conn)
     _refuse_unfit(conn)
     before = installed(conn)
     if before > latest():  # and it serves us: a release that was rolled back
@@ -214,10 +222,14 @@ def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -
     while True:
         try:
             with conn.transaction():
-                _lock(conn)
-                _refuse_unfit(conn)
+                # Whoever may create in `public` could put a function there that fits better than
+                # ours, and have it built into a view.
+                conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
+                _refuse_foreign(conn)
                 if without_roles is None:
                     _act_as_owner(conn)
+                _lock(conn)
+                _refuse_unfit(conn)
                 return act()
         except errors.LockNotAvailable as error:
             if time.monotonic() > give_up_at:
@@ -230,10 +242,18 @@ def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -
 
 
 def _lock(conn: Connection) -> None:
-    """One migrate at a time; the tables it changes are waited for more briefly than another run."""
+    """One migrate at a time; the tables it changes are waited for more briefly than another run.
+
+    Once there is a table of ours that is what it locks: an advisory lock is anybody's who can
+    connect. It keeps nobody from reading the table.
+    """
     conn.execute("set local lock_timeout = '30s'")
     conn.execute("set local statement_timeout = 0")
-    conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+    if not _is_installed(conn):
+        conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+    if _is_installed(conn):  # perhaps by whoever had that lock
+        _refuse_foreign(conn)
+        conn.execute("lock table redrive.migrations in share row exclusive mode")
     conn.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
 
 
@@ -354,6 +374,62 @@ def _refuse_unfit(conn: Connection) -> None:
         raise SchemaError(msg)
 
 
+FOREIGN: LiteralString = """
+    with ours as (
+        select r.oid from pg_catalog.pg_roles r
+        where r.rolname operator(pg_catalog.=) 'redrive_owner' or r.rolsuper
+           or r.rolname operator(pg_catalog.=) any (array[current_user, session_user])),
+    schema as (
+        select n.oid, n.nspowner from pg_catalog.pg_namespace n
+        where n.nspname operator(pg_catalog.=) 'redrive'),
+    found as (
+        select 1 as place, 'schema redrive' as object, s.nspowner as owner from schema s
+        union all
+        select 2, case c.relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end
+                  operator(pg_catalog.||) 'redrive.' operator(pg_catalog.||) c.relname::text,
+               c.relowner
+        from pg_catalog.pg_class c join schema s on s.oid operator(pg_catalog.=) c.relnamespace
+        where c.relkind operator(pg_catalog.=) any (array['r', 'p', 'v', 'm', 'f', 'S']::"char"[])
+        union all
+        select 3, 'function ' operator(pg_catalog.||) p.oid::pg_catalog.regprocedure::text,
+               p.proowner
+        from pg_catalog.pg_proc p join schema s on s.oid operator(pg_catalog.=) p.pronamespace
+        union all
+        select 4, 'type redrive.' operator(pg_catalog.||) t.typname::text, t.typowner
+        from pg_catalog.pg_type t join schema s on s.oid operator(pg_catalog.=) t.typnamespace
+        where t.typcategory operator(pg_catalog.<>) 'A'
+        union all
+        select 5, 'trigger ' operator(pg_catalog.||) t.tgname::text
+                  operator(pg_catalog.||) ' of redrive.' operator(pg_catalog.||) c.relname::text,
+               p.proowner
+        from pg_catalog.pg_trigger t
+        join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) t.tgrelid
+        join schema s on s.oid operator(pg_catalog.=) c.relnamespace
+        join pg_catalog.pg_proc p on p.oid operator(pg_catalog.=) t.tgfoid)
+    select f.object, pg_catalog.pg_get_userbyid(f.owner)::text from found f
+    where not exists (select from ours o where o.oid operator(pg_catalog.=) f.owner)
+    order by f.place, f.object limit 1"""
+"""What of ours somebody else made, and who. It runs before anything else, on any search_path."""
+
+
+def foreign(conn: Connection) -> tuple[str, str] | None:
+    """An object in our schema that neither its owner, nor we, nor a superuser made; and whose."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(FOREIGN).fetchone()
+
+
+def _refuse_foreign(conn: Connection) -> None:
+    """Whoever made the schema first could have put a trigger there, which we would run."""
+    found = foreign(conn)
+    if found is not None:
+        thing, owner = found
+        msg = (
+            f"{thing} belongs to {owner}, who could do with it whatever you may; drop it, or if you"
+            f" trust {owner}, run as a superuser: reassign owned by {owner} to redrive_owner"
+        )
+        raise SchemaError(msg)
+
+
 # ---------------------------------------------------------------------- roles
 
 
@@ -373,10 +449,11 @@ def _ensure_roles(conn: Connection) -> str | None:
     Returns why it could not, or None. Roles belong to the cluster and not to the database, so
     another migrate may create or grant the same at the same time: losing that race is fine.
     """
+    missing = _missing_roles(conn)
     try:
-        _create_roles(conn)
+        _create_roles(conn, missing)
     except errors.InsufficientPrivilege:
-        statements = "; ".join(f"create role {name} nologin" for name in ROLES)
+        statements = "; ".join(f"create role {name} nologin" for name in missing)
         return f"this user may not create roles; ask an administrator to run: {statements}"
     try:
         _grant_ownership(conn)
@@ -387,14 +464,17 @@ def _ensure_roles(conn: Connection) -> str | None:
     return None
 
 
-def _create_roles(conn: Connection) -> None:
+def _missing_roles(conn: Connection) -> list[str]:
     rows = conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(ROLES),))
     existing = {name for (name,) in rows}
-    for role in ROLES:
-        if role not in existing:
-            statement = sql.SQL("create role {} nologin").format(sql.Identifier(role))
-            with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):
-                conn.execute(statement)
+    return [role for role in ROLES if role not in existing]
+
+
+def _create_roles(conn: Connection, missing: list[str]) -> None:
+    for role in missing:
+        statement = sql.SQL("create role {} nologin").format(sql.Identifier(role))
+        with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):
+            conn.execute(statement)
 
 
 def _grant_ownership(conn: Connection) -> None:

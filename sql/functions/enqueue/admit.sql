@@ -11,9 +11,11 @@ as $$
 declare
     fault text;
     doubtful boolean;
+    late boolean;
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
+    earliest constant timestamptz := now() - interval '1 minute';
     tick constant bigint := floor(extract(epoch from clock_timestamp()) * 50);
 begin
     -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked at
@@ -30,15 +32,16 @@ begin
                        or length(ordering_key) not between 1 and 255
                        or jsonb_typeof(headers) <> 'object' or pg_column_size(headers) > 8192
                        or jsonb_typeof(payload) <> 'object'
-                       or octet_length(payload::text) >= 130) as doubtful
+                       or octet_length(payload::text) >= 130) as doubtful,
+               bool_or(run_at < earliest) as late
         from fresh group by queue, kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'enqueued', n from came where n > 0)
     select bool_or(c.doubtful or kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
                    or queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'),
-           bit_or(redrive.wake_slot_v1(queue))
-    into doubtful, slots from came c;
+           bit_or(redrive.wake_slot_v1(queue)), bool_or(c.late)
+    into doubtful, slots, late from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -71,6 +74,11 @@ begin
     end if;
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
+    end if;
+    -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for enqueue.
+    if late and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
+        update redrive.jobs j set run_at = clock_timestamp()
+        from fresh f where j.id = f.id and f.run_at < earliest;
     end if;
     -- A bulk load in one transaction must not keep others silent: it is told of once, at its commit.
     already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;
