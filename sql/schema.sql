@@ -1115,8 +1115,8 @@ create function redrive.unpark_v2(keys int)
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unpark_v2 to redrive_worker;
 
-create function redrive.verify_audit_v1(inout place bigint, batch int, out lines int, out more
-    boolean, out fault text)
+create function redrive.verify_audit_v1(after bigint, batch int, out place bigint, out lines int,
+    out more boolean, out fault text)
     returns record
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp

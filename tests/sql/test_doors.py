@@ -46,23 +46,35 @@ def attacker(url: str) -> Iterator[Connection]:
 
 TAKE = "insert into public.taken values ({}::text, current_user)"
 SHADOWS: tuple[LiteralString, ...] = (
-    "create function public.keep(state text[], value text) returns text[] language plpgsql as $$"
-    " begin insert into public.taken values (value, current_user);"
-    " return pg_catalog.array_append(state, value); end $$",
+    (
+        "create function public.keep(state text[], value text) returns text[] language plpgsql"
+        " as $$ begin insert into public.taken values (value, current_user);"
+        " return pg_catalog.array_append(state, value); end $$"
+    ),
     "create aggregate public.array_agg(text) (sfunc = public.keep, stype = text[])",
-    "create function public.pair(state jsonb, key text, value timestamptz) returns jsonb"
-    " language plpgsql as $$ begin insert into public.taken values (key, current_user);"
-    " return pg_catalog.jsonb_set(coalesce(state, '{}'), array[key], to_jsonb(value)); end $$",
-    "create aggregate public.jsonb_object_agg(text, timestamptz)"
-    " (sfunc = public.pair, stype = jsonb)",
-    "create function public.joined(text, bigint) returns text language plpgsql as $$ begin"
-    " insert into public.taken values ($1, current_user);"
-    " return pg_catalog.concat($1, $2); end $$",
+    (
+        "create function public.pair(state jsonb, key text, value timestamptz) returns jsonb"
+        " language plpgsql as $$ begin insert into public.taken values (key, current_user);"
+        " return pg_catalog.jsonb_set(coalesce(state, '{}'), array[key], to_jsonb(value)); end $$"
+    ),
+    (
+        "create aggregate public.jsonb_object_agg(text, timestamptz)"
+        " (sfunc = public.pair, stype = jsonb)"
+    ),
+    (
+        "create function public.joined(text, bigint) returns text language plpgsql as $$ begin"
+        " insert into public.taken values ($1, current_user);"
+        " return pg_catalog.concat($1, $2); end $$"
+    ),
     "create operator public.|| (leftarg = text, rightarg = bigint, function = public.joined)",
-    "create function public.format(text, text) returns text language plpgsql as $$ begin"
-    " insert into public.taken values ($2, current_user); return $1; end $$",
-    "create function public.more(float8, int) returns boolean language plpgsql as $$ begin"
-    " insert into public.taken values ($1::text, current_user); return true; end $$",
+    (
+        "create function public.format(text, text) returns text language plpgsql as $$ begin"
+        " insert into public.taken values ($2, current_user); return $1; end $$"
+    ),
+    (
+        "create function public.more(float8, int) returns boolean language plpgsql as $$ begin"
+        " insert into public.taken values ($1::text, current_user); return true; end $$"
+    ),
     "create operator public.> (leftarg = float8, rightarg = int, function = public.more)",
 )
 
@@ -148,8 +160,10 @@ OWN_MIGRATIONS: LiteralString = (
                 "create schema redrive",
                 OWN_MIGRATIONS,
                 TRAP,
-                "create trigger trap before insert on redrive.migrations for each row"
-                " execute function redrive.trap()",
+                (
+                    "create trigger trap before insert on redrive.migrations for each row"
+                    " execute function redrive.trap()"
+                ),
                 "grant all on schema redrive to public",
                 "grant all on redrive.migrations to public",
             ),
@@ -213,7 +227,7 @@ def test_a_trigger_of_somebody_else_on_our_tables_is_refused(
         )
         conn.execute("update redrive.migrations set functions = 'of an older program'")
         with pytest.raises(
-            SchemaError, match="trigger trap of redrive.migrations belongs to redrive_attacker"
+            SchemaError, match=r"trigger trap of redrive.migrations belongs to redrive_attacker"
         ):
             migrate(conn)
 

@@ -1,12 +1,12 @@
 -- verify_audit: whether the audit log is as it was written, one step.
--- in:    place: the line that the step before ended with; null: the oldest
+-- in:    after: the line that the step before ended with; null: before the oldest
 -- out:   lines: how many were looked at; place: the last of them; more: there are others after it
 --        fault: of the first line that is not as it was written or whose predecessor is not; that
 --        the newest or the oldest are missing
 -- Nothing here shows what somebody did who sealed all lines anew: the newest seal, kept elsewhere,
 -- does.
 create or replace function redrive.verify_audit_v1(
-    inout place bigint, batch int, out lines int, out more boolean, out fault text)
+    after bigint, batch int, out place bigint, out lines int, out more boolean, out fault text)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -18,7 +18,7 @@ declare
     said bigint;
 begin
     select * into chain from redrive.audit_chain;
-    if place is null then
+    if after is null then
         -- What was forgotten is on record, in the newest line that says so.
         select (a.detail ->> 'last')::bigint into said from redrive.audit a
         where a.action = 'forget audit' and a.detail ? 'last' order by a.id desc limit 1;
@@ -27,7 +27,7 @@ begin
         end if;
     end if;
     -- Retention may have passed this place meanwhile.
-    place := greatest(place, chain.forgotten_id);
+    place := greatest(after, chain.forgotten_id);
     seal := case when place = chain.forgotten_id then chain.forgotten_hash
                  else (select a.hash from redrive.audit a where a.id = place) end;
     select count(*), coalesce(max(v.id), place),

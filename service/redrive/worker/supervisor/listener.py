@@ -9,6 +9,7 @@ nothing, and a flood wakes a worker no more often than REST_SECONDS allow.
 """
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ logger = logging.getLogger("redrive.worker")
 REST_SECONDS = 0.01
 """Between two looks at what came. Our own functions notify less often than that."""
 
+_SLOTS = re.compile(r"[0-9]{1,5}")
 ALL_SLOTS = -1
 """Has every bit."""
 
@@ -74,4 +76,4 @@ def _slots(payload: str) -> int:
     """The queues that somebody tells of, as bits: all where they say nothing."""
     if not payload:
         return ALL_SLOTS
-    return int(payload) if payload.isascii() and payload.isdigit() else 0
+    return int(payload) if _SLOTS.fullmatch(payload) else 0
