@@ -227,8 +227,7 @@ def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -
                 # ours, and have it built into a view.
                 conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
                 _refuse_foreign(conn)
-                if without_roles is None:
-                    _act_as_owner(conn)
+                _act_as_owner(conn, may_begin=without_roles is None)
                 _lock(conn)
                 _refuse_unfit(conn)
                 return act()
@@ -462,10 +461,13 @@ def _standing(conn: Connection) -> _Standing:
     return standing
 
 
-def _act_as_owner(conn: Connection) -> None:
-    """Let everything belong to a role that cannot log in, which bounds what a definer may do."""
+def _act_as_owner(conn: Connection, *, may_begin: bool) -> None:
+    """Let everything belong to a role that cannot log in, which bounds what a definer may do.
+
+    What belongs to it already stays with it, also where a role that is new is missing yet.
+    """
     owner = _scalar(
         conn, "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
     )
-    if owner in {None, "redrive_owner"}:
+    if owner == "redrive_owner" or (owner is None and may_begin):
         conn.execute("set local role redrive_owner")

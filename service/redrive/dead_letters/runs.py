@@ -49,7 +49,7 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
     try:
         yield run
     finally:
-        if not conn.broken:
+        if not conn.closed:
             conn.execute("select redrive.end_run_v1(%s)", (run,))
 
 
