@@ -2,17 +2,25 @@
 -- Nobody but the owner can write a table: the functions above are the only way in. The one
 -- exception is COPY: a producer may insert the columns that enqueue would fill, and the same
 -- constraints hold.
-revoke all on all tables in schema redrive from public;
-revoke all on all functions in schema redrive from public;
+-- What an older release granted and this one does not is taken back, too.
+revoke all on all tables in schema redrive
+    from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
+         redrive_encryptor;
+revoke all on all functions in schema redrive
+    from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
+         redrive_encryptor;
 revoke all on schema redrive from public;
 -- Not `in schema`: what is granted to everybody by default can only be taken back for the whole
 -- database.
 alter default privileges revoke execute on functions from public;
 
-grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer;
+grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
+    redrive_encryptor;
+-- What every program asks first.
+grant select on redrive.migrations
+    to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
 
 grant execute on function
-    redrive.payload_fault(jsonb), redrive.first_time_v1(text),
     redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
     redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
     redrive.enqueue_many_v1(jsonb)
@@ -21,6 +29,7 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
     on redrive.jobs to redrive_producer, redrive_worker, redrive_operator;
 
 grant execute on function
+    redrive.first_time_v1(text),
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
     redrive.register_v3(text, text, interval, text[], text[]),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
@@ -60,12 +69,12 @@ grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.migrations, redrive.workers, redrive.claims, redrive.queues, redrive.chores,
+grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.audit, redrive.completions, redrive.groups
+    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
@@ -73,12 +82,25 @@ grant execute on function
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
     redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
-    redrive.purge_v1(bigint[], int[], text[]), redrive.forget_completions_v1(interval, int),
-    redrive.forget_effects_v1(interval, int),
-    redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),
-    redrive.hide_messages_v1(), redrive.record_audit_v1(text, text, text, int, jsonb),
+    redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
 to redrive_operator;
+
+-- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
+    to redrive_encryptor;
+grant execute on function
+    redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),
+    redrive.reencrypt_v2(bigint, text, bigint[], int[], jsonb[], jsonb[], text[]),
+    redrive.hide_messages_v1()
+to redrive_encryptor;
+grant execute on function
+    redrive.hold_run_v1(text), redrive.begin_run_v1(text, text, text, int, jsonb),
+    redrive.end_run_v1(bigint)
+to redrive_operator, redrive_encryptor;
+
+grant execute on function redrive.verify_audit_v1(bigint, int)
+    to redrive_viewer, redrive_worker, redrive_operator;

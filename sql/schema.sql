@@ -3,7 +3,8 @@
 -- its name. Everything belongs to redrive_owner, which cannot log in.
 
 create schema redrive;
-grant usage on schema redrive to redrive_operator, redrive_producer, redrive_viewer, redrive_worker;
+grant usage on schema redrive to redrive_encryptor, redrive_operator, redrive_producer,
+    redrive_viewer, redrive_worker;
 
 create table redrive.audit (
     id bigint generated always as identity not null,
@@ -14,11 +15,25 @@ create table redrive.audit (
     why text not null,
     n int not null,
     detail jsonb not null default '{}',
+    hash bytea,
     constraint audit_pkey primary key (id),
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create trigger audit_chained before insert on redrive.audit for each row execute function
+    redrive.chain_audit();
 grant select on redrive.audit to redrive_operator;
+
+create table redrive.audit_chain (
+    one boolean not null default true,
+    id bigint not null,
+    hash bytea not null,
+    forgotten_id bigint not null,
+    forgotten_hash bytea not null,
+    constraint audit_chain_pkey primary key (one),
+    constraint audit_chain_one_check check (one)
+) with (fillfactor=10);
+grant select on redrive.audit_chain to redrive_operator;
 
 create table redrive.breakers (
     name text not null,
@@ -52,6 +67,7 @@ create table redrive.campaigns (
     blocked jsonb not null default '{}',
     state text not null default 'running',
     active_at timestamptz not null default now(),
+    db_user text default session_user,
     constraint campaigns_pkey primary key (id),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint campaigns_rate_check check (rate > 0::float8),
@@ -68,6 +84,7 @@ create table redrive.chores (
     last_key text[],
     place bigint not null default 0,
     expected_at timestamptz,
+    marked_by text,
     constraint chores_pkey primary key (name)
 ) with (fillfactor=50);
 grant select on redrive.chores to redrive_operator, redrive_viewer, redrive_worker;
@@ -163,7 +180,7 @@ create trigger dead_letters_moved after update on redrive.dead_letters referenci
     new table as fresh for each statement execute function redrive.count_moved();
 create trigger dead_letters_purged after delete on redrive.dead_letters referencing old table as
     gone for each statement execute function redrive.count_purged();
-grant select on redrive.dead_letters to redrive_operator;
+grant select on redrive.dead_letters to redrive_encryptor, redrive_operator;
 
 create table redrive.deltas (
     queue text not null,
@@ -211,7 +228,7 @@ create table redrive.failures (
     constraint failures_pkey primary key (job, deliveries)
 ) with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_cost_delay=0);
-grant select on redrive.failures to redrive_operator;
+grant select on redrive.failures to redrive_encryptor, redrive_operator;
 
 create table redrive.group_deltas (
     fingerprint text not null,
@@ -290,7 +307,7 @@ create trigger jobs_admitted after insert on redrive.jobs referencing new table 
 create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
     null or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192) execute
     function redrive.park_behind_key();
-grant select on redrive.jobs to redrive_operator;
+grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
 
@@ -309,7 +326,8 @@ create table redrive.migrations (
     serves int,
     constraint migrations_pkey primary key (version)
 );
-grant select on redrive.migrations to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.migrations to redrive_encryptor, redrive_operator, redrive_producer,
+    redrive_viewer, redrive_worker;
 
 create table redrive.name_limits (
     what text not null,
@@ -343,6 +361,10 @@ create table redrive.objectives (
 );
 grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.purge_lock (
+
+);
+
 create table redrive.queues (
     queue text not null,
     lanes smallint not null default 1,
@@ -354,6 +376,14 @@ create table redrive.queues (
     constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
 ) with (fillfactor=50);
 grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.redrive_lock (
+
+);
+
+create table redrive.reencrypt_lock (
+
+);
 
 create table redrive.retention (
     what text not null,
@@ -375,6 +405,17 @@ create table redrive.running_keys (
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 create index running_keys_job_idx on redrive.running_keys (job);
 
+create table redrive.runs (
+    id bigint not null,
+    action text not null,
+    actor text not null,
+    db_user text not null default session_user,
+    why text not null,
+    n int not null default 0,
+    active_at timestamptz not null default clock_timestamp(),
+    constraint runs_pkey primary key (id)
+) with (fillfactor=50);
+
 create table redrive.samples (
     minute timestamptz not null,
     queue text not null,
@@ -390,7 +431,7 @@ create table redrive.side_effects (
     detail jsonb not null default '{}'
 );
 create index side_effects_job_idx on redrive.side_effects (job);
-grant select on redrive.side_effects to redrive_operator;
+grant select on redrive.side_effects to redrive_encryptor, redrive_operator;
 
 create table redrive.snapshots (
     one boolean not null default true,
@@ -500,6 +541,11 @@ create function redrive.assign_v1(ids bigint[], owner text, actor text, why text
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.assign_v1 to redrive_operator;
 
+create function redrive.audit_hash_v1(before bytea, line redrive.audit)
+    returns bytea
+    language sql immutable security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.beat_v1(ids int[], inflights int[])
     returns setof int
     language sql security definer
@@ -519,12 +565,23 @@ create function redrive.begin_epoch_v1()
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.begin_run_v1(action text, actor text, why text, n int, detail jsonb)
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.begin_run_v1 to redrive_encryptor, redrive_operator;
+
 create function redrive.breakers_v1(names text[], failures int[], successes int[], thresholds int[],
     windows float8[], cooldowns float8[])
     returns table(name text, state text, open_for float8, failing boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.breakers_v1 to redrive_worker;
+
+create function redrive.chain_audit()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], want int, relaxed boolean)
@@ -618,6 +675,11 @@ create function redrive.count_purged()
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.count_run_v1(run bigint, action text, n int, detail jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.depths_v1()
     returns table(queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead
         bigint, paused boolean, oldest_ready_seconds float8)
@@ -636,7 +698,7 @@ grant execute on function redrive.dismiss_v1 to redrive_operator;
 
 create function redrive.done_chore_v1(chore text, every interval)
     returns void
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
 
@@ -644,6 +706,12 @@ create function redrive.end_claims_v1(workers int[])
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.end_run_v1(run bigint)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.end_run_v1 to redrive_encryptor, redrive_operator;
 
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
@@ -680,8 +748,7 @@ create function redrive.first_time_v1(key text)
     returns boolean
     language sql security definer
     set search_path = pg_catalog, pg_temp;
-grant execute on function redrive.first_time_v1 to redrive_operator, redrive_producer,
-    redrive_worker;
+grant execute on function redrive.first_time_v1 to redrive_worker;
 
 create function redrive.fold_groups_v1()
     returns int
@@ -717,7 +784,7 @@ grant execute on function redrive.force_breaker_v1 to redrive_operator;
 
 create function redrive.forget_audit_v1(older_than interval, batch int)
     returns int
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
@@ -734,14 +801,12 @@ create function redrive.forget_completions_v1(older_than interval, batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
-grant execute on function redrive.forget_completions_v1 to redrive_operator;
 
 create function redrive.forget_effects_v1(older_than interval, batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
-grant execute on function redrive.forget_effects_v1 to redrive_operator;
 
 create function redrive.forget_envelopes_v1(batch int)
     returns int
@@ -805,13 +870,24 @@ create function redrive.hide_messages_v1()
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
-grant execute on function redrive.hide_messages_v1 to redrive_operator;
+grant execute on function redrive.hide_messages_v1 to redrive_encryptor;
+
+create function redrive.hold_run_v1(name text)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.interrupt_runs_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
@@ -897,8 +973,6 @@ grant execute on function redrive.pause_v1 to redrive_operator;
 create function redrive.payload_fault(payload jsonb)
     returns text
     language plpgsql immutable;
-grant execute on function redrive.payload_fault to redrive_operator, redrive_producer,
-    redrive_worker;
 
 create function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
     returns boolean
@@ -908,22 +982,22 @@ grant execute on function redrive.pending_v1 to redrive_worker;
 
 create function redrive.purge_v1(ids bigint[], generations int[], states text[])
     returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.purge_v1 to redrive_operator;
+
+create function redrive.purge_v2(run bigint, ids bigint[], generations int[], states text[])
+    returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off;
-grant execute on function redrive.purge_v1 to redrive_operator;
+grant execute on function redrive.purge_v2 to redrive_operator;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
-
-create function redrive.record_audit_v1(actor text, action text, why text, n int, detail jsonb)
-    returns void
-    language sql security definer
-    set search_path = pg_catalog, pg_temp;
-grant execute on function redrive.record_audit_v1 to redrive_operator;
 
 create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
     fingerprint text, max_redrives int)
@@ -946,12 +1020,19 @@ grant execute on function redrive.redrive_v1 to redrive_operator;
 create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
     salts text[])
     returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
+
+create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns int[], olds jsonb[],
+    news jsonb[], salts text[])
+    returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off;
-grant execute on function redrive.reencrypt_v1 to redrive_operator;
+grant execute on function redrive.reencrypt_v2 to redrive_encryptor;
 
 create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     returns void
@@ -1123,6 +1204,15 @@ create function redrive.unpark_v2(keys int)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unpark_v2 to redrive_worker;
+
+create function redrive.verify_audit_v1(after bigint, batch int, out place bigint, out lines int,
+    out more boolean, out fault text)
+    returns record
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.verify_audit_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.wake_slot_v1(queue text)
     returns int

@@ -48,7 +48,7 @@ rm -rf "$0"
 def connect(url: str, **settings: str) -> Connection:
     """Open a session whose settings are those that our own processes give their transactions."""
     conn = psycopg.connect(url, autocommit=True, prepare_threshold=None, application_name="test")
-    chosen = OWN_SETTINGS | settings
+    chosen = OWN_SETTINGS | {"search_path": "public"} | settings  # tests make tables of their own
     conn.execute(
         "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
         (list(chosen), list(chosen.values())),

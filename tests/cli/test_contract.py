@@ -237,7 +237,10 @@ def test_a_redrive_shows_only_until_it_is_told_yes_and_why(
     assert without_why.code == 64
     assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
     assert database.value("select state from redrive.dead_letters where id = %s", job) == "redriven"
-    assert database.row("select actor, why, n from redrive.audit") == ("tester", "mended", 1)
+    assert database.rows("select actor, action, why, n from redrive.audit order by id") == [
+        ("tester", "redrive", "mended", 1),
+        ("tester", "end redrive", "mended", 1),
+    ]
 
 
 def test_a_redrive_takes_its_options_from_the_environment_too(
@@ -334,7 +337,7 @@ def test_a_lock_that_another_run_holds_is_75(redrive: Redrive, database: Databas
     bury(database)
     holder = database.session()
     holder.rows("begin")
-    holder.rows("select pg_advisory_xact_lock(hashtext('redrive'), hashtext('redrive'))")
+    assert holder.value("select redrive.hold_run_v1('redrive')")
 
     done = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes")
 

@@ -21,6 +21,7 @@ INLINED = {"handles_v1", "recent_losses_v1", "redrive_obstacle_v1", "wake_slot_v
 UNVERSIONED = {
     "enqueue",  # part of the interface
     "payload_fault",  # pure
+    "chain_audit",  # a trigger, like these
     *("admit", "park_behind_key", "count_buried", "count_moved", "count_purged"),  # triggers
     *("totals", "grouped"),  # views
 }

@@ -298,16 +298,72 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
         with connect(url, user="plain") as conn:
             migrate(conn)
         with connect(url) as conn:
+            for role in ROLES:
+                conn.execute(f"create role {role} nologin")  # type: ignore[arg-type]
+            conn.execute("grant redrive_owner to plain")
+        with connect(url, user="plain") as conn:
             assert migrate(conn).without_roles is None
             assert conn.execute(
                 "select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)
-            ).fetchone() == (5,)
+            ).fetchone() == (len(ROLES),)
             assert conn.execute(
                 "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
                 " where proname = 'claim_v1'"
             ).fetchall() == [(True,)]
         with connect(url, user="plain") as conn:
             assert works(conn)
+
+
+def test_a_role_that_is_new_may_be_made_after_the_upgrade(fresh_server: Server) -> None:
+    """S3: by whoever may, where migrate may not; what is made meanwhile has the same owner."""
+    login(fresh_server, "plain", "")
+    owners = (
+        "select distinct proowner::regrole::text from pg_proc"
+        " where pronamespace = to_regnamespace('redrive')"
+    )
+    with fresh_server.empty("owner plain") as url:
+        with connect(url) as conn:
+            migrate(conn)
+            conn.execute("grant redrive_owner to plain")
+            conn.execute("drop owned by redrive_encryptor")
+            conn.execute("drop role redrive_encryptor")
+            conn.execute("drop function redrive.begin_run_v1")
+            conn.execute("update redrive.migrations set functions = 'of an older program'")
+        with connect(url, user="plain") as conn:
+            report = migrate(conn)
+            assert report.without_roles is not None
+            assert report.without_roles.endswith(" run: create role redrive_encryptor nologin")
+            assert conn.execute(owners).fetchall() == [("redrive_owner",)]
+        with connect(url) as conn:
+            conn.execute("create role redrive_encryptor nologin")
+        with connect(url, user="plain") as conn:
+            assert migrate(conn).without_roles is None
+            assert conn.execute(owners).fetchall() == [("redrive_owner",)]
+            assert conn.execute(
+                "select has_function_privilege('redrive_encryptor', oid, 'execute') from pg_proc"
+                " where proname = 'begin_run_v1'"
+            ).fetchall() == [(True,)]
+
+
+def test_what_an_older_release_granted_is_taken_back(url: str) -> None:
+    """S3: an operator could forget keys before their time; S13: a producer could take them."""
+    closed = {
+        "redrive_operator": "redrive.forget_completions_v1(interval, int)",
+        "redrive_producer": "redrive.first_time_v1(text)",
+    }
+    with connect(url) as conn:
+        migrate(conn)
+        for role, function in closed.items():
+            conn.execute(f"grant execute on function {function} to {role}")  # type: ignore[arg-type]
+        conn.execute("grant select on redrive.audit to redrive_viewer")
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        migrate(conn)
+
+        for role, function in closed.items():
+            query = "select has_function_privilege(%s, %s, 'execute')"
+            assert conn.execute(query, (role, function)).fetchone() == (False,)
+        query = "select has_table_privilege('redrive_viewer', 'redrive.audit', 'select')"
+        assert conn.execute(query).fetchone() == (False,)
 
 
 def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) -> None:
@@ -322,7 +378,7 @@ def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) ->
     with connect(fresh_server.url) as conn:
         assert conn.execute(
             "select count(*) from pg_roles where rolname = any (%s)", (list(ROLES),)
-        ).fetchone() == (5,)
+        ).fetchone() == (len(ROLES),)
 
 
 def test_a_user_who_may_not_act_as_the_owner_is_told(fresh_server: Server) -> None:
@@ -447,6 +503,12 @@ def at_version(url: str, version: int) -> None:
         conn.execute("delete from redrive.chores where name = 'unhandled' or name ~ '^forget'")
         conn.execute("drop table redrive.retention, redrive.envelopes")
         conn.execute("drop table redrive.names, redrive.name_limits")
+        conn.execute("drop trigger audit_chained on redrive.audit")
+        conn.execute("drop table redrive.audit_chain, redrive.runs")
+        conn.execute("drop table redrive.purge_lock, redrive.redrive_lock, redrive.reencrypt_lock")
+        conn.execute("alter table redrive.audit drop column hash")
+        conn.execute("alter table redrive.campaigns drop column db_user")
+        conn.execute("alter table redrive.chores drop column marked_by")
         conn.execute("alter table redrive.tallies drop column at")
         conn.execute("drop index redrive.groups_closed_idx, redrive.campaigns_running_idx")
         conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")

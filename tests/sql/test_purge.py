@@ -6,6 +6,7 @@ from tests.factories import (
     bury,
     claim_one,
     complete,
+    make_campaign,
     make_dead_letters,
     make_worker,
     redrive,
@@ -88,10 +89,13 @@ def test_a_job_that_succeeds_after_its_dead_letter_was_purged_is_just_done(
 def test_a_dead_letter_that_is_being_redriven_is_not_purged(database: Database) -> None:
     ids = make_dead_letters(database.conn, 3)
     operator, purger = database.session(), database.session(lock_timeout="1ms")
+    campaign = make_campaign(operator.conn)
+    run = purger.value("select redrive.begin_run_v1('purge', 'ada', 'old', 3, '{}')")
     operator.rows("begin")
-    redrive(operator.conn, ids[:1])
+    redrive(operator.conn, ids[:1], campaign=campaign)
 
-    assert purger.value(PURGE, ids, [0] * 3, ["open"]) == 2
+    step = "select redrive.purge_v2(%s, %s, %s, %s)"
+    assert purger.value(step, run, ids, [0] * 3, ["open"]) == 2
     operator.rows("commit")
     assert letters(database) == [(ids[0], 0)]
     assert purger.value(PURGE, ids, [0] * 3, ["open"]) == 0, "it is not open any more"

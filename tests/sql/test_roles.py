@@ -23,6 +23,7 @@ ROLES = (
     "redrive_worker",
     "redrive_operator",
     "redrive_viewer",
+    "redrive_encryptor",
     "redrive_nobody",
 )
 

@@ -14,6 +14,7 @@ from redrive.cli.exits import Exit
 from redrive.cli.options import database_option, json_option, settings_for
 from redrive.cli.output import emit
 from redrive.cli.unhandled import sentence
+from redrive.database import audit, foreign
 from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
@@ -44,7 +45,7 @@ class Finding(NamedTuple):
 )
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
-    """Look at settings, handlers, database, roles, clock and bloat.
+    """Look at settings, handlers, database, roles, clock, bloat and the audit log.
 
     Exit code 1 when something is wrong.
     """
@@ -139,7 +140,27 @@ def _of_the_database(settings: Settings) -> list[Finding]:
         vitals = cursor.execute(_READ_VITALS, (list(migrations.ROLES),)).fetchone()
         assert vitals is not None  # noqa: S101 # a select without a table has one row
         checks = (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue)
-        return [look(vitals) for look in checks] + [_kinds(store.unhandled(conn))]
+        return [
+            *(look(vitals) for look in checks),
+            _kinds(store.unhandled(conn)),
+            _owners(foreign.find(conn)),
+            _audit(audit.verify(conn)),
+        ]
+
+
+def _owners(found: tuple[str, str] | None) -> Finding:
+    if found is None:
+        return Finding("owners", ok=True, text="all of it is ours")
+    thing, owner = found
+    return Finding("owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?")
+
+
+def _audit(verdict: audit.Verdict) -> Finding:
+    if verdict.fault is None:
+        text = f"{verdict.lines} lines, as they were written"
+        return Finding("audit", ok=True, text=text)
+    text = f"somebody changed the audit log: {verdict.fault}; see redrive audit verify"
+    return Finding("audit", ok=False, text=text)
 
 
 def _kinds(unhandled: Sequence[store.Unhandled]) -> Finding:

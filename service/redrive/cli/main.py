@@ -24,6 +24,7 @@ COMMANDS = {
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
     "retention": "redrive.cli.retention",
+    "audit": "redrive.cli.audit",
     "breaker": "redrive.cli.breaker",
     "policy": "redrive.cli.policy",
     "objective": "redrive.cli.objective",

@@ -11,7 +11,7 @@ from redrive.cli.options import actor_option, database_option, json_option, sett
 from redrive.cli.output import emit, table
 from redrive.cli.terminal import progress
 from redrive.database import reencrypt as rotation
-from redrive.dead_letters.runs import record
+from redrive.dead_letters.runs import audited
 from redrive.encryption import KEYS_FILE, Keyring, configured
 from redrive.errors import SettingsError
 from redrive.settings import Settings
@@ -73,13 +73,17 @@ def _rotate(
     rate: float | None,
     why: str,
 ) -> rotation.Report:
-    """Encrypt what the first key has not encrypted yet, and leave a line in the audit log."""
+    """Encrypt what the first key has not encrypted yet, on record in the audit log."""
     first = keyring.ids[0]
     stale = sum(sum(n.values()) for key, n in rotation.count(conn).items() if key != first)
-    with only_one(settings, "reencrypt"), progress("encrypted", stale) as advance:
-        report = rotation.reencrypt(conn, keyring, rate=rate, progress=advance)
-    record(conn, settings.who(), "reencrypt", why, report.rewritten, {"key": first})
-    return report
+    with (
+        only_one(settings, "reencrypt"),
+        audited(
+            conn, "reencrypt", actor=settings.who(), why=why, n=stale, detail={"key": first}
+        ) as run,
+        progress("encrypted", stale) as advance,
+    ):
+        return rotation.reencrypt(conn, keyring, run=run, rate=rate, progress=advance)
 
 
 def _summary(keyring: Keyring, report: rotation.Report) -> str:

@@ -42,7 +42,11 @@ YOUNG_SECONDS = 60.0
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
+SEARCH_PATH = "pg_catalog, pg_temp"
+"""Nothing that somebody put into `public` takes the place of what we call."""
+
 SETTINGS = {
+    "search_path": SEARCH_PATH,
     "statement_timeout": "12s",
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "10s",

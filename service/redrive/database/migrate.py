@@ -22,6 +22,8 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import class_row, scalar_row
 
+from redrive.database import foreign
+from redrive.database.connect import SEARCH_PATH
 from redrive.errors import SchemaError, SchemaTooNew
 
 Connection = psycopg.Connection[Any]
@@ -42,6 +44,7 @@ ROLES = (
     "redrive_worker",
     "redrive_operator",
     "redrive_viewer",
+    "redrive_encryptor",
 )
 
 
@@ -131,16 +134,21 @@ def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
         return cursor.execute(query, parameters).fetchone()
 
 
-def installed(conn: Connection) -> int:
-    """The version of the schema in this database; 0 when there is none."""
+def _is_installed(conn: Connection) -> bool:
     # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what
     # whoever had the lock made.
-    has_schema = _scalar(
-        conn,
-        "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname = 'redrive' and c.relname = 'migrations')",
+    return bool(
+        _scalar(
+            conn,
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = 'redrive' and c.relname = 'migrations')",
+        )
     )
-    if not has_schema:
+
+
+def installed(conn: Connection) -> int:
+    """The version of the schema in this database; 0 when there is none."""
+    if not _is_installed(conn):
         return 0
     return int(_scalar(conn, "select coalesce(max(version), 0) from redrive.migrations"))
 
@@ -184,11 +192,12 @@ def migrate(conn: Connection) -> Report:
         conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
 
     Raises:
-        SchemaError: the schema is newer than this program, the database is not UTF-8, or the server
-            is too old, and nothing was written; or somebody kept a table locked all the time, and
-            what came before is kept.
+        SchemaError: the schema is newer than this program or has what somebody else made, the
+            database is not UTF-8, or the server is too old, and nothing was written; or somebody
+            kept a table locked all the time, and what came before is kept.
     """
     # here because roles are made outside the transaction, and again under the lock
+    _refuse_foreign(conn)
     _refuse_unfit(conn)
     before = installed(conn)
     if before > latest():  # and it serves us: a release that was rolled back
@@ -214,10 +223,13 @@ def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -
     while True:
         try:
             with conn.transaction():
+                # Whoever may create in `public` could put a function there that fits better than
+                # ours, and have it built into a view.
+                conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
+                _refuse_foreign(conn)
+                _act_as_owner(conn, may_begin=without_roles is None)
                 _lock(conn)
                 _refuse_unfit(conn)
-                if without_roles is None:
-                    _act_as_owner(conn)
                 return act()
         except errors.LockNotAvailable as error:
             if time.monotonic() > give_up_at:
@@ -230,10 +242,18 @@ def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -
 
 
 def _lock(conn: Connection) -> None:
-    """One migrate at a time; the tables it changes are waited for more briefly than another run."""
+    """One migrate at a time; the tables it changes are waited for more briefly than another run.
+
+    Once there is a table of ours that is what it locks: an advisory lock is anybody's who can
+    connect. It keeps nobody from reading the table.
+    """
     conn.execute("set local lock_timeout = '30s'")
     conn.execute("set local statement_timeout = 0")
-    conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+    if not _is_installed(conn):
+        conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+    if _is_installed(conn):  # perhaps by whoever had that lock
+        _refuse_foreign(conn)
+        conn.execute("lock table redrive.migrations in share row exclusive mode")
     conn.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
 
 
@@ -354,6 +374,18 @@ def _refuse_unfit(conn: Connection) -> None:
         raise SchemaError(msg)
 
 
+def _refuse_foreign(conn: Connection) -> None:
+    """Whoever made the schema first could have put a trigger there, which we would run."""
+    found = foreign.find(conn)
+    if found is not None:
+        thing, owner = found
+        msg = (
+            f"{thing} belongs to {owner}, who could do with it whatever you may; drop it, or if you"
+            f" trust {owner}, run as a superuser: reassign owned by {owner} to redrive_owner"
+        )
+        raise SchemaError(msg)
+
+
 # ---------------------------------------------------------------------- roles
 
 
@@ -373,10 +405,11 @@ def _ensure_roles(conn: Connection) -> str | None:
     Returns why it could not, or None. Roles belong to the cluster and not to the database, so
     another migrate may create or grant the same at the same time: losing that race is fine.
     """
+    missing = _missing_roles(conn)
     try:
-        _create_roles(conn)
+        _create_roles(conn, missing)
     except errors.InsufficientPrivilege:
-        statements = "; ".join(f"create role {name} nologin" for name in ROLES)
+        statements = "; ".join(f"create role {name} nologin" for name in missing)
         return f"this user may not create roles; ask an administrator to run: {statements}"
     try:
         _grant_ownership(conn)
@@ -387,14 +420,17 @@ def _ensure_roles(conn: Connection) -> str | None:
     return None
 
 
-def _create_roles(conn: Connection) -> None:
+def _missing_roles(conn: Connection) -> list[str]:
     rows = conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(ROLES),))
     existing = {name for (name,) in rows}
-    for role in ROLES:
-        if role not in existing:
-            statement = sql.SQL("create role {} nologin").format(sql.Identifier(role))
-            with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):
-                conn.execute(statement)
+    return [role for role in ROLES if role not in existing]
+
+
+def _create_roles(conn: Connection, missing: list[str]) -> None:
+    for role in missing:
+        statement = sql.SQL("create role {} nologin").format(sql.Identifier(role))
+        with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):
+            conn.execute(statement)
 
 
 def _grant_ownership(conn: Connection) -> None:
@@ -425,10 +461,13 @@ def _standing(conn: Connection) -> _Standing:
     return standing
 
 
-def _act_as_owner(conn: Connection) -> None:
-    """Let everything belong to a role that cannot log in, which bounds what a definer may do."""
+def _act_as_owner(conn: Connection, *, may_begin: bool) -> None:
+    """Let everything belong to a role that cannot log in, which bounds what a definer may do.
+
+    What belongs to it already stays with it, also where a role that is new is missing yet.
+    """
     owner = _scalar(
         conn, "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
     )
-    if owner in {None, "redrive_owner"}:
+    if owner == "redrive_owner" or (owner is None and may_begin):
         conn.execute("set local role redrive_owner")

@@ -182,19 +182,21 @@ def reencrypt(
     conn: Connection,
     keyring: Keyring,
     *,
+    run: int | None = None,
     rate: float | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
     """Seal everything with the first key.
 
     Args:
+        run: the line of the audit log that began it; None = each batch has one of its own.
         rate: rows per second at most; None = as fast as it goes.
         progress: is told how many rows each batch looked at.
     """
     report = Report()
     for name, place in PLACES.items():
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
-            report.add(len(rows), *_rewrite(conn, keyring, name, rows))
+            report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
             progress(len(rows))
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
@@ -220,7 +222,9 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, 
             last = rows[-1]["id"]
 
 
-def _rewrite(conn: Connection, keyring: Keyring, name: str, rows: Sequence[Row]) -> tuple[int, int]:
+def _rewrite(
+    conn: Connection, keyring: Keyring, run: int | None, name: str, rows: Sequence[Row]
+) -> tuple[int, int]:
     """Change one batch, in one transaction. Returns how many rows were sealed, how many changed."""
     changes = list(_changes(keyring, PLACES[name], rows))
     if not changes:
@@ -228,9 +232,9 @@ def _rewrite(conn: Connection, keyring: Keyring, name: str, rows: Sequence[Row])
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         changed = cursor.execute(
-            "select redrive.reencrypt_v1("
-            "%s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
-            (name, jobs, ns, olds, news, salts),
+            "select redrive.reencrypt_v2("
+            "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
+            (run, name, jobs, ns, olds, news, salts),
         ).fetchone()
     return len(changes), changed or 0
 

@@ -7,7 +7,7 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.runs import record
+from redrive.dead_letters.runs import audited
 
 CHUNK = 500
 """Dead letters that one transaction deletes."""
@@ -52,7 +52,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
     actor: str,
     progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Delete dead letters for good, with their failures; each chunk is one audited transaction.
+    """Delete dead letters for good, with their failures; each chunk is one transaction.
 
     Args:
         chosen: the filter that selected them, for the audit log.
@@ -64,21 +64,24 @@ def purge(  # noqa: PLR0913 # what a purge needs
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
     purged = 0
-    for start in range(0, len(selected), CHUNK):
-        chunk = selected[start : start + CHUNK]
-        with conn.transaction():
-            deleted = _delete(conn, chunk, states)
-            record(conn, actor, "purge", why, deleted, detail)
-        purged += deleted
-        progress(len(chunk))
+    if not selected:
+        return purged
+    with audited(conn, "purge", actor=actor, why=why, n=len(selected), detail=detail) as run:
+        for start in range(0, len(selected), CHUNK):
+            chunk = selected[start : start + CHUNK]
+            purged += _delete(conn, run, chunk, states)
+            progress(len(chunk))
     return purged
 
 
-def _delete(conn: psycopg.Connection[Any], chunk: Sequence[Purgeable], states: list[str]) -> int:
+def _delete(
+    conn: psycopg.Connection[Any], run: int, chunk: Sequence[Purgeable], states: list[str]
+) -> int:
     ids, redrives = map(list, zip(*chunk, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         deleted = cursor.execute(
-            "select redrive.purge_v1(%s::bigint[], %s::int[], %s::text[])", (ids, redrives, states)
+            "select redrive.purge_v2(%s, %s::bigint[], %s::int[], %s::text[])",
+            (run, ids, redrives, states),
         ).fetchone()
     return int(deleted or 0)
 

@@ -1,5 +1,7 @@
 """What a redrive, a purge and a re-encryption share: one runs at a time, each leaves a record."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -12,31 +14,43 @@ from redrive.errors import Busy
 def hold_lock(conn: psycopg.Connection[Any], name: str) -> None:
     """Take a lock for as long as the transaction open on `conn` lasts; works through PgBouncer.
 
+    It is one that only those may take who may run this.
+
     Raises:
         Busy: another run holds it.
     """
     conn.execute("set local idle_in_transaction_session_timeout = 0")
     with conn.cursor(row_factory=scalar_row) as cursor:
-        is_ours = cursor.execute(
-            "select pg_try_advisory_xact_lock(hashtext('redrive'), hashtext(%s))", (name,)
-        ).fetchone()
+        is_ours = cursor.execute("select redrive.hold_run_v1(%s)", (name,)).fetchone()
     if not is_ours:
         msg = f"another {name} holds the lock"
         raise Busy(msg)
 
 
-def record(  # noqa: PLR0913 # the columns of the audit log
+@contextmanager
+def audited(  # noqa: PLR0913 # the columns of the audit log
     conn: psycopg.Connection[Any],
-    actor: str,
     action: str,
+    *,
+    actor: str,
     why: str,
     n: int,
     detail: dict[str, Any],
-) -> None:
-    """Write a line of the audit log: what was done to `n` rows."""
-    conn.execute(
-        "select redrive.record_audit_v1(%s, %s, %s, %s, %s)", (actor, action, why, n, Jsonb(detail))
-    )
+) -> Iterator[int]:
+    """A run over `n` rows, on record from its beginning; yields what its steps go by.
+
+    Its end is on record with what they changed; one that failed half-way is as well.
+    """
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        run: Any = cursor.execute(
+            "select redrive.begin_run_v1(%s, %s, %s, %s, %s)",
+            (action, actor, why, n, Jsonb(detail)),
+        ).fetchone()
+    try:
+        yield run
+    finally:
+        if not conn.closed:
+            conn.execute("select redrive.end_run_v1(%s)", (run,))
 
 
 def expect(conn: psycopg.Connection[Any], name: str, every: float) -> None:

@@ -1,10 +1,17 @@
--- close_campaign: end the record around the chunks of a redrive with what came of it.
+-- close_campaign: end the record around the chunks of a redrive with what came of it. How many went
+-- back to work is what the chunks counted themselves, whatever is said here. Audited.
 create or replace function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
 returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    update redrive.campaigns c
-    set redriven = close_campaign_v1.redriven, blocked = close_campaign_v1.blocked, state = 'done'
-    where c.id = campaign
+    with closed as (
+        update redrive.campaigns c set blocked = close_campaign_v1.blocked, state = 'done'
+        where c.id = campaign and c.state <> 'done'
+          and coalesce(c.db_user, session_user) = session_user
+        returning c.id, c.actor, c.why, c.matched, c.redriven, c.blocked)
+    insert into redrive.audit (actor, action, why, n, detail)
+    select d.actor, 'end redrive', d.why, d.redriven, jsonb_build_object(
+        'campaign', d.id, 'matched', d.matched, 'blocked', d.blocked)
+    from closed d
 $$;

@@ -1,9 +1,11 @@
 -- purge: delete dead letters for good, one chunk, with their failures once no generation of the job
 -- is left.
--- in:    ids and generations as selected, the states that may go
+-- in:    run: the line of the audit log that began it; ids and generations as selected, the states that may go
 -- out:   how many went
+-- errors: RD001 'run: rule'
 -- locks: skip locked: what a redrive holds right now stays
-create or replace function redrive.purge_v1(ids bigint[], generations int[], states text[])
+create or replace function redrive.purge_v2(
+    run bigint, ids bigint[], generations int[], states text[])
 returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -42,6 +44,17 @@ begin
                count(*)
         from gone group by queue, kind, state, reason)
     select count(*) into purged from gone;
+    perform redrive.count_run_v1(
+        run, 'purge', purged, jsonb_build_object('ids', to_jsonb(ids), 'states', states));
     return purged;
 end
+$$;
+
+-- As the release before called it: each call has a line of its own.
+create or replace function redrive.purge_v1(ids bigint[], generations int[], states text[])
+returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select redrive.purge_v2(null, ids, generations, states)
 $$;

@@ -4,7 +4,7 @@
 --        has to throttle
 -- out:   id, blocked: null where it went back to work, else the cause
 --        not_open | succeeded | conflict | max_redrives | muted
--- errors: 40001 where the transaction's snapshot is older than what became of one of their keys
+-- errors: RD001 'campaign: rule'; 40001 where the transaction's snapshot is older than what became of one of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
 -- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks
 --        at the whole chunk, or at all dead letters when planned while they were few, for each of
@@ -27,6 +27,13 @@ declare
     causes text[];
     late bigint[];
 begin
+    if campaign is not null
+       and not exists (select from redrive.campaigns c
+                       where c.id = redrive_v1.campaign and c.state <> 'done'
+                         and coalesce(c.db_user, session_user) = session_user) then
+        raise exception using errcode = 'RD001',
+            message = 'campaign: must be one that this login began and has not ended';
+    end if;
     with asked as materialized (
         select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
     pick as materialized (
@@ -122,6 +129,13 @@ begin
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
     where c.id = redrive_v1.campaign;
+    if campaign is null then
+        perform redrive.count_run_v1(
+            null, 'redrive',
+            coalesce(cardinality(array_positions(causes, null)), 0)
+                - coalesce(cardinality(late), 0),
+            jsonb_build_object('ids', to_jsonb(ids)));
+    end if;
     return query
     select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
     from unnest(found_ids, causes) as v(id, cause);

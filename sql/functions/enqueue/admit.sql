@@ -15,9 +15,11 @@ declare
     doubtful boolean;
     is_new boolean;              -- whether a name may be: of a redrive none is
     is_sealed boolean;           -- whether one is encrypted
+    is_late boolean;             -- whether one was due long ago
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
+    earliest constant timestamptz := now() - interval '1 minute';
     tick constant bigint := floor(extract(epoch from clock_timestamp()) * 50);
 begin
     -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked at
@@ -37,7 +39,8 @@ begin
                        or pg_column_size(headers) > 8 and octet_length(headers::text) > 8192
                        or jsonb_typeof(payload) <> 'object'
                        or octet_length(payload::text) >= 130) as doubtful,
-               bool_or(pg_column_size(headers) > 8 and headers ? '$redrive') as sealed
+               bool_or(pg_column_size(headers) > 8 and headers ? '$redrive') as sealed,
+               bool_or(run_at < earliest) as late
         from fresh group by queue, kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
@@ -49,8 +52,8 @@ begin
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
                limit 1) is null)),
            bit_or(redrive.wake_slot_v1(queue)),
-           bool_or(c.n > 0 and c.sealed)
-    into doubtful, is_new, slots, is_sealed from came c;
+           bool_or(c.n > 0 and c.sealed), bool_or(c.late)
+    into doubtful, is_new, slots, is_sealed, is_late from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -92,6 +95,11 @@ begin
     if is_sealed then
         perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
         from fresh f where f.redrives = 0 and f.headers ? '$redrive';
+    end if;
+    -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for enqueue.
+    if is_late and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
+        update redrive.jobs j set run_at = clock_timestamp()
+        from fresh f where j.id = f.id and f.run_at < earliest;
     end if;
     -- A bulk load in one transaction must not keep others silent: it is told of once, at its commit.
     already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;

@@ -1,10 +1,31 @@
 -- done_chore: a CronJob's run leaves its mark, so that its absence can be seen without looking at
--- Kubernetes.
+-- Kubernetes. Such a mark silences an alert: whose they are is audited once a day, and how often
+-- they are due whenever that changes.
+-- errors: RD001 'chore: rule': those of the workers have marks of their own
 create or replace function redrive.done_chore_v1(chore text, every interval) returns void
-language sql security definer
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.chores as c (name, ran_at, every) values (chore, clock_timestamp(), every)
+#variable_conflict use_column
+declare
+    before redrive.chores;
+begin
+    if chore not in ('purge', 'redrive') then
+        raise exception using errcode = 'RD001', message = 'chore: must be purge or redrive';
+    end if;
+    select * into before from redrive.chores c where c.name = chore for update;
+    insert into redrive.chores as c (name, ran_at, every, marked_by)
+    values (chore, clock_timestamp(), done_chore_v1.every, session_user)
     on conflict (name) do update
-    set ran_at = excluded.ran_at, every = coalesce(excluded.every, c.every)
+    set ran_at = excluded.ran_at, every = coalesce(excluded.every, c.every),
+        marked_by = excluded.marked_by;
+    if before.ran_at >= date_trunc('day', clock_timestamp())
+       and before.marked_by is not distinct from session_user
+       and (done_chore_v1.every is null or before.every = done_chore_v1.every) then
+        return;
+    end if;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (session_user, 'done', 'a scheduled run ended', 1,
+            jsonb_build_object('chore', chore, 'every', done_chore_v1.every));
+end
 $$;

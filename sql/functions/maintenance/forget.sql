@@ -20,8 +20,6 @@ begin
     end if;
     select jsonb_object_agg(r.what, r.keep) into keep from redrive.retention r;
     counts := array[
-        redrive.interrupt_campaigns_v1(batch),
-        redrive.forget_audit_v1((keep ->> 'audit')::interval, batch),
         redrive.forget_campaigns_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_completions_v1((keep ->> 'keys')::interval, batch),
         redrive.forget_effects_v1((keep ->> 'keys')::interval, batch),
@@ -31,6 +29,14 @@ begin
         redrive.forget_lanes_v1(batch),
         redrive.forget_names_v1((keep ->> 'names')::interval, batch),
         redrive.forget_side_effects_v1(batch)];
+    -- Last, as everybody who writes to the audit log, and without waiting for whoever does.
+    perform from redrive.audit_chain c for update skip locked;
+    if found then
+        counts := counts || array[
+            redrive.interrupt_campaigns_v1(batch),
+            redrive.interrupt_runs_v1(batch),
+            redrive.forget_audit_v1((keep ->> 'audit')::interval, batch)];
+    end if;
     select sum(c.n) into gone from unnest(counts) as c(n);
     more := batch <= any (counts)
             or exists (select from redrive.chores c where c.name ~ '^forget_' and c.place >= 0);

@@ -2,6 +2,7 @@
 -- theirs from now on.
 -- locks: the chore that folds groups: a message must not pass from the deltas to the groups between
 --        the two looks
+-- Audited, where there were any.
 create or replace function redrive.hide_messages_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
@@ -16,7 +17,13 @@ as $$
         returning g.fingerprint),
     unfolded as (
         update redrive.group_deltas d set message = '[encrypted]' where d.message <> '[encrypted]'
-        returning d.fingerprint)
-    select count(*)::int
-    from (select fingerprint from hidden union select fingerprint from unfolded) both_tables
+        returning d.fingerprint),
+    counted as (
+        select count(*)::int as n
+        from (select fingerprint from hidden union select fingerprint from unfolded) both_tables),
+    audited as (
+        insert into redrive.audit (actor, action, why, n)
+        select session_user, 'hide messages', 'what is encrypted is not quoted', c.n
+        from counted c where c.n > 0)
+    select c.n from counted c
 $$;

@@ -1,16 +1,19 @@
 -- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
 -- table.
--- in:    place   jobs | dead_letters | failures | side_effects
+-- in:    run     the line of the audit log that began it
+--        place   jobs | dead_letters | failures | side_effects
 --        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
 --          of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
---        news    what takes its place; salts  the header that goes with a payload, null where it
+--        news    envelopes that take its place; salts  the header that goes with a payload, null where it
 --          has one
 -- out:   how many were as they had been read; the others are not touched
+-- errors: RD001 'run: rule', 'news: rule': nobody puts into a job what it should do
 -- locks: skip locked, so it waits for nobody: what a claim or a settlement holds stays for the next
 --        run
-create or replace function redrive.reencrypt_v1(
-    place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
+create or replace function redrive.reencrypt_v2(
+    run bigint, place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[])
+returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -21,6 +24,14 @@ as $$
 declare
     changed int := 0;
 begin
+    -- Beside its envelope a failure says in the clear where it was, as it did before.
+    if exists (select from unnest(olds, news) as v(old, new)
+               where jsonb_typeof(new) is distinct from 'object'
+                  or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
+                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters')
+                                                    then '{}' else old end) then
+        raise exception using errcode = 'RD001', message = 'news: must be envelopes';
+    end if;
     if place = 'jobs' then
         with pick as materialized (
             select j.id, v.new, v.salt from unnest(ids, olds, news, salts) as v(id, old, new, salt)
@@ -57,8 +68,21 @@ begin
             for update of e skip locked)
         update redrive.side_effects e set detail = p.new, what = '[encrypted]'
         from pick p where e.ctid = p.tid;
+    else
+        return 0;
     end if;
     get diagnostics changed = row_count;
+    perform redrive.count_run_v1(
+        run, 'reencrypt', changed, jsonb_build_object('place', place, 'ids', to_jsonb(ids)));
     return changed;
 end
+$$;
+
+-- As the release before called it: each call has a line of its own.
+create or replace function redrive.reencrypt_v1(
+    place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select redrive.reencrypt_v2(null, place, ids, ns, olds, news, salts)
 $$;

@@ -1,8 +1,10 @@
 -- stats: every figure of the database that is exported, as one JSON object, at most `max_age` old.
 -- One caller at a time makes it new; the others get the one before at once. A hundred replicas cost
--- what one does. Nothing here counts a big table: counters are summed from the tallies, ages are
--- index probes. Only so many names are told apart (shown.sql); the snapshot remembers which, so
--- that all who serve it agree, and none changes its name later. The others are 'other'.
+-- what one does. Where that one does not come back, whoever holds a transaction open, the others see
+-- for themselves after ten seconds and leave the one before as it is. Nothing here counts a big
+-- table: counters are summed from the tallies, ages are index probes. Only so many names are told
+-- apart (shown.sql); the snapshot remembers which, so that all who serve it agree, and none changes
+-- its name later. The others are 'other'.
 create or replace function redrive.stats_v1(max_age interval) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -14,20 +16,22 @@ declare
     shown jsonb;
     kinds text[];
     queues text[];
+    is_ours boolean;
 begin
     select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
     if found_at > clock_timestamp() - max_age then
         return found_body;
     end if;
     perform from redrive.snapshots s where s.taken_at = found_at for update skip locked;
-    if not found then
+    is_ours := found;
+    if not is_ours and found_at > clock_timestamp() - greatest(max_age, interval '10 seconds') then
         return found_body;
     end if;
     perform set_config('synchronous_commit', 'off', true);
     shown := redrive.shown_v1(found_body);
     kinds := array(select jsonb_array_elements_text(shown -> 'kinds'));
     queues := array(select jsonb_array_elements_text(shown -> 'queues'));
-    update redrive.snapshots s set taken_at = clock_timestamp(), body = shown || jsonb_build_object(
+    found_body := shown || jsonb_build_object(
         'taken_at', extract(epoch from clock_timestamp())::float8,
         'totals', (with bases as (
                        select b ->> 0 as queue, b ->> 1 as kind, b ->> 2 as event,
@@ -118,8 +122,10 @@ begin
                    from pg_class c
                    where c.relkind = 'r' and c.relnamespace = 'redrive'::regnamespace
                      and c.relname in ('jobs', 'dead_letters', 'failures', 'completions',
-                                       'deltas')))
-    returning s.body into found_body;
+                                       'deltas')));
+    if is_ours then
+        update redrive.snapshots s set taken_at = clock_timestamp(), body = found_body;
+    end if;
     return found_body;
 end
 $$;

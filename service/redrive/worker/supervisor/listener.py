@@ -3,15 +3,24 @@
 Polling is the truth and never stops. A LISTEN connection can be lost without a sign, which the next
 statement on it finds. Through a pooler nothing is listened to: the session is shared, and it costs
 latency only.
+
+Whoever can connect can notify, anything and as often as they like. So what is not a number is
+nothing, and a flood wakes a worker no more often than REST_SECONDS allow.
 """
 
 import logging
+import re
+import time
 from collections.abc import Sequence
 
 from redrive.worker import store
 
 logger = logging.getLogger("redrive.worker")
 
+REST_SECONDS = 0.01
+"""Between two looks at what came. Our own functions notify less often than that."""
+
+_SLOTS = re.compile(r"[0-9]{1,5}")
 ALL_SLOTS = -1
 """Has every bit."""
 
@@ -29,6 +38,7 @@ class Listener:
         self._slots = ALL_SLOTS
         self._conn: store.Connection | None = None
         self._is_shared = False
+        self._heard_at = float("-inf")
 
     @property
     def is_deaf(self) -> bool:
@@ -41,10 +51,12 @@ class Listener:
             self._listen(conn)
         if self._is_shared:
             return False
-        return any(
-            int(heard.payload or ALL_SLOTS) & self._slots
-            for heard in conn.notifies(timeout=seconds, stop_after=1)
-        )
+        time.sleep(max(0.0, self._heard_at + REST_SECONDS - time.monotonic()))
+        # What has come meanwhile is one waking, however much it is.
+        heard = [_slots(one.payload) for one in conn.notifies(timeout=seconds, stop_after=1)]
+        if heard:
+            self._heard_at = time.monotonic()
+        return any(slots & self._slots for slots in heard)
 
     def _listen(self, conn: store.Connection) -> None:
         """Ask to be told, where the session is our own."""
@@ -58,3 +70,10 @@ class Listener:
         elif not was_shared:
             logger.info("not listening: the session is a pooler's; polling goes on")
         self._conn = conn
+
+
+def _slots(payload: str) -> int:
+    """The queues that somebody tells of, as bits: all where they say nothing."""
+    if not payload:
+        return ALL_SLOTS
+    return int(payload) if _SLOTS.fullmatch(payload) else 0

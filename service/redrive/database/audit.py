@@ -1,0 +1,104 @@
+"""The audit log: read it, and see whether it is as it was written."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+Connection = psycopg.Connection[Any]
+
+PAGE = 1000
+"""Lines that are read at once."""
+STEP = 10_000
+"""Lines that are verified at once."""
+
+_CHOSEN: LiteralString = """
+    (%(since)s::timestamptz is null or a.at >= %(since)s)
+    and (%(until)s::timestamptz is null or a.at < %(until)s)
+    and (%(actor)s::text is null or a.actor = %(actor)s)
+    and (%(login)s::text is null or a.db_user = %(login)s)
+    and (%(action)s::text is null or a.action = %(action)s)"""
+_FIELDS: LiteralString = "a.id, a.at, a.actor, a.db_user as login, a.action, a.why, a.n, a.detail"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which lines: those that match every field that is set."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    actor: str | None = None
+    login: str | None = None
+    action: str | None = None
+
+
+def newest(conn: Connection, chosen: Choice, limit: int) -> list[dict[str, Any]]:
+    """The newest lines, the newest first."""
+    query: LiteralString = (
+        f"select {_FIELDS} from redrive.audit a where {_CHOSEN} order by a.id desc limit %(limit)s"
+    )
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, asdict(chosen) | {"limit": limit}).fetchall()
+
+
+def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
+    """All lines with their seals, the oldest first, by the page."""
+    query: LiteralString = (
+        f"select {_FIELDS}, encode(a.hash, 'hex') as hash from redrive.audit a"
+        f" where {_CHOSEN} and a.id > %(after)s order by a.id limit %(limit)s"
+    )
+    parameters = asdict(chosen) | {"after": 0, "limit": PAGE}
+    with conn.cursor(row_factory=dict_row) as cursor:
+        while page := cursor.execute(query, parameters).fetchall():
+            yield from page
+            parameters["after"] = page[-1]["id"]
+
+
+class Verdict(NamedTuple):
+    """How many lines there are; the first fault, None = they are as they were written."""
+
+    lines: int
+    fault: str | None
+
+
+def verify(conn: Connection) -> Verdict:
+    """Go through the chain of seals, by the step."""
+    count, place, more, fault = 0, None, True, None
+    while more and fault is None:
+        row: Any = conn.execute(
+            "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)", (place, STEP)
+        ).fetchone()
+        place, step, more, fault = row
+        count += step
+    return Verdict(count, fault)
+
+
+class Seal(NamedTuple):
+    """The number of a line and its seal, as hexadecimal digits."""
+
+    line: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.hash}"
+
+
+def newest_seal(conn: Connection) -> Seal:
+    """That of the newest line: kept elsewhere, it shows a log that was written anew."""
+    query = "select id, encode(hash, 'hex') from redrive.audit_chain"
+    row: Any = conn.execute(query).fetchone()
+    return Seal(*row)
+
+
+def compare(conn: Connection, kept: Seal) -> str | None:
+    """What is wrong with a line, from its seal that was kept; None = nothing."""
+    query = "select encode(hash, 'hex') from redrive.audit where id = %s"
+    found = conn.execute(query, (kept.line,)).fetchone()
+    if found is None:
+        return f"line {kept.line} is not there: retention has forgotten it, or somebody deleted it"
+    if found[0] != kept.hash:
+        return f"line {kept.line} has another seal: the log was written anew"
+    return None

@@ -1,0 +1,42 @@
+"""What a worker hears: hints by whoever can connect, as many as they like."""
+
+import time
+
+import pytest
+
+from redrive.worker.supervisor.listener import REST_SECONDS, Listener
+from tests.postgres import Database
+
+
+@pytest.mark.parametrize("payload", ["x", "1e9", "-1 or so", "²", "٣", "9" * 7_000, " 1"])
+def test_what_is_not_a_number_is_nothing(database: Database, payload: str) -> None:
+    """S16: `notify redrive, 'x'` by anybody ended the heartbeat of every worker."""
+    listener, conn = Listener(["mail"]), database.connect()
+    listener.hear(conn, 0.001)
+    database.rows("select pg_notify('redrive', %s)", payload)
+
+    listener.hear(conn, 1.0)
+    database.rows("select pg_notify('redrive', '')")
+    assert listener.hear(conn, 5.0), "what says nothing is for all"
+
+
+FLOOD = """
+    do $$ begin
+        for n in 1..3000 loop
+            perform pg_notify('redrive', n::text);
+            commit;
+        end loop;
+    end $$"""
+
+
+def test_a_flood_is_one_waking_a_while(database: Database) -> None:
+    """S16: each notification woke every worker, which then claimed."""
+    listener, conn, anybody = Listener(None), database.connect(), database.session()
+    listener.hear(conn, 0.001)
+    wakings, began = 0, time.monotonic()
+    flood = anybody.start(lambda: anybody.rows(FLOOD))
+    while not flood.done() or listener.hear(conn, 0.05):
+        wakings += listener.hear(conn, 0.05)
+
+    assert 1 <= wakings <= 2 + (time.monotonic() - began) / REST_SECONDS
+    assert not listener.hear(conn, 0.001), "nothing is left of it"

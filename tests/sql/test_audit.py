@@ -1,0 +1,419 @@
+"""The audit log: nothing that matters changes without a line, and no line changes unseen."""
+
+from functools import partial
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from tests.factories import (
+    make_campaign,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    redrive,
+)
+from tests.postgres import Database, Session
+
+VERIFY = "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)"
+PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
+SEALED = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
+
+
+def fault(database: Database, batch: int = 100) -> str | None:
+    """What is wrong with the audit log, looked at step by step."""
+    place, more = None, True
+    while more:
+        place, _, more, found = database.row(VERIFY, place, batch)
+        if found is not None:
+            return str(found)
+    return None
+
+
+# Each change has its line
+
+ACTS: dict[str, tuple[LiteralString, str, int]] = {
+    "redrive without a campaign": (
+        "select redrive.redrive_v1(%s::bigint[], null, null, 0, 10)",
+        "redrive",
+        1,
+    ),
+    "close_campaign": ("select redrive.close_campaign_v1({campaign}, 0, '{{}}')", "end redrive", 0),
+    "purge without a run": (
+        "select redrive.purge_v1(%s::bigint[], '{{0}}', '{{open}}')",
+        "purge",
+        1,
+    ),
+    "done_chore": ("select redrive.done_chore_v1('purge', '1 day')", "done", 1),
+    "dismiss": ("select redrive.dismiss_v1(%s::bigint[], 'ada', 'why')", "dismiss", 1),
+    "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
+    "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),
+    "set_lanes": ("select redrive.set_lanes_v1('q', 4, 'ada', 'why')", "set lanes", 1),
+    "set_retention": (
+        "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
+        "retention",
+        1,
+    ),
+    "set_objective": (
+        "select redrive.set_objective_v1('*', 'dead_ratio', 0.02, 'ada', 'why')",
+        "objective",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_an_operator_changes_nothing_without_a_line(database: Database, act: str) -> None:
+    """S3: purge, redrive, close_campaign and done_chore left none."""
+    dead = make_dead_letter(database.conn)
+    statement, action, n = ACTS[act]
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
+    campaign = make_campaign(operator.conn)
+    before = database.value("select max(id) from redrive.audit")
+    operator.rows(statement.format(campaign=campaign), *([[dead]] if "%s" in statement else []))  # type: ignore[arg-type]
+
+    assert database.rows("select action, n from redrive.audit where id > %s", before) == [
+        (action, n)
+    ]
+
+
+def test_a_line_and_its_change_commit_together_or_not_at_all(database: Database) -> None:
+    """S3: the line is part of the function; a detail too long for it undoes the change."""
+    ids = make_dead_letters(database.conn, 12_000)
+    with pytest.raises(psycopg.Error, match="detail: at most 65536 bytes") as caught:
+        database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", ids)
+
+    assert caught.value.sqlstate == "RD001"
+    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
+def test_nobody_writes_a_line_alone(database: Database) -> None:
+    """S3: record_audit_v1 invented entries, with 50 MB of detail."""
+    assert (
+        database.column(
+            "select proname::text from pg_proc where pronamespace = 'redrive'::regnamespace"
+            " and proname ~ 'record_audit'"
+        )
+        == []
+    )
+    assert database.column(
+        "select privilege_type::text from information_schema.role_table_grants"
+        " where table_schema = 'redrive' and table_name = 'audit'"
+        " and grantee <> 'redrive_owner'"
+    ) == ["SELECT"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select redrive.forget_completions_v1('0', 1)",
+        "select redrive.forget_effects_v1('0', 1)",
+        "select redrive.hide_messages_v1()",
+        "select redrive.reencrypt_v1('jobs', '{}', '{}', '{}', '{}', '{}')",
+        "select redrive.count_run_v1(1, 'purge', 1, '{}')",
+        "select redrive.forget_audit_v1('0', 1)",
+        "select redrive.done_chore_v1('rescue', null)",
+        "select redrive.begin_run_v1('dismiss', 'ada', 'why', 1, '{}')",
+    ],
+)
+def test_an_operator_may_not(database: Database, statement: LiteralString) -> None:
+    """S3: keys were forgotten before their time, live payloads rewritten, chores held back."""
+    operator = database.session("redrive_operator")
+    with pytest.raises(psycopg.Error) as caught:
+        operator.rows(statement)
+
+    assert caught.value.sqlstate in {"42501", "RD001"}
+
+
+# Runs
+
+
+def test_a_run_is_two_lines_however_many_steps_it_takes(database: Database) -> None:
+    """S3: one at its beginning, one with what it changed."""
+    ids = make_dead_letters(database.conn, 5)
+    run = database.value("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{\"a\": 1}')")
+    for one in ids[:3]:
+        database.rows("select redrive.purge_v2(%s, %s, '{0}', '{open}')", run, [one])
+    database.rows("select redrive.end_run_v1(%s)", run)
+
+    assert database.rows("select actor, action, why, n, detail from redrive.audit order by id") == [
+        ("ada", "purge", "old", 5, {"a": 1}),
+        ("ada", "end purge", "old", 3, {"line": run}),
+    ]
+
+
+def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
+    """S3: nobody goes on under somebody else's line."""
+    run = database.value("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
+    (one,) = make_dead_letters(database.conn, 1)
+    other = database.session()
+    other.rows("set session authorization redrive_operator")
+    step = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
+    with pytest.raises(psycopg.Error, match="run: must be a purge that this login began"):
+        other.rows(step, run, [one])
+    other.rows("select redrive.end_run_v1(%s)", run)
+    assert database.value("select count(*) from redrive.audit") == 1
+    database.rows("select redrive.end_run_v1(%s), redrive.end_run_v1(%s)", run, run)
+
+    with pytest.raises(psycopg.Error, match="run: must be a purge"):
+        database.rows(step, run, [one])
+    assert database.value("select count(*) from redrive.dead_letters") == 1
+    assert database.value("select count(*) from redrive.audit") == 2
+
+
+def test_a_campaign_is_its_logins_own_and_ends_once(database: Database) -> None:
+    """S3: a redrive under a campaign that is over, or another's, was on nobody's record."""
+    campaign = make_campaign(database.conn)
+    dead = make_dead_letter(database.conn)
+    other = database.session()
+    other.rows("set session authorization redrive_operator")
+    with pytest.raises(psycopg.Error, match="campaign: must be one that this login began"):
+        redrive(other.conn, [dead], campaign=campaign)
+    other.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
+    assert database.column("select state from redrive.campaigns") == ["running"]
+    database.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
+
+    with pytest.raises(psycopg.Error, match="campaign: must be one"):
+        redrive(database.conn, [dead], campaign=campaign)
+    assert database.column("select state from redrive.dead_letters") == ["open"]
+
+
+def test_a_run_that_nobody_goes_on_with_says_so(database: Database) -> None:
+    database.rows("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
+    database.rows("update redrive.runs set n = 3, active_at = now() - interval '25 hours'")
+    database.rows("select redrive.forget_v1(100)")
+
+    assert database.rows("select actor, action, n from redrive.audit order by id") == [
+        ("ada", "purge", 5),
+        ("redrive", "interrupt purge", 3),
+    ]
+    assert database.value("select count(*) from redrive.runs") == 0
+
+
+def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -> None:
+    """S3: it silences an alert; a run every five minutes leaves no line each."""
+    for _ in range(3):
+        database.rows("select redrive.done_chore_v1('redrive', '5 min')")
+    database.rows("select redrive.done_chore_v1('redrive', '1 year')")
+    other = database.session()
+    other.rows("set session authorization redrive_operator")
+    other.rows("select redrive.done_chore_v1('redrive', null)")
+
+    assert database.rows("select db_user, detail ->> 'every' from redrive.audit order by id") == [
+        ("postgres", "00:05:00"),
+        ("postgres", "1 year"),
+        ("redrive_operator", None),
+    ]
+
+
+# Envelopes
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        '{"amount": 1000000}',
+        '{"$redrive": {"k": "new"}, "amount": 1000000}',
+        '{"$redrive": {"amount": 1000000}}',
+        '{"$redrive": "new"}',
+        "null",
+    ],
+)
+@pytest.mark.parametrize("function", ["reencrypt_v1(", "reencrypt_v2(null, "])
+def test_only_an_envelope_takes_the_place_of_a_payload(
+    database: Database, function: LiteralString, new: str
+) -> None:
+    """S3: a live payload was rewritten in clear."""
+    job = make_job(database.conn, payload={"amount": 1})
+    with pytest.raises(psycopg.Error, match="news: must be envelopes"):
+        database.rows(
+            "select redrive." + function + "'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
+            " array[%s::jsonb], '{salt}')",
+            [job],
+            new,
+        )
+
+    assert database.column("select payload from redrive.jobs") == [{"amount": 1}]
+
+
+def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) -> None:
+    """S3: beside its envelope nothing is added."""
+    dead = make_dead_letter(database.conn)
+    old = '{"pod": "a"}'
+    database.rows("update redrive.failures set detail = %s::text::jsonb", old)
+    call: LiteralString = (
+        "select redrive.reencrypt_v1("
+        "'failures', %s, %s, array[%s::jsonb], array[%s::jsonb], '{null}')"
+    )
+    deliveries = database.column("select deliveries from redrive.failures")
+    with pytest.raises(psycopg.Error, match="news: must be envelopes"):
+        database.rows(call, [dead], deliveries, old, '{"$redrive": {"k": "new"}, "pod": "b"}')
+
+    assert (
+        database.value(call, [dead], deliveries, old, '{"$redrive": {"k": "n"}, "pod": "a"}') == 1
+    )
+
+
+def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(database: Database) -> None:
+    """S3: an operator rewrote payloads with 0 lines."""
+    job = make_job(database.conn, payload={})
+    login = database.session()
+    login.rows("set session authorization redrive_encryptor")
+    reencrypt = (
+        "select redrive.reencrypt_v2(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
+    )
+    run = login.value("select redrive.begin_run_v1('reencrypt', 'ada', 'rotation', 1, '{}')")
+    assert login.value(reencrypt, run, [job], SEALED) == 1
+    login.rows("select redrive.end_run_v1(%s)", run)
+
+    assert database.rows("select db_user, action, n from redrive.audit order by id") == [
+        ("redrive_encryptor", "reencrypt", 1),
+        ("redrive_encryptor", "end reencrypt", 1),
+    ]
+    for statement in (PAUSE, "select redrive.purge_v1('{1}', '{0}', '{open}')"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            login.rows(statement)
+
+
+# The chain
+
+TAMPERING: dict[str, tuple[LiteralString, str]] = {
+    "an actor": ("update redrive.audit set actor = 'bo' where id = 3", "line 3 is not as it was"),
+    "a login": ("update redrive.audit set db_user = 'bo' where id = 3", "line 3 is not as it was"),
+    "an instant": (
+        "update redrive.audit set at = at - interval '1 us' where id = 3",
+        "line 3 is not as it was",
+    ),
+    "a number": ("update redrive.audit set n = 0 where id = 3", "line 3 is not as it was"),
+    "a detail": (
+        'update redrive.audit set detail = \'{"queue": "x"}\' where id = 3',
+        "line 3 is not as it was",
+    ),
+    "a line and its seal": (
+        (
+            "update redrive.audit a set n = 9, hash = redrive.audit_hash_v1("
+            "(select hash from redrive.audit where id = 2),"
+            " (a.id, a.at, a.actor, a.db_user, a.action, a.why, 9, a.detail, null)::redrive.audit)"
+            " where id = 3"
+        ),
+        "line 4 is not as it was",
+    ),
+    "one is gone": ("delete from redrive.audit where id = 3", "lines 3 to 3 are missing"),
+    "the oldest are gone": ("delete from redrive.audit where id < 3", "lines 1 to 2 are missing"),
+    "the newest is gone": (
+        "delete from redrive.audit where id = 9",
+        "the newest lines are missing",
+    ),
+    "all are gone": ("delete from redrive.audit", "the newest lines are missing"),
+    "two have changed places": (
+        (
+            "alter table redrive.audit alter id set generated by default;"
+            "update redrive.audit set id = case id when 3 then 103 else 3 end where id in (3, 4);"
+            "update redrive.audit set id = 4 where id = 103"
+        ),
+        "line 3 is not as it was",
+    ),
+    "one is added": (
+        (
+            "set session_replication_role = replica;"
+            "insert into redrive.audit (id, actor, action, why, n) overriding system value"
+            " values (10, 'bo', 'x', 'x', 1)"
+        ),
+        "line 10 is not as it was",
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("what", TAMPERING)
+def test_a_change_by_a_superuser_shows(database: Database, what: str, batch: int) -> None:
+    """S3: each line is sealed with the one before it."""
+    for _ in range(9):
+        database.rows(PAUSE)
+    assert fault(database, batch) is None
+    statement, expected = TAMPERING[what]
+    database.rows(statement)
+
+    assert (fault(database, batch) or "").startswith(expected)
+
+
+def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -> None:
+    """S3: also those of acts at the same time, and after one that was rolled back."""
+    sessions = [database.session() for _ in range(4)]
+    undone = database.session()
+    undone.rows("begin")
+    undone.rows(PAUSE)
+    undone.rows("rollback")
+
+    def act(session: Session) -> None:
+        for _ in range(20):
+            session.rows(PAUSE)
+
+    for done in [session.start(partial(act, session)) for session in sessions]:
+        done.result(30)
+
+    assert database.column("select id from redrive.audit order by id") == list(range(1, 81))
+    assert fault(database, 7) is None
+
+
+def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> None:
+    """S3: it goes on from the newest of those that are gone, and says so."""
+    for _ in range(6):
+        database.rows(PAUSE)
+    database.rows("alter table redrive.audit disable trigger audit_chained")
+    # written long ago
+    database.rows(
+        "update redrive.audit set at = at - interval '500 days' where id <= 4;"
+        "update redrive.audit_chain set hash = '';"
+    )
+    database.rows(
+        "do $$ declare line redrive.audit; seal bytea := sha256(''); begin"
+        " for line in select * from redrive.audit order by id loop"
+        "  seal := redrive.audit_hash_v1(seal, line);"
+        "  update redrive.audit set hash = seal where id = line.id;"
+        " end loop; update redrive.audit_chain set hash = seal; end $$"
+    )
+    database.rows("alter table redrive.audit enable trigger audit_chained")
+    assert fault(database) is None
+    database.rows("select redrive.forget_v1(3), redrive.forget_v1(3)")
+
+    assert database.column("select id from redrive.audit order by id") == [5, 6, 7, 8]
+    assert database.column(
+        "select detail ->> 'last' from redrive.audit where id > 6 order by id"
+    ) == [
+        "3",
+        "4",
+    ]
+    assert fault(database) is None
+    assert fault(database, 1) is None
+    database.rows(
+        "update redrive.audit_chain c set forgotten_id = 5, forgotten_hash = a.hash"
+        " from redrive.audit a where a.id = 5"
+    )
+    database.rows("delete from redrive.audit where id = 5")
+    assert fault(database) == "lines up to 5 are missing"
+
+
+def test_an_open_transaction_that_acted_keeps_no_worker_waiting(database: Database) -> None:
+    """S3: the chores of workers write lines as well, and wait for nobody who holds the chain."""
+    operator = database.session()
+    operator.rows("begin")
+    operator.rows(PAUSE)
+    worker = database.session("redrive_worker", lock_timeout="1ms")
+
+    assert worker.row("select gone, more from redrive.forget_v1(100)") == (0, False)
+
+
+def test_a_long_log_is_verified_by_the_step(database: Database) -> None:
+    database.rows(
+        "insert into redrive.audit (actor, action, why, n)"
+        " select 'ada', 'note', 'x', 1 from generate_series(1, 250)"
+    )
+    steps, place = [], None
+    while not steps or steps[-1][2]:
+        steps.append(database.row(VERIFY, place, 100))
+        place = steps[-1][0]
+
+    assert steps == [(100, 100, True, None), (200, 100, True, None), (250, 50, False, None)]
