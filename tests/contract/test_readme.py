@@ -31,7 +31,7 @@ def commands() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_a_command_is_understood_as_it_is_shown(command: str):
-    arguments = shlex.split(command)[1:]
+    arguments = shlex.split(command, comments=True)[1:]
     group: click.Command = cli
     context = click.Context(cli, info_name="redrive")
     while isinstance(group, click.Group) and arguments:

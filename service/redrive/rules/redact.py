@@ -65,7 +65,7 @@ _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuUnrt\\]")
 _CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL)
 _NAMED = re.compile(
     r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
-    r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,8})"
+    r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,40}+)"
 )
 _VALUE = re.compile(
     # a quoted text, even one that was cut off; one within a quoted one, one in a URL
