@@ -369,7 +369,8 @@ class Attempt:
         """The values of the job and of this process that must not turn up anywhere else."""
         if self.known is None:
             declared = self.handler.secret
-            known = self.services.secrets | secret_values(dict(self.extras.headers), declared)
+            known = self.services.secrets | self.handler.known
+            known |= secret_values(dict(self.extras.headers), declared)
             # a payload that cannot be read has no keys to go by
             with contextlib.suppress(Exception):
                 known |= secret_values(decode_object(self.work.payload), declared)
