@@ -487,7 +487,7 @@ create view redrive.grouped (
     muted_by text,
     muted_why text
 );
-grant select on redrive.grouped to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.grouped to redrive_operator, redrive_worker;
 
 create view redrive.totals (
     queue text,

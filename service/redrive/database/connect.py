@@ -67,7 +67,10 @@ _REFUSALS = re.compile(
     r"|not permitted to log in|role .+ does not exist",
     re.IGNORECASE,
 )
-"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE."""
+"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE.
+
+In English. In another language (lc_messages) it is an outage without a reason, and tried again.
+"""
 
 
 class Trouble(Enum):
