@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, event, given, seed, settings
 from kubernetes_validate import utils
 
 from tests.chart import fuzz
@@ -42,8 +42,10 @@ def test_values_are_refused_by_name_or_become_valid_objects(helm: Helm, shard: i
             try:
                 release = helm.release("install", cluster, values, name="rel")
             except HelmRefusedError as refused:
+                event("refused")
                 faults = fuzz.faults_of_a_refusal(str(refused))
             else:
+                event("installed")
                 faults = fuzz.faults_of(release, VERSIONS[len(release.objects) % len(VERSIONS)])
         assert list(faults) == []
 
