@@ -74,7 +74,7 @@ generate: install ## make again whatever is made from other files, or copied
 
 .PHONY: chart-fuzz
 chart-fuzz: install ## draw 10,000 random values for the chart: each is refused by name, or valid; some 20 minutes
-	REDRIVE_CHART_FUZZ=10000 $(BIN)/pytest -n auto tests/chart/test_fuzz.py $(ARGS)
+	REDRIVE_CHART_FUZZ=10000 $(BIN)/pytest -n auto -rP tests/chart/test_fuzz.py $(ARGS)
 
 .PHONY: mutants
 mutants: install ## remove each guard in the SQL in turn: some test must fail; ARGS="--minutes 2", "--files settle/*", "--shard 1/4"

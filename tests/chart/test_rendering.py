@@ -724,6 +724,40 @@ def test_dashboards_lead_to_ones_own_runbook(render: Render) -> None:
     assert "runbooks.example" not in text
 
 
+def test_links_without_an_address_are_left_out(render: Render) -> None:
+    """O18: whoever was woken was sent to runbooks.example and grafana.example."""
+    monitoring = {
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboards": {"enabled": True},
+    }
+    release = render({"database": LOGINS, "monitoring": monitoring})
+
+    assert re.findall(r"\w+\.example\b", release.text) == []
+    (rules,) = (o for o in release.objects if o["kind"] == "PrometheusRule")
+    alerts = [r for group in rules["spec"]["groups"] for r in group["rules"] if "alert" in r]
+    assert {name for alert in alerts for name in alert["annotations"]} == {
+        "summary",
+        "description",
+    }
+    boards = [
+        json.loads(text)
+        for o in release.objects
+        if "-dashboard-" in o["metadata"]["name"]
+        for text in o["data"].values()
+    ]
+    assert len(boards) == 3
+    for board in boards:
+        assert "${runbook}" not in json.dumps(board)
+        assert "job" in {variable["name"] for variable in board["templating"]["list"]}
+        assert len(board["links"]) == 1
+    assert "monitoring.prometheusRule: runbookUrl, grafanaUrl." in release.notes
+
+
+def test_the_notes_ask_for_no_address_that_is_there(everything: Release) -> None:
+    assert "Links of alerts" not in everything.notes
+
+
 def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Path) -> None:
     release = render(read_values(EVERYTHING), chart=with_dashboard)
 
