@@ -572,14 +572,6 @@ create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
     set enable_seqscan = off;
 grant execute on function redrive.beat_v2 to redrive_worker;
 
-create function redrive.beat_v3(ids int[], inflights int[], progress jsonb[])
-    returns table(id int, cancelled bigint[])
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.beat_v3 to redrive_worker;
-
 create function redrive.begin_epoch_v1()
     returns bigint
     language plpgsql security definer
@@ -608,6 +600,16 @@ create function redrive.cancel_v1(ids bigint[], actor text, why text)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.cancel_v1 to redrive_operator;
+
+create function redrive.cancelled_v1(workers int[])
+    returns setof bigint
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.cancelled_v1 to redrive_worker;
 
 create function redrive.chain_audit()
     returns trigger

@@ -1,8 +1,8 @@
 -- serves: 8
 -- What an operator asks of single jobs, and what is needed to say why one waits.
 
--- Running jobs that are to be cancelled: their workers hear of it with their next heartbeat. A row
--- goes when its job has ended, however it did.
+-- Running jobs that are to be cancelled: their workers look here now and then. A row goes when its
+-- job has ended, however it did.
 create table redrive.cancellations (
     job       bigint primary key,
     redrives  int not null,                                -- of the job: not of its next life

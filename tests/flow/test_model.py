@@ -281,7 +281,7 @@ class Histories(RuleBasedStateMachine):
                 self.tally.add("outcome")
         self.tally.add("dead", buried)
         self.tally.add("rescued", rescued)
-        assert store.beat(self.conn, {worker: 0}).keys() == set(), (
+        assert store.beat(self.conn, {worker: 0}) == set(), (
             "it must learn that it was declared lost"
         )
         self.workers[n] = self._worker(n)

@@ -39,7 +39,7 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
     silence(database.conn, worker)
-    assert store.beat(database.conn, {worker: 3}).keys() == {worker}
+    assert store.beat(database.conn, {worker: 3}) == {worker}
 
     assert rescue(database.conn, timedelta(minutes=1)) == NOBODY
     assert complete(database.conn, worker, *jobs) == {job.id for job in jobs}
@@ -102,7 +102,7 @@ def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
     silence(database.conn, worker)
     rescue(database.conn, timedelta(milliseconds=100))
 
-    assert store.beat(database.conn, {worker: 1, other: 0}).keys() == {other}
+    assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
 
 
 def lose(
@@ -467,7 +467,7 @@ def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: D
     silence(database.conn, one)
     silence(database.conn, two)
 
-    assert store.beat(database.conn, {one: 5, 999: 1}).keys() == {one}
+    assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
     assert database.rows(
         "select id, inflight, seen_at > clock_timestamp() - interval '1 minute'"
         " from redrive.workers order by name"

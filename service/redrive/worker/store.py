@@ -382,17 +382,20 @@ def register(conn: Connection, worker: Registration) -> int:
 
 def beat(
     conn: Connection, inflight: Mapping[int, int], progress: Mapping[int, str] | None = None
-) -> dict[int, list[int]]:
-    """Beat for each identity (-> jobs in flight, their progress).
-
-    Returns those still alive, each with its jobs that are to be cancelled.
-    """
+) -> set[int]:
+    """Beat for each identity (-> jobs in flight, their progress). Returns those still alive."""
     said = progress or {}
     found = conn.execute(
-        "select id, cancelled from redrive.beat_v3(%s::int[], %s::int[], %s::jsonb[])",
+        "select redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
         (list(inflight), list(inflight.values()), [said.get(worker) for worker in inflight]),
     )
-    return dict(found.fetchall())
+    return {worker for (worker,) in found}
+
+
+def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
+    """The jobs of these identities that are no longer wanted, until they have ended."""
+    found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))
+    return [job for (job,) in found]
 
 
 def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:

@@ -1,29 +1,6 @@
 -- beat: a worker's heartbeat.
 -- in:    parallel arrays: ids, jobs in flight, and the progress of those jobs (workers.progress)
--- out:   the ids that are alive; an id that does not come back was declared lost; cancelled: jobs
---        of theirs that are no longer wanted, again with each beat until they have ended
-create or replace function redrive.beat_v3(ids int[], inflights int[], progress jsonb[])
-returns table (id int, cancelled bigint[])
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
-as $$
-#variable_conflict use_column
-declare
-    is_any constant boolean := exists (select from redrive.cancellations);
-begin
-    return query
-    select b.id, case when is_any then array(
-        select c.job from redrive.claims k
-        join redrive.cancellations c on c.job = any (k.ids)
-        join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
-        where k.worker = b.id) else '{}' end
-    from redrive.beat_v2(beat_v3.ids, inflights, beat_v3.progress) as b(id);
-end
-$$;
-
--- As the release before called it.
+-- out:   the ids that are alive; an id that does not come back was declared lost
 create or replace function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
 returns setof int
 language sql security definer

@@ -10,10 +10,9 @@ Between two beats it waits, and hears NOTIFY meanwhile.
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain
 
 import psycopg
 
@@ -29,8 +28,7 @@ class Heartbeat:
     """Beats for every identity that the supervisor has. Durations in seconds.
 
     `on_silence` is called from the watchdog, the others from this thread; `inflight` says how many
-    jobs are in the hands of runners, `progress` how far those of an identity are; `on_cancelled`
-    hears of the jobs that are no longer wanted.
+    jobs are in the hands of runners, `progress` how far those of an identity are.
     """
 
     link: Link
@@ -38,7 +36,6 @@ class Heartbeat:
     on_silence: Callable[[], None]
     on_lost: Callable[[], None]
     on_notify: Callable[[], None]
-    on_cancelled: Callable[[Sequence[int]], None]
     on_failure: Callable[[psycopg.Error], None]
     inflight: Callable[[], int]
     progress: Callable[[int], str]
@@ -85,6 +82,10 @@ class Heartbeat:
         """
         self._left |= workers
         self._lost -= workers
+
+    def identities(self) -> list[int]:
+        """Those it beats for. Any thread may ask."""
+        return list(self._heard)
 
     def lost(self) -> set[int]:
         """The identities that others may have declared lost."""
@@ -134,8 +135,6 @@ class Heartbeat:
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
-        if cancelled := list(chain.from_iterable(alive.values())):
-            self.on_cancelled(cancelled)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
     def _listen(self, seconds: float) -> None:

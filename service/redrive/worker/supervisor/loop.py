@@ -138,7 +138,7 @@ class Supervisor:
         self._breakers = Breakers()
 
         self._polling = Polling(self._ticked_at)
-        self._unwanted: deque[int] = deque()  # jobs to be cancelled, as the heartbeat hears of them
+        self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
         self._connect()
         self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
         self._crashes = Crashes(
@@ -172,13 +172,18 @@ class Supervisor:
             self._silenced,
             self._selector.wake,
             self._notified,
-            self._unwanted.extend,
             self._telemetry.beat_failed,
             self._pool.held,
             self._progress,
             Listener(self._options.queues),
         )
-        self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
+        self._maintenance = Maintenance(
+            maintenance_link,
+            ttl,
+            self._telemetry,
+            self._heartbeat.identities,
+            self._unwanted.extend,
+        )
         self._watchdog = Watchdog(
             *(self._link, heartbeat_link, maintenance_link),
             checks=(
