@@ -103,7 +103,7 @@ def job() -> None:
 def list_jobs(
     chosen: JobFilter, after: str | None, database_url: str | None, as_json: bool
 ) -> None:
-    """List jobs that are not done: by queue and priority, in the order in which they run.
+    """List live jobs, in each lane in the order in which they run.
 
     \b
     redrive job ls --state running,retrying
@@ -139,7 +139,7 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 @database_option
 @json_option
 def show_job(which: int, database_url: str | None, as_json: bool) -> int:
-    """Show a job wherever it is: what happened to it, and why it does not run.
+    """Show what happened to a job, and why it does not run.
 
     \b
     redrive job show 17
@@ -253,7 +253,7 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
 @run_options()
 @json_option
 def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
-    """Let jobs that wait for their time run at once, by id or by filters.
+    """Let jobs run now that wait for their time, by id or filters.
 
     \b
     redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
