@@ -499,7 +499,7 @@ create view redrive.grouped (
     muted_by text,
     muted_why text
 );
-grant select on redrive.grouped to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.grouped to redrive_operator, redrive_worker;
 
 create view redrive.totals (
     queue text,
@@ -629,15 +629,17 @@ grant execute on function redrive.claim_v1 to redrive_worker;
 
 create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int)
-    returns table(lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of
-        bigint)
+    returns table(lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim
+        bigint, id bigint, deliveries int, attempt int, kind text, payload text, rest text, run_at
+        timestamptz, created float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.claim_v2 to redrive_worker;
 
 create function redrive.claimed_v1(me int, after bigint)
@@ -650,7 +652,8 @@ create function redrive.claimed_v1(me int, after bigint)
     set enable_hashjoin = off
     set enable_mergejoin = off
     set join_collapse_limit = 1
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.claimed_v1 to redrive_worker;
 
 create function redrive.claims_of_v1(workers int[], ids bigint[])

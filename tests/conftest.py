@@ -34,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for processes of their own, or for a clock."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 3
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that needs a server on each of the servers it is for."""
     if "server_name" not in metafunc.fixturenames:

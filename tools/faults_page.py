@@ -54,6 +54,8 @@ def verdict(run: dict[str, Any]) -> str:
         f"| completed | {run['completed']:,} |",
         f"| dead letters | {run['dead']:,} |",
         f"| of these, jobs whose processes we killed three times | {run.get('accused', 0):,} |",
+        "| of these, innocent ones that workers of the release before buried"
+        f" | {run.get('innocents_dead_by_old_version', 0):,} |",
         f"| handlers started again, each for a reason | {run['duplicates']:,} |",
         f"| from a worker's death to the next start, median | {run['recovery_p50']} s |",
         f"| the same, longest | {run['recovery_max']} s |",

@@ -2,11 +2,12 @@
 
 What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c":
 ciphertext}}`, so that columns and SQL functions take it as they take everything else. It is bound
-to where it stands (GCM's additional data): the record of a failure or of a side effect to its job;
-a payload, since an id is not known before the insert, to its kind and to a value in the headers of
-its job, `2.<second>.<random>.<digest>`. The digest is of whose job it is (`Whose`), the second and
-the random value let the database take it in once (admit_envelopes.sql). Anywhere else, it cannot be
-read. The release before, to which that value is just random, reads it all the same.
+to where it stands: the record of a failure or of a side effect to its job (GCM's additional data)
+and to its delivery, which is sealed with it; a payload, since an id is not known before the insert,
+to its kind and to a value in the headers of its job, `2.<second>.<random>.<digest>`. The digest is
+of whose job it is (`Whose`), the second and the random value let the database take it in once
+(admit_envelopes.sql). Anywhere else, it cannot be read. The release before, to which that value is
+just random and a sealed delivery says nothing, reads it all the same.
 """
 
 import base64
@@ -86,6 +87,8 @@ class Keyring:
             raise SettingsError(msg) from error
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
+        self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
+        """The keys as they are written, for whoever keeps secrets out of texts."""
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
         """An envelope that opens only with the same `where`."""
@@ -106,9 +109,28 @@ class Keyring:
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"
             raise Undecryptable(msg) from None
 
-    def seal_again(self, envelope: Mapping[str, Any], *where: str) -> dict[str, Any]:
-        """The envelope with its content sealed by the first key. Raises Undecryptable."""
-        return {**envelope, **self.seal(self.open(envelope, *where), *where)}
+    def seal_record(
+        self, record: Mapping[str, Any], what: str, job: int, delivery: int
+    ) -> dict[str, Any]:
+        """An envelope of what is known of one delivery; `d` tells reencrypt that it is bound."""
+        sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
+        return {MARK: {**sealed[MARK], "d": delivery}}
+
+    def open_record(self, envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
+        """What `seal_record` sealed. Raises Undecryptable."""
+        record = _decode(self.open(envelope, what, str(job)))
+        # One of the release before has none: it ends with its key.
+        if record.pop("delivery", delivery) != delivery:
+            msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
+            raise Undecryptable(msg)
+        return record
+
+    def seal_again(
+        self, envelope: Mapping[str, Any], what: str, job: int, delivery: int
+    ) -> dict[str, Any]:
+        """The envelope of a record, by the first key and bound. Raises Undecryptable."""
+        record = self.open_record(envelope, what, job, delivery)
+        return {**envelope, **self.seal_record(record, what, job, delivery)}
 
     def seal_payload(self, payload: bytes, whose: Whose) -> tuple[dict[str, Any], dict[str, str]]:
         """The envelope of a payload (its JSON), and the header that goes with it."""
@@ -116,16 +138,19 @@ class Keyring:
         salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
         return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
 
-    def seal_failure(self, record: Mapping[str, Any], job: int) -> dict[str, Any]:
+    def seal_failure(self, record: Mapping[str, Any], job: int, delivery: int) -> dict[str, Any]:
         """A failure's record with its message and detail sealed, except for IN_CLEAR."""
         clear, hidden = _split(record["detail"])
-        plain = _encode({"message": record["message"], "detail": hidden})
-        sealed = self.seal(plain, "failure", str(job))
+        known = {"message": record["message"], "detail": hidden}
+        sealed = self.seal_record(known, "failure", job, delivery)
         return {**record, "message": HIDDEN, "detail": clear | sealed}
 
-    def seal_side_effect(self, what: str, detail: Any, job: int) -> tuple[str, dict[str, Any]]:
+    def seal_side_effect(
+        self, what: str, detail: Any, job: int, delivery: int
+    ) -> tuple[str, dict[str, Any]]:
         """What a handler said it did."""
-        return HIDDEN, self.seal(_encode({"what": what, "detail": detail}), "side effect", str(job))
+        told = {"what": what, "detail": detail}
+        return HIDDEN, self.seal_record(told, "side effect", job, delivery)
 
 
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -215,7 +240,7 @@ def open_payload(
         except (msgspec.DecodeError, RecursionError):
             envelope = None
     salt = str(headers.get(MARK))
-    payload = _open(keyring, envelope, "payload", whose.kind, salt)
+    payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
     # One of the release before is bound to no more: it ends with its key.
     if salt.startswith(VERSION) and not _is_bound(salt, whose):
         msg = f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
@@ -245,34 +270,38 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
 
 
 def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
-    """A failure with its message and detail opened, or a message that says why they cannot be."""
+    """A failure with its message and detail opened, or a message that says why they cannot be.
+
+    Its row says of which delivery it is.
+    """
     detail = failure["detail"]
     if not is_sealed(detail):
         return dict(failure)
     clear = {name: value for name, value in detail.items() if name != MARK}
-    opened = _shown(detail, "failure", job)
+    opened = _shown(detail, "failure", job, failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
 
 
 def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
-    """A side effect opened, or one that says why it cannot be."""
+    """A side effect opened, or one that says why it cannot be; as a failure."""
     if not is_sealed(effect["detail"]):
         return dict(effect)
-    opened = _shown(effect["detail"], "side effect", job)
+    opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
     return {**effect, "what": opened.get("what", opened["message"]), "detail": opened["detail"]}
 
 
-def _shown(envelope: Any, what: str, job: int) -> dict[str, Any]:
+def _shown(envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
     try:
-        return {"message": ""} | _decode(_open(configured(), envelope, what, str(job)))
+        keyring = _required(configured(), envelope)
+        return {"message": ""} | keyring.open_record(envelope, what, job, delivery)
     except Undecryptable as error:
         return {"message": f"[{error}]", "detail": {}}
 
 
-def _open(keyring: Keyring | None, envelope: Any, *where: str) -> bytes:
+def _required(keyring: Keyring | None, envelope: Any) -> Keyring:
     if keyring is None:
         raise Undecryptable(_unread(key_of(envelope)))
-    return keyring.open(envelope, *where)
+    return keyring
 
 
 def _unread(key: str | None) -> str:

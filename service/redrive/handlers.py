@@ -27,7 +27,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One registered function; `read` turns the payload's JSON into what the function takes."""
+    """One registered function; `read` turns the payload's JSON into what the function takes.
+
+    `known` are secrets of its own, as an endpoint's keys, which no text may quote.
+    """
 
     kind: str
     function: Callable[..., Any]
@@ -42,6 +45,7 @@ class Handler:
     upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
+    known: frozenset[str] = field(default=frozenset(), repr=False)
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""

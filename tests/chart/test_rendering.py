@@ -203,7 +203,7 @@ def test_migrations_can_be_left_to_the_user(render: Render) -> None:
     release = render({"database": logins, "migrations": {"mode": "none"}})
 
     assert release.names("Job") == set()
-    assert "redrive migrate" in release.notes
+    assert "redrive migrate --purge-every '17 3 * * *' --redrive-every 'never'" in release.notes
 
 
 def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(everything: Release) -> None:

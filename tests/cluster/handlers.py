@@ -18,10 +18,22 @@ _mine = threading.local()
 
 def database() -> psycopg.Connection:
     if not hasattr(_mine, "connection") or _mine.connection.closed:
+        _mine.connection = connect()
+    return _mine.connection
+
+
+def connect() -> psycopg.Connection:
+    """Come in, also while two releases' handlers have every connection that there may be."""
+    deadline = time.monotonic() + 20
+    while True:
         # read each time: a password that is rotated is in the file from some moment on
         url = Path(os.environ["REDRIVE_DATABASE_URL_FILE"]).read_text().strip()
-        _mine.connection = psycopg.connect(url, autocommit=True)
-    return _mine.connection
+        try:
+            return psycopg.connect(url, autocommit=True)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def note(phase: str, job: Job) -> None:

@@ -18,9 +18,9 @@ SECRETS = (
     b' "headers": {"Authorization": "Bearer Zx9-canary-77-j",'
     b' "Cookie": "session=Zx9-canary-77-k; lang=en"},'
     b' "debug": "postgresql://shop:Zx9-canary-77-l@db/shop, access_token: Zx9-canary-77-m,'
-    b' you sent Zx9-canary-77-n"}'
+    b' you sent Zx9-canary-77-n with Zx9-canary-77-r"}'
 )
-"""A provider that tells everything when it fails; the last of it was in the payload."""
+"""A provider that tells everything when it fails; the last of it was in payload and header."""
 
 LAYERS = 5
 BOMB = functools.reduce(lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000))

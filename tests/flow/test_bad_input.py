@@ -31,7 +31,7 @@ READABLE = {
 def insert(database: Database, payload: str) -> int:
     """As the owner of the table may, past every check."""
     with database.conn.transaction():
-        database.conn.execute("alter table redrive.jobs disable trigger jobs_admitted")
+        database.conn.execute("alter table redrive.jobs disable trigger user")
         job = database.value(
             "insert into redrive.jobs (kind, payload) values ('work.sync', %s::text::jsonb)"
             " returning id",
@@ -41,7 +41,7 @@ def insert(database: Database, payload: str) -> int:
             "insert into redrive.deltas (queue, kind, event, n)"
             " values ('default', 'work.sync', 'enqueued', 1)"
         )
-        database.conn.execute("alter table redrive.jobs enable trigger jobs_admitted")
+        database.conn.execute("alter table redrive.jobs enable trigger user")
     return int(job)
 
 

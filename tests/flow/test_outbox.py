@@ -112,6 +112,7 @@ def _run(workers: Workers, provider: Provider, *arguments: str) -> Any:
         handlers="app.jobs:jobs",
         pythonpath=workers.home,
         provider_url=provider.url,
+        shop_database_url=workers.url,
         no_proxy="127.0.0.1",
         redrive_heartbeat_ttl=2,
         redrive_slots=8,
@@ -122,7 +123,7 @@ def _place(shop: Database, home: Path, number: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "app.place", str(number), "4990"],
         cwd=home,
-        env=os.environ | {"REDRIVE_DATABASE_URL": shop.url},
+        env=os.environ | {"SHOP_DATABASE_URL": shop.url},
     )
 
 

@@ -1,8 +1,11 @@
 """job.complete(conn): the handler's writes and the job's end commit together, or not at all."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from redrive import enqueue
+from redrive import Job, StaleClaim, enqueue
+from tests.factories import claim_one, make_worker
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -85,16 +88,11 @@ def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
 def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
     database: Database, workers: Workers
 ):
-    from redrive import Job, StaleClaim
-    from tests.factories import claim_one, make_worker
-
     job = enqueue(database.conn, "work.sync")
     worker = make_worker(database.conn, "first")
     first = claim_one(database.conn, worker)
     database.conn.execute("update redrive.jobs set worker = null, deliveries = deliveries + 1")
     conn = database.connect()
-    from datetime import UTC, datetime
-
     held = Job(
         id=job,
         kind="work.sync",

@@ -125,7 +125,7 @@ def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
     telemetry = Telemetry(Metrics(), None)
     kinds = enumerate(("a", "a", "b"))
     rows = [(1, n, 1, 1, kind, "{}", None, EPOCH, 0.0) for n, kind in kinds]
-    lane = LaneClaim(1, 1, 3, EPOCH, 1, 1)
+    lane = LaneClaim(1, 3, EPOCH, 1, 1, 1)
     with caplog.at_level(logging.DEBUG, "redrive"):
         for held in held_from(Batch(1, ["default"]), [lane], rows):
             settlement = Release("unknown_kind", 15.0)

@@ -1,14 +1,20 @@
 """The ends of an attempt that no handler brings about: redrive.worker.runner.attempt."""
 
 import asyncio
+import base64
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redrive import Handlers, Policy
+from redrive.encryption import Keyring, read_keys
 from redrive.rules.model import Reason
 from redrive.rules.settlement import DeadLetter, NotComplete, Release
+from redrive.targets.caller import register
+from redrive.targets.file import Target, Targets
 from redrive.worker.protocol import Jobs, OpenBreakers, Work
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.services import Services
@@ -26,11 +32,12 @@ def walk(
     attempt: int = 1,
     deliveries: int | None = None,
     breakers: OpenBreakers | None = None,
+    keyring: Keyring | None = None,
 ) -> NotComplete | None:
     """Take one job through an attempt, as a slot would."""
 
     async def run() -> NotComplete | None:
-        services = Services(handlers, 1, sent.append, {"pod": "p1"})
+        services = Services(handlers, 1, sent.append, {"pod": "p1"}, keyring)
         if breakers is not None:
             services.dependencies.learn(breakers)
         work = Work(17, deliveries or attempt, attempt, kind, payload, extras, 1)
@@ -160,3 +167,47 @@ def test_an_open_breaker_holds_up_its_own_jobs_alone_and_lets_one_probe_through(
     assert walk(handlers, "plain", breakers=smtp_is_open) is None
     assert walk(handlers, "mail", breakers=probe) is None
     assert started == ["plain", "mail"]
+
+
+def _key(n: int) -> str:
+    return base64.b64encode(bytes([n]) * 32).decode()
+
+
+def _targets(home: Path, count: int) -> Targets:
+    """Each with a signing key and a token of its own."""
+    found: dict[str, Target] = {}
+    for n in range(count):
+        file = home / f"key-{n}"
+        file.write_text(f"# ours\nwhsec_{_key(n)}\n")
+        headers = {"Authorization": f"Bearer token-of-{n}", "X-Shop": "the-best-shop"}
+        found[f"to.{n}"] = Target(
+            url="http://shop.example", headers=headers, signing_key_file=file, max_attempts=1
+        )
+    return Targets(allowed_hosts=["shop.example"], targets=found)
+
+
+@pytest.mark.parametrize("count", [2, 33])
+def test_what_a_runner_was_given_is_in_no_failure(tmp_path: Path, count: int):
+    """S2, S9: keys of payloads, signing keys and tokens of targets were quoted."""
+    jobs = Handlers()
+    keyring = Keyring(read_keys(f"new {_key(201)}\nold {_key(202)}", "X"))
+    register(jobs, _targets(tmp_path, count), slots=1)
+    said = [_key(201), _key(202).rstrip("="), _key(1), "token-of-1", "the-best-shop"]
+
+    @jobs.handle("tell", policy=Policy(max_attempts=1))
+    async def tell(payload: dict[str, Any]) -> None:
+        raise RuntimeError(" / ".join(said))
+
+    told, target = jobs.get("tell"), jobs.get("to.1")
+    assert told is not None
+    assert target is not None
+    jobs.add(replace(told, kind="to.one", known=target.known))
+
+    def hidden(kind: str) -> list[str]:
+        settlement = walk(jobs, kind, keyring=keyring)
+        assert isinstance(settlement, DeadLetter)
+        return [text for text in said if text not in settlement.failure.message]
+
+    assert hidden("to.one") == said[:4]
+    assert hidden("tell") == said[: 4 if count == 2 else 2], "66 are too many to seek in each"
+    assert _key(1) not in repr(target)

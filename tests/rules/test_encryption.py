@@ -58,12 +58,12 @@ def test_a_failure_keeps_only_in_clear_where_it_happened(message: str, detail: d
         "message": message,
         "detail": {**detail, **known},
     }
-    sealed = RING.seal_failure(record, 7)
+    sealed = RING.seal_failure(record, 7, 3)
 
     assert set(sealed["detail"]) - {MARK} <= set(encryption.IN_CLEAR)
     assert sealed["detail"]["environment"] == "production"
     assert sealed["message"] == "[encrypted]"
-    opened = json.loads(RING.open(sealed["detail"], "failure", "7"))
+    opened = RING.open_record(sealed["detail"], "failure", 7, 3)
     assert opened["message"] == message
     assert opened["detail"] == {k: v for k, v in detail.items() if k not in encryption.IN_CLEAR}
 
@@ -167,6 +167,35 @@ def test_releases_read_each_others_payloads():
 
     envelope, headers = RING.seal_payload(b"{}", CHARGE)
     assert RING.open(envelope, "payload", "charge", headers[MARK]) == b"{}", "as it read them"
+
+
+RECORD = {"message": SECRET, "detail": {}}
+
+
+def test_a_record_that_moved_is_refused():
+    """S10: a failure or a side effect opened in any delivery of its job, and so as another's."""
+    envelope = RING.seal_record(RECORD, "failure", 7, 3)
+
+    assert RING.open_record(envelope, "failure", 7, 3) == RECORD
+    for where in (("failure", 7, 4), ("failure", 8, 3), ("side effect", 7, 3)):
+        with pytest.raises(Undecryptable, match="moved") as refused:
+            RING.open_record(envelope, *where)
+        assert SECRET not in str(refused.value)
+    with pytest.raises(Undecryptable, match="moved"):
+        RING.open_record({MARK: envelope[MARK] | {"d": 4}}, "failure", 7, 4)
+
+
+def test_releases_read_each_others_records():
+    """S10: what the one before bound to its job alone is bound to its delivery by reencrypt."""
+    old = RING.seal(json.dumps(RECORD).encode(), "failure", "7")
+    assert RING.open_record(old, "failure", 7, 3) == RECORD
+
+    bound = RING.seal_again({**old, "pod": "p1"}, "failure", 7, 3)
+    assert bound["pod"] == "p1"
+    assert RING.open_record(bound, "failure", 7, 3) == RECORD
+    with pytest.raises(Undecryptable, match="for another delivery: it was moved"):
+        RING.open_record(bound, "failure", 7, 4)
+    assert RECORD.items() <= json.loads(RING.open(bound, "failure", "7")).items(), "as it read them"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o777, 0o666])

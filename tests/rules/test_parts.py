@@ -252,7 +252,7 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 def job(number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}") -> Held:
     row = (7, number, 1, 1, "kind", payload, None, run_at, 0.0)
-    return held_from(Batch(worker, ["default"]), [LaneClaim(1, 7, 1, run_at, number, 7)], [row])[0]
+    return held_from(Batch(worker, ["default"]), [LaneClaim(1, 1, run_at, number, 7, 7)], [row])[0]
 
 
 def runner(
@@ -470,7 +470,7 @@ def test_urgent_lanes_come_first_and_equal_ones_in_turn():
 
 
 def lane_claim(lane_no: int | None, upto: datetime | None) -> LaneClaim:
-    return LaneClaim(lane_no, 7, 5, upto, 2, 7)
+    return LaneClaim(lane_no, 5, upto, 2, 7, 7)
 
 
 def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before_it():

@@ -17,6 +17,7 @@ def test_each_transaction_of_a_pipeline_has_our_settings(database: Database) -> 
         with conn.pipeline() as pipeline:
             first = conn.execute(TIMEOUT)
             pipeline.sync()
+            conn.begin()
             second = conn.execute(TIMEOUT)
 
         assert [first.fetchone(), second.fetchone()] == [("12s",), ("12s",)]

@@ -348,7 +348,7 @@ def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(
         " from generate_series(1, 1000)"
     )
     session = database.session()
-    request = ClaimRequest(make_worker(database.conn), LANE, [START], 1, is_likely=False)
+    request = ClaimRequest(make_worker(database.conn), LANE, [START], 1, is_large=False)
     store.exchange(session.conn, Settlements(), request)  # planning reads too
     with Cost(session) as cost:
         assert store.exchange(session.conn, Settlements(), request).claimed == []

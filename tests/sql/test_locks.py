@@ -2,8 +2,10 @@
 
 import random
 from threading import Event
+from typing import LiteralString
 
 import psycopg
+import pytest
 
 from redrive.enqueue import enqueue_reporting
 from redrive.worker import store
@@ -136,6 +138,31 @@ def test_two_redrives_of_the_same_take_them_in_the_same_order(database: Database
     operator.rows("commit")
 
     assert waiting.result(10) == {low: "not_open", high: "not_open"}
+
+
+SETTINGS: dict[str, tuple[LiteralString, str, str]] = {
+    "retention": ("select redrive.set_retention_v1(%s, '90 days', 'ada', 'why')", "audit", "keys"),
+    "objective": ("select redrive.set_objective_v1(%s, 'dead_ratio', 0.1, 'ada', 'why')", "a", "b"),
+    "limit": ("select redrive.limit_names_v1(%s, 9, 'ada', 'why')", "kinds", "queues"),
+}
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_two_who_set_several_things_wait_in_line(database: Database, what: str) -> None:
+    """S3: each had a setting and wanted the end of the audit log, or the other way round."""
+    statement, one, another = SETTINGS[what]
+    ada, bo = database.session(), database.session()
+    for name in (one, another):
+        database.rows(statement, name)
+    ada.rows("begin")
+    ada.rows(statement, one)
+    waiting = bo.start(lambda: bo.rows(statement, another))
+    assert database.wait_until_blocked(bo) == [ada.pid]
+    ada.rows(statement, another)
+    ada.rows("commit")
+
+    assert waiting.result(10)
+    assert database.value("select count(*) from redrive.audit") == 5
 
 
 def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(

@@ -177,6 +177,7 @@ def test_the_audit_says_who_was_logged_in_and_not_only_who_they_say_they_are(
 
 
 def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
+    """S12: nor what a failure says, by its group; the exporter listens on the network as one."""
     make_job(closed.conn, payload={"card": "SECRET"})
     make_dead_letter(closed.conn, payload={"card": "SECRET"})
     viewer = closed.session("redrive_viewer")
@@ -184,7 +185,7 @@ def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
     assert viewer.rows("select * from redrive.depths_v1()")
     assert viewer.rows("select * from redrive.totals")
     assert "SECRET" not in str(viewer.rows("select redrive.stats_v1('0')"))
-    for table in ("jobs", "dead_letters", "failures", "completions", "audit"):
+    for table in ("jobs", "dead_letters", "failures", "completions", "audit", "groups", "grouped"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             viewer.rows(f"select * from redrive.{table}")  # type: ignore[arg-type]
 

@@ -89,7 +89,7 @@ def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json
 @_choice_options
 @database_option
 def export(chosen: log.Choice, database_url: str | None) -> None:
-    """Print the audit log as JSON lines with their seals, the oldest first.
+    """Print the log as JSON lines with their seals, oldest first.
 
     \b
     redrive audit export --since 2026-01-01 > audit.jsonl

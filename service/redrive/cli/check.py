@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 )
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
-    """Look at settings, handlers, database, roles, clock, bloat and the audit log.
+    """Look at settings, database, roles, clock, bloat, audit log.
 
     Exit code 1 when something is wrong.
     """

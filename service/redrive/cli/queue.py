@@ -32,7 +32,7 @@ STATES = ("ready", "scheduled", "retrying", "running", "dead")
 
 @click.group()
 def queue() -> None:
-    """Queues: what they hold, pause, resume, set, how many there may be."""
+    """Queues: what they hold, pause, resume, set, limit."""
 
 
 @queue.command("ls")
@@ -157,7 +157,7 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 @click.argument("limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit())
 @acting_options
 def limit_names(limits: Sequence[Limit], why: str, settings: Settings) -> None:
-    """Set how many queues and kinds may be in use: no producer can bring more.
+    """Set how many queues and kinds producers may bring into use.
 
     \b
     redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'

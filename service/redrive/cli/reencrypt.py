@@ -39,9 +39,9 @@ def reencrypt(
 ) -> None:
     """Encrypt all that is stored with the first key of the keyring.
 
-    That is what other keys encrypted and what is stored in the clear. Safe while workers run, and
-    safe to stop and start again. Says how many rows each key still has: a key that has none can
-    leave the keyring.
+    That is what other keys encrypted, what is stored in the clear, and what the release before
+    bound to less. Safe while workers run, and safe to stop and start again. Says how many rows each
+    key still has: a key that has none can leave the keyring.
     """
     keyring = _keyring()
     settings = settings_for(database_url, actor=actor)
@@ -75,7 +75,7 @@ def _rotate(
 ) -> rotation.Report:
     """Encrypt what the first key has not encrypted yet, on record in the audit log."""
     first = keyring.ids[0]
-    stale = sum(sum(n.values()) for key, n in rotation.count(conn).items() if key != first)
+    stale = rotation.count_stale(conn, first)
     with (
         only_one(settings, "reencrypt"),
         audited(

@@ -67,7 +67,10 @@ _REFUSALS = re.compile(
     r"|not permitted to log in|role .+ does not exist",
     re.IGNORECASE,
 )
-"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE."""
+"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE.
+
+In English. In another language (lc_messages) it is an outage without a reason, and tried again.
+"""
 
 
 class Trouble(Enum):
@@ -176,17 +179,18 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         """Whether the next statement begins a transaction."""
         return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Give the transaction that begins now our settings; after a `sync`, for one that waits."""
         psycopg.Cursor(self).execute(self.settings)
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """Send statements together; outside a transaction they are one, up to each `sync`."""
+        """Send statements together; outside a transaction they are one, up to a `sync`."""
         is_first = self.is_idle
         with super().pipeline() as pipeline:
             if is_first:
-                self._begin()
-            yield _OwnPipeline(self, pipeline, self._begin) if is_first else pipeline
+                self.begin()
+            yield pipeline
 
     @contextlib.contextmanager
     def transaction(
@@ -198,23 +202,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         is_first = self.is_idle
         with super().transaction(savepoint_name, force_rollback) as transaction:
             if is_first:
-                self._begin()
+                self.begin()
             yield transaction
-
-
-class _OwnPipeline(psycopg.Pipeline):
-    """The pipeline of an OwnConnection."""
-
-    def __init__(
-        self, conn: OwnConnection, pipeline: psycopg.Pipeline, begin: Callable[[], None]
-    ) -> None:
-        super().__init__(conn)
-        self._under_way = pipeline
-        self._begin = begin
-
-    def sync(self) -> None:
-        self._under_way.sync()
-        self._begin()
 
 
 class _UtcLoader(TimestamptzLoader):

@@ -28,7 +28,7 @@ def _messages(conn: psycopg.Connection[Any], jobs: Sequence[int]) -> dict[tuple[
     """The latest message of each job and fingerprint."""
     with conn.cursor(row_factory=dict_row) as cursor:
         failures = cursor.execute(
-            "select distinct on (job, fingerprint) job, fingerprint, message, detail"
+            "select distinct on (job, fingerprint) job, deliveries, fingerprint, message, detail"
             " from redrive.failures where job = any (%s::bigint[])"
             " order by job, fingerprint, deliveries desc",
             (list(jobs),),

@@ -22,7 +22,8 @@ MIDDLE = 0.5
 
 _RECORDED: LiteralString = """
     select coalesce(d.kind, j.kind) as kind, f.attempt, f.error_class, f.message, f.category,
-           f.fingerprint, f.job, f.detail, coalesce(d.max_attempts, j.max_attempts) as max_attempts,
+           f.fingerprint, f.job, f.deliveries, f.detail,
+           coalesce(d.max_attempts, j.max_attempts) as max_attempts,
            case when d.deliveries = f.deliveries then d.reason end as reason
     from redrive.failures f
     left join redrive.jobs j on j.id = f.job

@@ -31,10 +31,10 @@ _FOUND: LiteralString = """
                j.deliveries + (w.worker is not null and j.worker is null)::int as deliveries,
                nullif(j.run_at, 'infinity') as run_at, j.created_at, j.idempotency_key as key,
                j.ordering_key, j.tenant, j.redrives, f.error_class, f.message, f.category, f.at,
-               f.detail
+               f.detail, f.deliveries as failed_delivery
         from redrive.jobs j
         left join lateral (
-            select f.error_class, f.message, f.category, f.at, f.detail from redrive.failures f
+            select f.* from redrive.failures f
             where j.failed_at is not null and f.job = j.id
             order by f.deliveries desc limit 1) f on true
         where j.id = w.id and """
@@ -133,6 +133,7 @@ def _rows(
 def _described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
     """A row with what is made of several columns, or of what is around it."""
     failure = {name: row[name] for name in (*FAILURE, "detail")}
+    failure["deliveries"] = row["failed_delivery"]
     is_failed = row["error_class"] is not None
     shown = shown_failure(row["id"], failure) if is_failed else None
     row["last_failure"] = shown and {name: shown[name] for name in FAILURE}

@@ -5,7 +5,8 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -21,7 +22,7 @@ from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.categories import Rule
 from redrive.rules.policy import Policy
-from redrive.rules.redact import redact, scrub
+from redrive.rules.redact import redact, scrub, secrets_of_environment
 from redrive.targets.file import Target, Targets
 from redrive.targets.signing import read_keys, signed
 
@@ -77,16 +78,18 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
         if handlers.get(kind) is not None:
             msg = f"REDRIVE_TARGETS names {kind}, which has a handler already"
             raise SettingsError(msg)
+        caller = _Caller(target, read.allowed_networks, slots)
         handlers.add(
             Handler(
                 kind=kind,
-                function=_Caller(target, read.allowed_networks, slots),
+                function=caller,
                 policy=_policy(target),
                 queue="default",
                 depends_on=tuple(target.depends_on),
                 is_async=True,
                 takes_job=True,
                 read=lambda text: text,
+                known=caller.known,
             )
         )
 
@@ -153,6 +156,7 @@ class _Caller:
             "accept-encoding": "identity",
         }
         self._own = {name.lower(): value for name, value in target.headers.items()}
+        self.known = _secrets(self._own, self._keys)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_tls(target),
             max_connections=slots,
@@ -184,7 +188,7 @@ class _Caller:
                 name.decode("latin-1").lower(): value.decode("latin-1")
                 for name, value in response.headers
             }
-            text = "" if "content-encoding" in headers else _text(read)
+            text = "" if "content-encoding" in headers else _text(read, self.known)
             raise TargetError(self._host, Answer(response.status, headers), text)
 
     def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
@@ -222,17 +226,24 @@ async def _read_some(response: httpcore.Response) -> bytes:
     return bytes(found[:READ_BODY])
 
 
-def _text(read: bytes) -> str:
+def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
+    """What an endpoint is sent and must not give back: keys, headers that sound secret."""
+    without_scheme = {name: value.rpartition(" ")[2] for name, value in headers.items()}
+    found = secrets_of_environment(headers) | secrets_of_environment(without_scheme)
+    return found | {b64encode(key).decode().rstrip("=") for key in keys}
+
+
+def _text(read: bytes, known: Collection[str]) -> str:
     """What a failure keeps of an answer."""
-    return _redacted(read.decode("utf-8", "replace"))[:KEPT_BODY].strip()
+    return _redacted(read.decode("utf-8", "replace"), known)[:KEPT_BODY].strip()
 
 
-def _redacted(text: str) -> str:
+def _redacted(text: str, known: Collection[str]) -> str:
     """JSON without the values of its secret keys; other text without what looks like one."""
     try:
-        return json.dumps(redact(json.loads(text)), ensure_ascii=False)
+        return json.dumps(redact(json.loads(text), secrets=known), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return scrub(text)  # before it is cut: what is cut off cannot close what it opened
+        return scrub(text, known)  # before it is cut: what is cut off cannot close what it opened
 
 
 def _tls(target: Target) -> ssl.SSLContext:

@@ -12,6 +12,7 @@ from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
+from redrive.database.connect import OwnConnection
 from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -25,7 +26,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """A floor below every run_at: the scan starts at the beginning of the lane."""
 
 _CLAIM = (
-    "select lane_no, claim, jobs, upto, upto_id, as_of from redrive.claim_v2("
+    "select lane_no, jobs, upto, upto_id, as_of, claim,"
+    " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v2("
     "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
     " %s::bigint[], %s, %s)"
 )
@@ -104,7 +106,7 @@ class ClaimRequest:
     """What to claim: lanes in the order to look, and where each one's scan starts.
 
     `from_start`: from the beginning instead, for what has become visible there. `after`: the last
-    claim that is known of this worker. `is_likely`: to find jobs, so that they are read at once.
+    claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
     """
 
     worker: int
@@ -113,18 +115,22 @@ class ClaimRequest:
     want: int
     from_start: bool = True
     after: int = 0
-    is_likely: bool = True
+    is_large: bool = True
 
 
 class LaneClaim(NamedTuple):
     """What came of a claim in one lane: claim_v2 says more."""
 
     lane_no: int | None
-    claim: int | None
     jobs: int
     upto: datetime | None
     upto_id: int | None
     as_of: int | None
+    claim: int | None
+
+
+_OF_A_LANE = len(LaneClaim._fields)
+"""Columns of a claim's row that are of a lane; the last of them, and the rest, of a job."""
 
 
 class Settlements(NamedTuple):
@@ -194,8 +200,8 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
     """Settle, then claim, then read what was claimed: three transactions, one round trip.
 
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
-    settled, whatever becomes of it. A claim that is likely to find nothing is not read along with
-    it. Raises psycopg.Error when nothing is known to be settled.
+    settled, whatever becomes of it. A few small jobs come with their claim, and nothing is to be
+    read. Raises psycopg.Error when nothing is known to be settled.
     """
     with contextlib.ExitStack() as stack:
         completing, settling, claiming, reading = (
@@ -209,8 +215,10 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
                 if claim is not None:
                     if asked:
                         pipeline.sync()
+                        if isinstance(conn, OwnConnection):
+                            conn.begin()
                     _send_claim(claiming, claim)
-                    if claim.is_likely:
+                    if claim.is_large:
                         pipeline.sync()
                         _read(reading, claim)
             lanes, rows = _claimed(claiming, reading, claim)
@@ -233,13 +241,17 @@ def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlem
 def _claimed(
     claiming: Cursor, reading: Cursor, claim: ClaimRequest | None
 ) -> tuple[list[LaneClaim], list[Row]]:
-    """What came of a claim, and the rows of its jobs, read now if they were not read with it."""
+    """What came of a claim, and the rows of its jobs, read now if they did not come with it."""
     if claim is None:
         return [], []
-    lanes = [LaneClaim(*row) for row in claiming.fetchall()]
-    if not claim.is_likely and any(lane.jobs for lane in lanes):
+    found = claiming.fetchall()
+    lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
+    rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
+    if rows or not any(lane.jobs for lane in lanes):
+        return lanes, rows
+    if not claim.is_large:
         _read(reading, claim)
-    return lanes, reading.fetchall() if reading.description else []
+    return lanes, reading.fetchall()
 
 
 def _settled(

@@ -2,7 +2,8 @@
 -- one's seal; refuse a detail that is too long.
 -- locks: the end of the chain, until commit: lines are written one after the other, by those who
 --        act, and nothing that runs jobs does
--- Whoever acts comes to this last, so that nobody who has it waits for what another acts on.
+-- Whoever acts comes to this last, so that nobody who has it waits for what another acts on; or
+-- first, where several acts of a transaction are usual: what they act on nobody holds without it.
 -- errors: RD001 'field: rule'
 create or replace function redrive.chain_audit() returns trigger
 language plpgsql security definer

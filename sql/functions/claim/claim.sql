@@ -1,13 +1,14 @@
 -- claim: list up to `want` due jobs as those of worker `me`, lane by lane in the order given. The
--- jobs stay as they are. They are read by claimed_v1, in a transaction of its own: whoever is
--- stopped while it takes a long answer in holds no lane meanwhile.
+-- jobs stay as they are. A few small ones are answered at once; others are read by claimed_v1, in a
+-- transaction of its own: whoever is stopped while it takes a long answer in holds no lane meanwhile.
 -- in:    parallel arrays, one element per lane: queues, priorities, lanes, and where to start: after
 --        the place (floors, floor_ids), as it stood when claim `seen` was made; from_start: look from the
 --        beginning, for what has become visible behind those places
 -- out:   a row for each lane that had something due: its number, from 1; the claim and how many jobs
 --        it lists, null and 0 when others have them; up to where the lane has been claimed, as of
 --        claim `seen`: null while somebody else claims from it. And a row without a lane when all
---        that was due by `upto` and visible has been looked at
+--        that was due by `upto` and visible has been looked at. And, without a lane, the jobs as
+--        claimed_v1 reads them, when they are few and small
 -- locks: the row of the lane, skip locked, and the worker's for key share
 -- plan:  jobs_due_idx, claims_lane_idx
 -- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
@@ -16,7 +17,9 @@
 create or replace function redrive.claim_v2(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
     floor_ids bigint[], seen bigint[], from_start boolean, want int)
-returns table (lane_no int, claim bigint, jobs int, upto timestamptz, upto_id bigint, as_of bigint)
+returns table (lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim bigint,
+               id bigint, deliveries int, attempt int, kind text, payload text, rest text,
+               run_at timestamptz, created float8)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 -- A queue is empty most of the time, so this is planned on an empty table and must not come out as
@@ -27,31 +30,28 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
     mine text[];           -- kinds
     prefixes text[];       -- those that end in a star, as patterns
-    is_alone boolean;      -- all workers have the same kinds
     others bigint[];       -- jobs that are claimed, behind or beside the place where this one starts
-    newest record;
-    pick record;
+    newest record;         -- and whether all workers have the same kinds
+    ids bigint[];          -- what is claimed in a lane, and what else is to be known of it
+    kinds text[];
+    run_ats timestamptz[];
+    keys text[];
+    is_any_ordered boolean;
     left_to_claim int := want;
     looked_at_all boolean := true;
     is_known boolean := false;
-    since bigint;
+    since bigint;          -- the epoch began
+    off text;
+    claimed int := 0;      -- jobs
+    first bigint;          -- of the claims that list them
+    size bigint := 0;      -- of their payloads, as stored
 begin
-    perform set_config('synchronous_commit', 'off', true);
-    select e.since into since from redrive.epoch e;
-    if not found then
-        since := redrive.begin_epoch_v1();
-    end if;
-    if since > any (seen) and 0 < any (seen) then
-        from_start := true;
-        floor_ids := array_fill(0, array[cardinality(seen)]);
-        seen := floor_ids;
-        floors := array_fill('1970-01-01 UTC'::timestamptz, array[cardinality(seen)]);
-    end if;
     for lane_no in
         select l.no
         from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
@@ -66,13 +66,25 @@ begin
         if not is_known then
             -- Held until the commit: a rescue that declares this worker lost came before, and is
             -- seen here, or comes after, and finds the claim.
-            select w.kinds into mine from redrive.workers w
-            where w.id = me and w.lost_at is null and not w.is_closed for key share;
+            select w.kinds, e.since, set_config('synchronous_commit', 'off', true)
+            into mine, since, off
+            from redrive.workers w left join redrive.epoch e on true
+            where w.id = me and w.lost_at is null and not w.is_closed for key share of w;
             if not found then
                 return;
             end if;
-            prefixes := array(select replace(replace(left(k.kind, -1), '_', '\_'), '%', '\%') || '%'
-                              from unnest(mine) as k(kind) where right(k.kind, 1) = '*');
+            if strpos(mine::text, '*') > 0 then
+                prefixes := array(
+                    select replace(replace(left(k.kind, -1), '_', '\_'), '%', '\%') || '%'
+                    from unnest(mine) as k(kind) where right(k.kind, 1) = '*');
+            end if;
+            since := coalesce(since, redrive.begin_epoch_v1());
+            if since > any (seen) and 0 < any (seen) then
+                from_start := true;
+                floor_ids := array_fill(0, array[cardinality(seen)]);
+                seen := floor_ids;
+                floors := array_fill('1970-01-01 UTC'::timestamptz, array[cardinality(seen)]);
+            end if;
             is_known := true;
         end if;
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
@@ -97,27 +109,35 @@ begin
         end if;
 
         -- Not before the lane is ours: a worker that has claimed from it was registered by then.
-        select not exists (select from redrive.workers w where w.kinds is distinct from mine)
-        into is_alone;
         -- The claims of a lane follow each other: the newest says where those of our kinds are.
         upto := floors[lane_no]; upto_id := floor_ids[lane_no]; as_of := seen[lane_no];
-        select k.id, k.upto, k.upto_id into newest from redrive.claims k
-        where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
-          and k.lane = lanes[lane_no] and k.id > seen[lane_no] and k.kinds is not distinct from mine
-        order by k.id desc limit 1;
+        select k.id, k.upto, k.upto_id,
+               not exists (select from redrive.workers w where w.kinds is distinct from mine)
+                   as is_alone
+        into newest
+        from (select) one
+        left join lateral (
+            select k.id, k.upto, k.upto_id from redrive.claims k
+            where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
+              and k.lane = lanes[lane_no] and k.id > seen[lane_no]
+              and k.kinds is not distinct from mine
+            order by k.id desc limit 1) k on true;
         if (newest.upto, newest.upto_id) > (upto, upto_id) then
             upto := newest.upto; upto_id := newest.upto_id; as_of := newest.id;
         end if;
         others := null;
-        if from_start or not is_alone then
+        if from_start or not newest.is_alone then
             select coalesce(array_agg(c.id), '{}') into others
             from redrive.claims k, unnest(k.ids) as c(id)
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
               and k.lane = lanes[lane_no] and (from_start or k.kinds is distinct from mine);
         end if;
 
-        with due as materialized (
-            select j.id, j.kind, j.run_at, j.ordering_key
+        select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),
+               bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0)
+        into ids, kinds, run_ats, keys, is_any_ordered, size
+        from (
+            select j.id, j.kind, j.run_at, j.ordering_key, pg_column_size(j.payload) as bytes
             from redrive.jobs j
             where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
               and j.lane = lanes[lane_no]
@@ -141,37 +161,43 @@ begin
                         and o.run_at < 'infinity' and o.id <> j.id
                         and (o.id < j.id or o.worker is not null))))
             order by j.run_at, j.id
-            limit left_to_claim),
-        -- Of two claims at once, from two lanes, one finds the key taken here.
-        keyed as (
-            insert into redrive.running_keys (queue, ordering_key, job)
-            select queues[lane_no], d.ordering_key, d.id from due d
-            where d.ordering_key is not null
-            order by d.ordering_key
-            on conflict do nothing
-            returning job),
-        taken as materialized (
-            select d.* from due d
-            where d.ordering_key is null or d.id in (select k.job from keyed k)),
-        counted as (
-            insert into redrive.deltas (queue, kind, event, n)
-            select queues[lane_no], t.kind, 'claimed', count(*) from taken t group by t.kind)
-        select array_agg(t.id order by t.run_at, t.id) as ids, count(*)::int as n,
-               max(t.run_at) as last_at, (select count(*) from due) as due
-        into pick
-        from taken t;
-        looked_at_all := looked_at_all and pick.due < left_to_claim;
-        if pick.n > 0 then
-            if (pick.last_at, pick.ids[pick.n]) > (upto, upto_id) then
-                upto := pick.last_at; upto_id := pick.ids[pick.n];
+            limit left_to_claim) d;
+        looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
+        if is_any_ordered then
+            -- Of two claims at once, from two lanes, one finds the key taken here.
+            with keyed as (
+                insert into redrive.running_keys (queue, ordering_key, job)
+                select queues[lane_no], d.ordering_key, d.id
+                from unnest(ids, keys) as d(id, ordering_key)
+                where d.ordering_key is not null
+                order by d.ordering_key
+                on conflict do nothing
+                returning job)
+            select array_agg(d.id order by d.place), array_agg(d.kind order by d.place),
+                   array_agg(d.run_at order by d.place)
+            into ids, kinds, run_ats
+            from unnest(ids, kinds, run_ats, keys) with ordinality
+                as d(id, kind, run_at, ordering_key, place)
+            where d.ordering_key is null or d.id in (select k.job from keyed k);
+        end if;
+        jobs := coalesce(cardinality(ids), 0);
+        if jobs > 0 then
+            if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
+                upto := run_ats[jobs]; upto_id := ids[jobs];
             end if;
+            with counted as (
+                insert into redrive.deltas (queue, kind, event, n)
+                select queues[lane_no], k.kind, 'claimed', count(*)
+                from unnest(kinds) as k(kind) group by k.kind)
             insert into redrive.claims as k (
                 worker, queue, priority, lane, upto, upto_id, kinds, ids)
             values (me, queues[lane_no], priorities[lane_no], lanes[lane_no], upto, upto_id, mine,
-                    pick.ids)
+                    ids)
             returning k.id into claim;
-            as_of := claim; jobs := pick.n;
-            left_to_claim := left_to_claim - pick.n;
+            as_of := claim;
+            first := coalesce(first, claim);
+            claimed := claimed + jobs;
+            left_to_claim := left_to_claim - jobs;
         end if;
         return next;
         exit when left_to_claim = 0;
@@ -179,6 +205,11 @@ begin
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
+    end if;
+    if claimed between 1 and 8 and size < 4096 then
+        return query
+        select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.*
+        from redrive.claimed_v1(me, first - 1) c;
     end if;
 end
 $$;
@@ -204,7 +235,7 @@ begin
     select array_agg(c.claim), array_agg(c.lane_no) into made, numbers
     from redrive.claim_v2(me, queues, priorities, lanes, floors, none, none,
                           from_start => floors[1] < '2000-01-01', want => want) c
-    where c.claim is not null;
+    where c.lane_no is not null and c.claim is not null;
     return query
     select c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, m.lane_no, c.run_at
     from unnest(made, numbers) as m(claim, lane_no)

@@ -14,6 +14,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set join_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -20,10 +20,10 @@ declare
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
     earliest constant timestamptz := now() - interval '1 minute';
-    tick constant bigint := floor(extract(epoch from clock_timestamp()) * 50);
+    tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50);
 begin
-    -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked at
-    -- once per group.
+    -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked up
+    -- once per group, and judged when it is new.
     with came as materialized (
         select queue, kind, count(*) filter (where redrives = 0) as n,
                min(priority) as low, max(priority) as high,
@@ -45,8 +45,7 @@ begin
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'enqueued', n from came where n > 0)
-    select bool_or(c.doubtful or kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
-                   or queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'),
+    select bool_or(c.doubtful),
            bool_or(c.n > 0 and (c.low <> c.high or (
                select true from redrive.names n
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
@@ -58,10 +57,6 @@ begin
         select f.fault into fault
         from (
             select case
-                when kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
-                    then 'kind: must match ^[a-z][a-z0-9_.-]{0,62}$'
-                when queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
-                    then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
                 when run_at not between '2000-01-01 00:00:00+00' and '9999-12-31 00:00:00+00'
                      and not (run_at = 'infinity' and ordering_key is not null)
                     then 'run_at: must lie between the years 2000 and 9999'

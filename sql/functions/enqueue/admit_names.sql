@@ -1,6 +1,7 @@
 -- admit_names: let new names of queues and kinds in, while there is room for them.
 -- in:    parallel arrays; names that are known already may be among them
--- errors: RD001 'field: rule' past the limit; 55P03 where several transactions bring many at once
+-- errors: RD001 'field: rule' for what is no name, and past the limit; 55P03 where several
+--        transactions bring many at once
 -- locks: an advisory one, tried and never waited for. Others cannot see what is brought meanwhile,
 --        so without it a transaction may bring a few names only: all that are open at once pass
 --        the limit by no more than that each
@@ -14,6 +15,16 @@ declare
     few constant int := 20;
     fault text;
 begin
+    select case when v.kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$' then 'kind' else 'queue' end
+           || ': must match ^[a-z][a-z0-9_.-]{0,62}$'
+    into fault
+    from unnest(queues, kinds) as v(queue, kind)
+    where v.kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
+       or v.queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
+    limit 1;
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
     insert into redrive.names (queue, kind, priority)
     select v.queue, v.kind, v.priority
     from unnest(queues, kinds, priorities) as v(queue, kind, priority)

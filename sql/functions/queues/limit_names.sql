@@ -1,13 +1,14 @@
 -- limit_names: how many queues or kinds may be in use from now on; audited. What is in use
 -- stays in use.
+-- locks: the end of the audit log first, as set_retention.sql
 create or replace function redrive.limit_names_v1(
     what text, at_most int, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    update redrive.name_limits l set at_most = limit_names_v1.at_most
-    where l.what = limit_names_v1.what;
     insert into redrive.audit (actor, action, why, n, detail)
     values (actor, 'limit names', why, 1, jsonb_build_object(
-        'what', limit_names_v1.what, 'at_most', limit_names_v1.at_most))
+        'what', limit_names_v1.what, 'at_most', limit_names_v1.at_most));
+    update redrive.name_limits l set at_most = limit_names_v1.at_most
+    where l.what = limit_names_v1.what;
 $$;

@@ -243,7 +243,9 @@ class Attempt:
         secrets = self._secrets()
         what, detail = scrub(what, secrets), redact(detail, self.handler.secret, secrets)
         if self.services.keyring is not None:
-            what, detail = self.services.keyring.seal_side_effect(what, detail, self.work.id)
+            what, detail = self.services.keyring.seal_side_effect(
+                what, detail, self.work.id, self.work.deliveries
+            )
         self.services.send(
             SideEffect(self.work.id, self.work.deliveries, what, encode_json(detail).decode())
         )
@@ -342,7 +344,8 @@ class Attempt:
         # that a payload cannot be read says nothing of what is in it
         if isinstance(settlement, DeadLetter) and settlement.reason is Reason.UNDECRYPTABLE:
             return settlement
-        sealed = keyring.seal_failure(settlement.failure.record(), self.work.id)
+        work, record = self.work, settlement.failure.record()
+        sealed = keyring.seal_failure(record, work.id, work.deliveries)
         failure = replace(settlement.failure, message=sealed["message"], detail=sealed["detail"])
         return replace(settlement, failure=failure)
 
@@ -392,7 +395,8 @@ class Attempt:
         """The values of the job and of this process that must not turn up anywhere else."""
         if self.known is None:
             declared = self.handler.secret
-            known = self.services.secrets | secret_values(dict(self.extras.headers), declared)
+            known = self.services.secrets | self.handler.known
+            known |= secret_values(dict(self.extras.headers), declared)
             # a payload that cannot be read has no keys to go by
             with contextlib.suppress(Exception):
                 known |= secret_values(decode_object(self.work.payload), declared)

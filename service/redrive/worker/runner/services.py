@@ -11,6 +11,12 @@ from redrive.worker.protocol import Observed, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks
 
+MOST_KNOWN = 64
+"""So many secrets of targets are hidden everywhere; of more, each from its own jobs alone.
+
+All of a thousand could not be sought, and every text would be hidden whole.
+"""
+
 
 class Services:
     """Handlers, and whatever an attempt needs besides its job.
@@ -35,7 +41,9 @@ class Services:
         self.send = send
         self.where = where
         self.keyring = keyring
-        self.secrets = secrets_of_environment(os.environ)
+        self.secrets = secrets_of_environment(os.environ) | _known(handlers)
+        if keyring is not None:
+            self.secrets |= keyring.secrets
         self.dependencies = Dependencies(send)
         self.hooks = Hooks(handlers.on_dead)
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
@@ -44,3 +52,8 @@ class Services:
         """Let the threads end when they are done."""
         self.threads.shutdown(wait=False)
         self.hooks.close()
+
+
+def _known(handlers: Handlers) -> frozenset[str]:
+    found = frozenset[str]().union(*(handler.known for handler in handlers))
+    return found if len(found) <= MOST_KNOWN else frozenset()

@@ -157,7 +157,7 @@ class Exchange:
         if self._looks_for_lanes and not self._lanes.known:
             self._look(conn)
         request = self._lanes.request(
-            worker, room, now, after=self._last_claim, is_likely=polling.has_reason
+            worker, room, now, after=self._last_claim, is_large=polling.expects_more
         )
         if request is None:
             polling.found_nothing(now, random.random())

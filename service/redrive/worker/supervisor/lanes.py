@@ -75,14 +75,14 @@ class LaneBook:
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
 
     def request(
-        self, worker: int, want: int, now: float, *, after: int = 0, is_likely: bool = True
+        self, worker: int, want: int, now: float, *, after: int = 0, is_large: bool = True
     ) -> ClaimRequest | None:
         """What to ask for: by priority, equal ones in turn. None when there is nowhere to look."""
         if not self._lanes or want <= 0:
             return None
         order = self._next_order()
         places = [self._places[lane] for lane in order]
-        return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after, is_likely)
+        return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after, is_large)
 
     def _next_order(self) -> list[Lane]:
         """By priority; among equals each is the first in turn."""
@@ -98,7 +98,7 @@ class LaneBook:
         if request.from_start:
             self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
         is_any_busy = False
-        for lane_no, _, _, upto, upto_id, as_of in found:
+        for lane_no, _, upto, upto_id, as_of, _ in found:
             if upto is None:
                 is_any_busy = True
             elif lane_no is None:

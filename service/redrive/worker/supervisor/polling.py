@@ -22,7 +22,6 @@ class Polling:
         self._active_at = now
         self._expects_more = True
         self._was_notified = False
-        self._is_expected = False
 
     @property
     def expects_more(self) -> bool:
@@ -37,11 +36,6 @@ class Polling:
     def due_at(self) -> float:
         """When to poll; 0.0 at once."""
         return 0.0 if self._expects_more or self._was_notified else self._due_at
-
-    @property
-    def has_reason(self) -> bool:
-        """Whether the next poll is likely to find jobs, and not just one of the regular ones."""
-        return self._expects_more or self._was_notified or self._is_expected
 
     def is_due(self, now: float) -> bool:
         """Whether to poll now."""
@@ -69,9 +63,8 @@ class Polling:
         self.no_later_than(at + JUST_AFTER_SECONDS)
 
     def no_later_than(self, at: float) -> None:
-        """Poll by then, for there is a reason."""
-        if at < self._due_at:
-            self._due_at, self._is_expected = at, True
+        """Poll by then."""
+        self._due_at = min(self._due_at, at)
 
     def lanes_due(self, at: float | None) -> None:
         """The next job of any lane is due at this instant; None when there is none."""
@@ -87,7 +80,7 @@ class Polling:
 
     def found_nothing(self, now: float, chance: float) -> None:
         """There is nothing more to be had for now."""
-        self._expects_more = self._is_expected = False
+        self._expects_more = False
         idle_seconds = now - self._active_at
         interval = min(MAX_SECONDS, max(MIN_SECONDS, idle_seconds * IDLE_SHARE))
         self._due_at = now + interval * (0.8 + 0.4 * chance)
