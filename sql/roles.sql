@@ -32,6 +32,8 @@ grant execute on function
     redrive.first_time_v1(text),
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
     redrive.register_v3(text, text, interval, text[], text[]),
+    redrive.register_v4(text, text, interval, text[], text[], jsonb),
+    redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.beat_v2(int[], int[], jsonb[]), redrive.run_alone_v1(int, bigint),
     redrive.wake_slot_v1(text),
@@ -83,12 +85,19 @@ grant execute on function
     redrive.redrive_obstacle_v1(text, text, int, text, int),
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
     redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
+    redrive.reopen_v1(bigint[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
+to redrive_operator;
+
+grant execute on function
+    redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
+    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text),
+    redrive.outcome_v1(bigint)
 to redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.

@@ -20,6 +20,7 @@ create table redrive.audit (
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);
 create trigger audit_chained before insert on redrive.audit for each row execute function
     redrive.chain_audit();
 grant select on redrive.audit to redrive_operator;
@@ -76,6 +77,16 @@ create table redrive.campaigns (
 );
 create index campaigns_running_idx on redrive.campaigns (active_at) where state = 'running';
 grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.cancellations (
+    job bigint not null,
+    redrives int not null,
+    at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    why text not null,
+    is_heeded boolean not null default false,
+    constraint cancellations_pkey primary key (job)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
 create table redrive.chores (
     name text not null,
@@ -467,6 +478,7 @@ create table redrive.workers (
     queues text[],
     progress jsonb,
     alone bigint,
+    depends_on jsonb,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -577,6 +589,27 @@ create function redrive.breakers_v1(names text[], failures int[], successes int[
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.breakers_v1 to redrive_worker;
+
+create function redrive.cancel_v1(ids bigint[], actor text, why text)
+    returns table(id bigint, outcome text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.cancel_v1 to redrive_operator;
+
+create function redrive.cancelled_v1(workers int[])
+    returns setof bigint
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.cancelled_v1 to redrive_worker;
 
 create function redrive.chain_audit()
     returns trigger
@@ -705,6 +738,16 @@ create function redrive.done_chore_v1(chore text, every interval)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
 
+create function redrive.end_cancellations_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.end_cancellations_v1 to redrive_worker;
+
 create function redrive.end_claims_v1(workers int[])
     returns void
     language sql security definer
@@ -715,6 +758,16 @@ create function redrive.end_run_v1(run bigint)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.end_run_v1 to redrive_encryptor, redrive_operator;
+
+create function redrive.end_waiting_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
@@ -892,6 +945,15 @@ create function redrive.interrupt_runs_v1(batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.job_place_v1(queue text, priority smallint, lane smallint, run_at
+    timestamptz, id bigint)
+    returns text
+    language sql stable;
+
+create function redrive.job_state_v1(run_at timestamptz, failed_at timestamptz, worker int)
+    returns text
+    language sql stable;
+
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
     language sql security definer
@@ -912,6 +974,17 @@ create function redrive.limit_names_v1(what text, at_most int, actor text, why t
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.limit_names_v1 to redrive_operator;
+
+create function redrive.live_jobs_v1(ids bigint[])
+    returns table(id bigint, place text, state text, worker int)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.live_jobs_v1 to redrive_operator;
 
 create function redrive.mark_lost_v1(ttl interval)
     returns int
@@ -960,6 +1033,13 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.open_campaign_v1 to redrive_operator;
+
+create function redrive.outcome_v1(job bigint)
+    returns text
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.outcome_v1 to redrive_operator;
 
 create function redrive.park_behind_key()
     returns trigger
@@ -1062,6 +1142,19 @@ create function redrive.register_v3(worker_name text, worker_version text, ttl i
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.register_v3 to redrive_worker;
 
+create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
+    text[], queues text[], depends_on jsonb)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.register_v4 to redrive_worker;
+
+create function redrive.reopen_v1(ids bigint[], actor text, why text)
+    returns setof bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.reopen_v1 to redrive_operator;
+
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)
     returns record
@@ -1099,6 +1192,17 @@ create function redrive.run_alone_v1(me int, job bigint)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.run_alone_v1 to redrive_worker;
+
+create function redrive.run_now_v1(ids bigint[], actor text, why text)
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.run_now_v1 to redrive_operator;
 
 create function redrive.sample_v1()
     returns void
@@ -1221,3 +1325,14 @@ create function redrive.wake_slot_v1(queue text)
     returns int
     language sql immutable;
 grant execute on function redrive.wake_slot_v1 to redrive_worker;
+
+create function redrive.walk_jobs_v1(only_queues text[], states text[], after text, looks int)
+    returns table(id bigint, place text, state text, worker int)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.walk_jobs_v1 to redrive_operator;

@@ -44,6 +44,7 @@ class Handler:
     version: int = 1
     upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
     on_expired: Callable[..., Any] | None = None
+    on_cancelled: Callable[..., Any] | None = None
     known: frozenset[str] = field(default=frozenset(), repr=False)
 
     def payload(self, text: str, version: int) -> Any:
@@ -133,6 +134,7 @@ class Handlers:
         version: int = 1,
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
+        on_cancelled: Callable[..., Any] | None = None,
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -152,6 +154,8 @@ class Handlers:
                 version's.
             on_expired: called like the function, once, when the job's window ended before it
                 succeeded.
+            on_cancelled: called like the function when an operator cancelled the job while a worker
+                had it, and its attempt has ended for that.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
@@ -171,6 +175,7 @@ class Handlers:
             version=version,
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
+            on_cancelled=on_cancelled,
         )
 
         def register(function: Function) -> Function:

@@ -42,6 +42,8 @@ class Job:
         deadline: when this attempt will be stopped, UTC.
         redrives: how often it came back from the dead letters.
         tenant, headers: as enqueued.
+        cancelled: an operator wants it no longer. An async handler is cancelled then; a plain one
+            looks here now and then, and returns or raises. Ten seconds later its process is killed.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class Job:
         "_watch",
         "_worker",
         "attempt",
+        "cancelled",
         "deadline",
         "deliveries",
         "headers",
@@ -90,6 +93,7 @@ class Job:
         self.redrives = redrives
         self.tenant = tenant
         self.headers = dict(headers or {})
+        self.cancelled = False
         self._worker = worker
         self._tell = tell
         self._watch = watch or Watch()

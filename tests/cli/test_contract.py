@@ -111,6 +111,7 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
         "paused",
         "oldest_ready_seconds",
         "unhandled",
+        "why",
     }
     assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
         1,

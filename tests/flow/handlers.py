@@ -73,6 +73,25 @@ def work_until_file(payload: dict[str, Any], job: Job) -> None:
     note("end", job)
 
 
+def note_cancelled(payload: dict[str, Any], job: Job) -> None:
+    note("cancelled", job)
+
+
+@jobs.handle("cancel.async", policy=Policy(timeout=120), on_cancelled=note_cancelled)
+async def cancel_async(payload: dict[str, Any], job: Job) -> None:
+    note("start", job)
+    await asyncio.sleep(100)
+    note("end", job)
+
+
+@jobs.handle("cancel.sync", policy=Policy(timeout=120), on_cancelled=note_cancelled)
+def cancel_sync(payload: dict[str, Any], job: Job) -> None:
+    note("start", job)
+    while not job.cancelled:
+        time.sleep(0.01)
+    raise Cancel
+
+
 @jobs.handle("work.report")
 def work_report(payload: dict[str, Any], job: Job) -> None:
     """Write down what a handler is told of its job."""

@@ -64,7 +64,9 @@ def test_a_chore_that_fails_is_counted_and_named_until_it_succeeds(
     blocker.rows("begin")
     blocker.rows("lock table redrive.samples in access exclusive mode")
     telemetry = Telemetry(Metrics(), None)
-    chores = maintenance.Maintenance(Link(database.url, "test", lock_timeout="1ms"), 0.6, telemetry)
+    chores = maintenance.Maintenance(
+        Link(database.url, "test", lock_timeout="1ms"), 0.6, telemetry, list, list
+    )
     chores.start()
     wait_for(lambda: failures(telemetry)["sample"])
     asked_at = time.monotonic() + maintenance.UNWELL_SECONDS

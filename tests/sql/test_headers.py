@@ -16,7 +16,14 @@ FILES = list(functions().items())
 DEFINES = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
-INLINED = {"handles_v1", "recent_losses_v1", "redrive_obstacle_v1", "wake_slot_v1"}
+INLINED = {
+    "handles_v1",
+    "job_place_v1",
+    "job_state_v1",
+    "recent_losses_v1",
+    "redrive_obstacle_v1",
+    "wake_slot_v1",
+}
 """Becomes a part of the statement that asks; with settings or other rights it could not."""
 UNVERSIONED = {
     "enqueue",  # part of the interface

@@ -1,21 +1,27 @@
-"""redrive dlq: list, dismiss, assign and note; other commands have files of their own."""
+"""redrive dlq: list, dismiss, reopen, assign and note; other commands have files of their own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import click
+import psycopg
 
 from redrive.cli import groups
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.options import (
+    Run,
     acting_options,
     actor_option,
     database_option,
     json_option,
+    require_why,
+    run_options,
     settings_for,
 )
-from redrive.cli.output import emit, listing, not_found
+from redrive.cli.output import counted, emit, listing, not_found
 from redrive.cli.redrive import redrive_dead_letters
 from redrive.cli.show import show
 from redrive.dead_letters import triage
@@ -25,6 +31,8 @@ from redrive.settings import Settings
 
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
+CHUNK = 1000
+"""Dead letters that one transaction dismisses, under one line of the audit log."""
 
 
 class _InOrder(click.Group):
@@ -74,22 +82,69 @@ for _command in (groups.list_groups, show, groups.report, redrive_dead_letters):
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
-@acting_options
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@filter_options(states=("open",))
+@run_options()
 @json_option
-def dismiss(jobs: tuple[int, ...], why: str, settings: Settings, as_json: bool) -> int:
-    """Close dead letters that will not be fixed.
+def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> int:
+    """Close dead letters that will not be fixed, by id or by filters.
 
     \b
     redrive dlq dismiss 19 --why 'the order was withdrawn'
+    redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
+
+    Those that are named alone are dismissed at once. With filters it shows first how many match;
+    then asks, unless --yes. Without a terminal and without --yes it only shows. `redrive dlq
+    reopen` takes it back.
+    """
+    if not (jobs or chosen.narrows()):
+        raise click.UsageError("name ids or a filter")
+    with database(run.settings) as conn:
+        why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
+        dismissed: list[int] = []
+        for start in range(0, len(matched) if why else 0, CHUNK):
+            chunk = matched[start : start + CHUNK]
+            dismissed += triage.dismiss(conn, chunk, why=why or "", actor=run.settings.who())
+    if as_json:
+        emit({"matched": len(matched), "dismissed": dismissed})
+    elif why or not matched:
+        click.echo(f"{len(dismissed)} dismissed")
+    else:
+        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+    named = (*jobs, *chosen.ids)
+    return _name_missed(named, dismissed if why else matched) if named else Exit.DONE
+
+
+def _agreed(
+    conn: psycopg.Connection[Any], jobs: Sequence[int], chosen: Filter, run: Run, *, as_json: bool
+) -> tuple[str | None, Sequence[int]]:
+    """Why these are to be dismissed, where somebody agrees, and which."""
+    if not chosen.narrows():
+        return None if run.dry_run else require_why(run.why), jobs
+    matched = [row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))]
+    count = counted(len(matched), "open dead letter")
+    if not as_json:
+        click.echo(count)
+    return (run.consent(f"Dismiss {count}?", str(len(matched))) if matched else None), matched
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@acting_options
+@json_option
+def reopen(jobs: tuple[int, ...], why: str, settings: Settings, as_json: bool) -> int:
+    """Open dead letters again that were dismissed.
+
+    \b
+    redrive dlq reopen 19 --why 'the customer wants it after all'
     """
     with database(settings) as conn:
-        dismissed = triage.dismiss(conn, jobs, why=why, actor=settings.who())
+        reopened = triage.reopen(conn, jobs, why=why, actor=settings.who())
     if as_json:
-        emit({"dismissed": dismissed})
+        emit({"reopened": reopened})
     else:
-        click.echo(f"{len(dismissed)} dismissed")
-    return _name_missed(jobs, dismissed)
+        click.echo(f"{len(reopened)} reopened")
+    return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
 @dlq.command()
@@ -115,10 +170,12 @@ def assign(jobs: tuple[int, ...], owner: str, why: str, settings: Settings, as_j
     return _name_missed(jobs, assigned)
 
 
-def _name_missed(asked: Sequence[int], done: Sequence[int]) -> Exit:
-    """Name the jobs that had no open dead letter. Returns the exit code."""
+def _name_missed(
+    asked: Sequence[int], done: Sequence[int], what: str = "no open dead letter"
+) -> Exit:
+    """Name the jobs that had no such dead letter. Returns the exit code."""
     for job in sorted(set(asked) - set(done)):
-        not_found(f"job {job} has no open dead letter")
+        not_found(f"job {job} has {what}")
     return Exit.DONE if done else Exit.NOTHING_MATCHED
 
 

@@ -1,21 +1,22 @@
-"""The filters on dead letters as options and environment variables, made from `Filter` itself."""
+"""Filters as options and environment variables, made from the filter classes themselves."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 import click
 
 from redrive.cli.options import Command, Decorator, Instant, option, with_options
-from redrive.dead_letters.filter import CRITERIA, STATES, Filter
+from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters.filter import Filter
 
 ANY = "any"
 
 _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "ids": (click.INT, "ID"),
     "group": (click.STRING, "FINGERPRINT"),
-    "state": (click.Choice([*STATES, ANY]), None),
     "since": (Instant(), "TIME"),
     "until": (Instant(), "TIME"),
     "limit": (click.IntRange(1), "N"),
@@ -23,23 +24,40 @@ _TYPES: Mapping[str, tuple[Any, str | None]] = {
 """Type and placeholder of those that are not plain text."""
 
 
+class _OneOf(click.Choice[str]):
+    """Values of a closed set, several with commas between them."""
+
+    def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        return tuple(super(_OneOf, self).convert(v.strip(), param, ctx) for v in value.split(","))
+
+
 def filter_options(
-    prefix: str | None = None, *, states: Sequence[str] = ()
+    prefix: str | None = None, *, states: Sequence[str] = (), of: type[Criteria] = Filter
 ) -> Callable[[Command], Command]:
-    """Add the filters; the command gets the `Filter` they make as `chosen`.
+    """Add the filters; the command gets the object they make as `chosen`.
 
     Args:
         prefix: of the environment variables that stand for the options; None = no variables.
-        states: the dead letters that are meant when no state is given; none = all.
+        states: those that are meant when no state is given; none = all.
+        of: the class whose fields they are.
     """
-    options = [_option(f.name, prefix, multiple=f.default == ()) for f in fields(Filter)]
+    criteria = of.criteria()
+    options = [
+        _option(f.name, criteria[f.name], prefix, multiple=f.default == ())
+        for f in fields(of)  # type: ignore[arg-type] # each is a dataclass
+    ]
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
         def choose(**given: Any) -> object:
-            wanted = {name: given.pop(name) for name in CRITERIA}
+            wanted = {name: given.pop(name) for name in criteria}
+            for name, criterion in criteria.items():
+                if criterion.choices:
+                    wanted[name] = tuple(chain.from_iterable(wanted[name]))
             wanted["state"] = _states(wanted["state"], states)
-            return command(chosen=Filter(**wanted), **given)
+            return command(chosen=of(**wanted), **given)
 
         return with_options(options, choose)
 
@@ -51,9 +69,12 @@ def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
     return () if ANY in given else tuple(given or default)
 
 
-def _option(field: str, prefix: str | None, *, multiple: bool) -> Decorator:
+def _option(field: str, criterion: Criterion, prefix: str | None, *, multiple: bool) -> Decorator:
     name = "id" if field == "ids" else field
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
+    if criterion.choices:
+        among = (*criterion.choices, ANY) if field == "state" else criterion.choices
+        kind, metavar = _OneOf(among), None
     return option(
         prefix,
         f"--{name.replace('_', '-')}",
@@ -61,5 +82,5 @@ def _option(field: str, prefix: str | None, *, multiple: bool) -> Decorator:
         multiple=multiple,
         type=kind,
         metavar=metavar,
-        help=CRITERIA[field].help,
+        help=criterion.help,
     )

@@ -20,6 +20,7 @@ COMMANDS = {
     "migrate": "redrive.cli.migrate",
     "check": "redrive.cli.check",
     "enqueue": "redrive.cli.enqueue",
+    "job": "redrive.cli.job",
     "queue": "redrive.cli.queue",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
@@ -57,6 +58,7 @@ def cli() -> None:
     \b
     The database is REDRIVE_DATABASE_URL, or --database-url of each command.
     A first look:        redrive queue ls
+    Why a job waits:     redrive job ls;  redrive job show ID
     What died, and why:  redrive dlq ls;  redrive dlq show ID
     Back to work:        redrive dlq redrive --kind KIND --why 'fixed in 1.4.2'
     Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"   (or zsh_, fish_source)

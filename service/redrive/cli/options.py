@@ -192,24 +192,28 @@ class Run:
         return require_why(self.why or click.prompt("Why")) if confirm(question, word) else None
 
 
-def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], Command]:
+def run_options(
+    prefix: str | None = None, *, why: str | None = None
+) -> Callable[[Command], Command]:
     """Add what a run takes; the command gets it as `run`.
 
     Args:
-        prefix: of the environment variables that stand for the options.
+        prefix: of the environment variables that stand for the options; None = there are none, and
+            nobody schedules it.
         why: the default of --why.
     """
+    every = option(
+        prefix,
+        "--every",
+        type=Every(),
+        metavar="SCHEDULE",
+        help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
+        " runs stop.",
+    )
     options = [
         why_option(prefix, default=why, show_default=why is not None),
         actor_option,
-        option(
-            prefix,
-            "--every",
-            type=Every(),
-            metavar="SCHEDULE",
-            help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
-            " runs stop.",
-        ),
+        *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),
         option(prefix, "--yes", is_flag=True, help="Do not ask."),
         database_option,
@@ -221,10 +225,10 @@ def run_options(prefix: str, *, why: str | None = None) -> Callable[[Command], C
             *,
             why: str | None,
             actor: str | None,
-            every: float | None,
             dry_run: bool,
             yes: bool,
             database_url: str | None,
+            every: float | None = None,
             **others: Any,
         ) -> object:
             settings = settings_for(database_url, actor=actor)

@@ -1,8 +1,11 @@
 """What commands print: tables for people, JSON lines for machines."""
 
+import io
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from itertools import compress
 from typing import Any
@@ -38,6 +41,21 @@ def listing(
             emit(row)
     else:
         table(columns, ([row[c] for c in columns] for row in rows), right=right, empty=empty)
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """Show what is printed meanwhile by the page, where somebody looks and it is long."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    columns, lines = shutil.get_terminal_size()
+    os.environ.setdefault("COLUMNS", str(columns))
+    with redirect_stdout(io.StringIO()) as text:
+        yield
+    said = text.getvalue()
+    show = click.echo_via_pager if said.count("\n") >= lines else click.echo
+    show(said.rstrip("\n"))
 
 
 def table(

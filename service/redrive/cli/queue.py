@@ -9,9 +9,11 @@ from psycopg.rows import dict_row, scalar_row
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import acting_options, database_option, json_option, settings_for
-from redrive.cli.output import emit, not_found, table
+from redrive.cli.output import emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
+from redrive.live_jobs.around import Surroundings
 from redrive.rules.limits import check_name
+from redrive.rules.waiting import why_queue
 from redrive.settings import Settings
 from redrive.worker import store
 
@@ -47,19 +49,31 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             " from redrive.depths_v1()"
         ).fetchall()
         unhandled = store.unhandled(conn)
+        around = Surroundings(conn).around
+    for row in rows:
+        answer = why_queue(row["queue"], around)
+        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
     if as_json:
         for row in rows:
             of_queue = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
             emit(row | {"unhandled": of_queue})
         return
+    _show_queues(rows)
+    for found in unhandled:
+        click.echo(sentence(found))
+
+
+def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
+    """The table for people, and why nothing runs where jobs are due."""
     table(
         ("queue", *STATES, "paused", "oldest ready"),
         ([row["queue"], *(row[s] for s in STATES), *_described(row)] for row in rows),
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
-    for found in unhandled:
-        click.echo(sentence(found))
+    for row in rows:
+        if row["why"] and row["ready"]:
+            click.echo(f"{row['queue']}: {printable(row['why']['text'])}")
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from redrive.cli.connection import database, only_one
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.options import Command, Run, json_option, option, run_options, with_options
-from redrive.cli.output import counted, emit, listing
+from redrive.cli.output import counted, emit, listing, not_found
 from redrive.cli.terminal import progress
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.redrive import MAX_REDRIVES, Plan, Redriven, plan, redrive
@@ -94,6 +94,8 @@ def redrive_dead_letters(
         emit(asdict(report or planned.untouched()))
     else:
         _show_outcome(planned, report, run, is_vague=is_vague)
+    for missed in sorted(set(chosen.ids) - set(planned.ids)):
+        not_found(f"job {missed} has no open dead letter, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not planned.matched else Exit.DONE
 
 

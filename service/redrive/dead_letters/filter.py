@@ -1,28 +1,20 @@
 """Which dead letters are meant: the one list of filters, for SQL, options and environment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, LiteralString, get_type_hints
+from typing import Annotated
+
+from redrive.database.criteria import Criteria, Criterion
+from redrive.rules.model import Category, Reason
 
 STATES = ("open", "redriven", "resolved", "dismissed")
+REASONS = tuple(reason.value for reason in Reason)
+CATEGORIES = tuple(category.value for category in Category)
 
 
 @dataclass(frozen=True, slots=True)
-class Criterion:
-    """What a field of the filter means.
-
-    Attributes:
-        condition: over `dead_letters d`, with the value as its parameter; None = not a condition.
-        help: for the option of that name.
-    """
-
-    condition: LiteralString | None
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Criteria):
     """Which dead letters: those that match every field that is set.
 
     Each field is an option of the command line and, for redrive and purge, a variable of the
@@ -34,15 +26,11 @@ class Filter:
     queue: Annotated[Sequence[str], Criterion("d.queue = any (%s::text[])", "Queue.")] = ()
     reason: Annotated[
         Sequence[str],
-        Criterion(
-            "d.reason = any (%s::text[])", "Why it died: attempts_exhausted, not_retryable, ..."
-        ),
+        Criterion("d.reason = any (%s::text[])", "Why it died.", REASONS),
     ] = ()
     category: Annotated[
         Sequence[str],
-        Criterion(
-            "d.category = any (%s::text[])", "Category of its last failure: transient, bug, ..."
-        ),
+        Criterion("d.category = any (%s::text[])", "Category of its last failure.", CATEGORIES),
     ] = ()
     error_class: Annotated[
         Sequence[str],
@@ -52,7 +40,9 @@ class Filter:
         str | None,
         Criterion("starts_with(d.fingerprint, %s)", "Group: the beginning of its name is enough."),
     ] = None
-    state: Annotated[Sequence[str], Criterion("d.state = any (%s::text[])", "Its state.")] = ()
+    state: Annotated[
+        Sequence[str], Criterion("d.state = any (%s::text[])", "Its state.", STATES)
+    ] = ()
     tenant: Annotated[Sequence[str], Criterion("d.tenant = any (%s::text[])", "Tenant.")] = ()
     environment: Annotated[
         Sequence[str],
@@ -68,38 +58,6 @@ class Filter:
     ] = None
     limit: Annotated[int | None, Criterion(None, "At most this many.")] = None
 
-    def where(self) -> tuple[LiteralString, list[Any]]:
-        """The conditions over `dead_letters d` as SQL, and their parameters; without the limit."""
-        conditions: list[LiteralString] = ["true"]
-        parameters: list[Any] = []
-        for name, value in self._given().items():
-            condition = CRITERIA[name].condition
-            if condition is not None:
-                conditions.append(condition)
-                parameters.append(value)
-        return " and ".join(conditions), parameters
 
-    def narrows(self) -> bool:
-        """Whether anything but state and limit is set."""
-        return bool(self._given().keys() - {"state", "limit"})
-
-    def described(self) -> dict[str, Any]:
-        """Field -> value of what is set, ready for JSON: what the audit log keeps."""
-        return {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in self._given().items()
-        }
-
-    def _given(self) -> dict[str, Any]:
-        values = ((name, getattr(self, name)) for name in CRITERIA)
-        return {
-            name: value if isinstance(value, str | int | datetime) else list(value)
-            for name, value in values
-            if value
-        }
-
-
-CRITERIA: Mapping[str, Criterion] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(Filter, include_extras=True).items()
-}
+CRITERIA = Filter.criteria()
 """Field of the filter -> what it means, in the order in which `--help` shows them."""

@@ -19,6 +19,16 @@ def dismiss(
         )
 
 
+def reopen(conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str) -> list[int]:
+    """Open dismissed dead letters again. Returns the ids that were dismissed, sorted."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return sorted(
+            cursor.execute(
+                "select redrive.reopen_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)
+            )
+        )
+
+
 def assign(
     conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
 ) -> list[int]:

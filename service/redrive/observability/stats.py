@@ -231,7 +231,7 @@ DLQ_DEPTH = Total(
     "redrive_dlq_depth",
     "Open dead letters.",
     {"queue": "queue", "reason": "reason"},
-    {"dead": 1} | dict.fromkeys(OPEN_ENDS, -1),
+    {"dead": 1, "reopened": 1} | dict.fromkeys(OPEN_ENDS, -1),
     known=REASONS,
 )
 BIRTHS = ("enqueued", "completed", "dead")

@@ -224,13 +224,20 @@ class Died(msgspec.Struct, array_like=True, tag="died"):
     report: Report
 
 
+class CancelJob(msgspec.Struct, array_like=True, tag="cancel_job"):
+    """Down: a job is no longer wanted; under this delivery."""
+
+    id: int
+    deliveries: int
+
+
 class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     """Up: jobs that were never started, after a Stop."""
 
     ids: list[int]
 
 
-Down = Jobs | Stop | Died | OpenBreakers
+Down = Jobs | Stop | Died | OpenBreakers | CancelJob
 Up = Hello | Done | Ended | Unstarted | SideEffect | Observed
 
 encode_frame = msgspec.msgpack.Encoder().encode

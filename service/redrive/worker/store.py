@@ -9,6 +9,7 @@ from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import class_row, scalar_row
+from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
@@ -57,6 +58,8 @@ _BREAKERS = (
 
 KEYS_AT_A_TIME = 1000
 """Ordering keys that one step of `unpark` looks at."""
+
+CANCELLATIONS_AT_A_TIME = 1000
 
 Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
 """claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at, created.
@@ -164,7 +167,8 @@ class BreakerRow(NamedTuple):
 class Registration(NamedTuple):
     """What a worker says of itself.
 
-    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all.
+    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
+    `depends_on`: kind -> breakers, for those that have any.
     """
 
     name: str
@@ -172,6 +176,7 @@ class Registration(NamedTuple):
     ttl: float
     kinds: Sequence[str]
     queues: Sequence[str] | None
+    depends_on: Mapping[str, Sequence[str]] = {}
 
 
 class Unhandled(NamedTuple):
@@ -377,11 +382,14 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
 
 def register(conn: Connection, worker: Registration) -> int:
     """Return a new identity for this worker."""
-    sql = "select redrive.register_v3(%s, %s, %s * interval '1 second', %s::text[], %s::text[])"
-    queues = None if worker.queues is None else list(worker.queues)
-    return (
-        _value(conn, sql, worker.name, worker.version, worker.ttl, list(worker.kinds), queues) or 0
+    sql = (
+        "select redrive.register_v4("
+        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb)"
     )
+    kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
+    depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
+    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on
+    return _value(conn, sql, *said) or 0
 
 
 def beat(
@@ -394,6 +402,12 @@ def beat(
         (list(inflight), list(inflight.values()), [said.get(worker) for worker in inflight]),
     )
     return {worker for (worker,) in found}
+
+
+def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
+    """The jobs of these identities that are no longer wanted, until they have ended."""
+    found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))
+    return [job for (job,) in found]
 
 
 def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
@@ -476,6 +490,11 @@ def unpark(conn: Connection) -> int:
     Returns how many.
     """
     return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
+
+
+def end_cancellations(conn: Connection) -> int:
+    """End the jobs that are to be cancelled and wait by now. Returns how many were looked at."""
+    return _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME) or 0
 
 
 def unhandled(conn: Connection) -> list[Unhandled]:

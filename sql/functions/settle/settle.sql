@@ -138,6 +138,9 @@ begin
         delete from redrive.side_effects e
         where e.job = any (array(select id from gone
                                  where outcome = 'cancel' and noted and redrives = 0))),
+    heeded as (                                  -- end_cancellations_v1 puts it on record
+        update redrive.cancellations c set is_heeded = true
+        where c.job = any (array(select id from gone where outcome = 'cancel'))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         from (select id, queue, ordering_key, false as is_back from gone

@@ -4,19 +4,30 @@
 -- in:    ttl: how long the worker may be silent before its jobs are others' to run
 --        kinds: what it has handlers for; mail.*: all that begin so
 --        queues: what it serves; null: all
+--        depends_on: {kind: [breaker ...]}, for those that have any; null: none
+create or replace function redrive.register_v4(
+    worker_name text, worker_version text, ttl interval, kinds text[], queues text[],
+    depends_on jsonb) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into redrive.workers (id, name, version, ttl, kinds, queues, depends_on, heard,
+                                 marks_jobs)
+    overriding system value
+    values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
+            depends_on, redrive.contact_now_v1(), false)
+    returning id
+$$;
+
+-- As the releases before called it.
 create or replace function redrive.register_v3(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (id, name, version, ttl, kinds, queues, heard, marks_jobs)
-    overriding system value
-    values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
-            redrive.contact_now_v1(), false)
-    returning id
+    select redrive.register_v4(worker_name, worker_version, ttl, kinds, queues, null)
 $$;
 
--- As the releases before called it.
 create or replace function redrive.register_v2(
     worker_name text, worker_version text, ttl interval) returns int
 language sql security definer

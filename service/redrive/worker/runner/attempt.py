@@ -25,7 +25,7 @@ from redrive.rules.failure import describe, made_up, safe_text, scrubbed
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import decide, decide_signal, why_not_started
 from redrive.rules.redact import redact, scrub, secret_values
-from redrive.rules.settlement import DeadLetter, NotComplete, Release, Retry
+from redrive.rules.settlement import Cancel, DeadLetter, NotComplete, Release, Retry
 from redrive.signals import Signal, seconds
 from redrive.worker.protocol import (
     NO_EXTRAS,
@@ -63,6 +63,7 @@ class Attempt:
     """One run of a job, in the asyncio task `task`; `started_ns` is monotonic.
 
     Attributes:
+        is_cancelled: the job is no longer wanted.
         over_at: the monotonic second at which an async handler is cancelled.
         seconds: how long the handler ran; 0.0 where it did not.
         may_be_gone: the handler completed the job in a transaction of its own.
@@ -78,6 +79,8 @@ class Attempt:
     started_ns: int
     handler: Handler = field(init=False)
     extras: Extras = NO_EXTRAS
+    job: Job | None = None
+    is_cancelled: bool = False
     over_at: float = NEVER
     is_overdue: bool = False
     seconds: float = 0.0
@@ -96,7 +99,7 @@ class Attempt:
                 await self._admit()
             payload = self._read()
             if handler.takes_job:
-                job = self._job()
+                job = self.job = self._job()
             await self._perform(payload, job)
         except Settled as early:
             return early.settlement
@@ -105,6 +108,8 @@ class Attempt:
         self.over_at = NEVER
         if self.task.cancelling():
             await self._absorb_cancellation()
+        if settlement is not None and self.is_cancelled:
+            settlement = await self._cancelled()
         self.seconds = (time.monotonic_ns() - self.started_ns) / 1e9
         if job is not None and job.completed_on is not None:
             self.may_be_gone = True
@@ -154,12 +159,15 @@ class Attempt:
         """Whether there is anything for `_admit` to look at; for most jobs there is not."""
         return (
             self.work.extras is not None
+            or self.is_cancelled
             or self.work.attempt > handler.policy.max_attempts
             or bool(self.services.dependencies.open and handler.depends_on)
         )
 
     async def _admit(self) -> None:
         """Turn away a job that must not start, or not now, or not here."""
+        if self.is_cancelled:
+            raise Settled(await self._cancelled())
         reason = why_not_started(self._claimed(), self.handler.policy)
         if reason is Reason.EXPIRED:
             await self._say_expired()
@@ -183,7 +191,15 @@ class Attempt:
 
     async def _say_expired(self) -> None:
         """Tell the handler's `on_expired`; whatever it does, the job has expired."""
-        hook = self.handler.on_expired
+        await self._tell("on_expired", self.handler.on_expired)
+
+    async def _cancelled(self) -> NotComplete:
+        """Tell the handler's `on_cancelled`; whatever it does, the job is cancelled."""
+        await self._tell("on_cancelled", self.handler.on_cancelled)
+        return Cancel("no longer wanted")
+
+    async def _tell(self, name: str, hook: Callable[..., Any] | None) -> None:
+        """Call a hook as the handler is called."""
         if hook is None:
             return
         try:
@@ -191,7 +207,7 @@ class Attempt:
         except Settled:
             return  # not even the hook can make anything of it
         arguments = (payload, self._job()) if self.handler.takes_job else (payload,)
-        await self.services.hooks.call("on_expired", hook, *arguments)
+        await self.services.hooks.call(name, hook, *arguments)
 
     def _read(self) -> Any:
         """The payload as the handler takes it, through upgrades and model."""
@@ -258,6 +274,16 @@ class Attempt:
         """Cancel the handler when its time is over, once."""
         if self.over_at < now and not self.is_overdue:
             self.is_overdue = True
+            self.task.cancel()
+
+    def cancel(self) -> None:
+        """The job is no longer wanted: tell the handler, once; an async one by a cancellation."""
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if self.job is not None:
+            self.job.cancelled = True
+        if self.over_at < NEVER and not self.is_overdue:  # an async handler runs
             self.task.cancel()
 
     async def _absorb_cancellation(self) -> None:

@@ -19,6 +19,7 @@ from redrive.rules.settlement import DeadLetter, NotComplete
 from redrive.signals import seconds
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import (
+    CancelJob,
     Dependency,
     Died,
     Down,
@@ -68,6 +69,7 @@ class Runner:
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots
+        self._unwanted: set[tuple[int, int]] = set()
         self._stopping = False
 
     async def run(self) -> None:
@@ -104,12 +106,27 @@ class Runner:
                 self._wake(len(rows))
             case Stop():
                 self._stop()
+            case CancelJob():
+                self._cancel(message)
             case OpenBreakers():
                 self._services.dependencies.learn(message)
             case Died():
                 self._hear_of_death(message)
             case _:
                 assert_never(message)
+
+    def _cancel(self, message: CancelJob) -> None:
+        """End a job's attempt, or let it end as soon as it begins: it keeps its place on the list.
+
+        The supervisor counts by these places what has begun.
+        """
+        key = message.id, message.deliveries
+        for attempt in self._attempts:
+            if attempt is not None and (attempt.work.id, attempt.work.deliveries) == key:
+                attempt.cancel()
+                return
+        if any((work.id, work.deliveries) == key for _, work in self._list):
+            self._unwanted.add(key)
 
     def _hear_of_death(self, died: Died) -> None:
         report = died.report
@@ -168,6 +185,9 @@ class Runner:
         started = time.monotonic_ns()
         self._shared.start(slot, work.id, work.deliveries, started)
         attempt = Attempt(self._services, task, batch, work, started)
+        if self._unwanted and (work.id, work.deliveries) in self._unwanted:
+            self._unwanted.discard((work.id, work.deliveries))
+            attempt.is_cancelled = True
         self._attempts[slot] = attempt
         return attempt
 

@@ -5,14 +5,14 @@ import random
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from redrive.rules.failure import made_up
 from redrive.rules.model import Category, Claimed, Failure
 from redrive.rules.policy import decide, decide_loss
-from redrive.rules.settlement import DeadLetter, NotComplete, Release
+from redrive.rules.settlement import Cancel, DeadLetter, NotComplete, Release
 from redrive.worker.protocol import Died, read_extras, report_of
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.exchange import Exchange
@@ -35,8 +35,9 @@ class Crash:
     """How a runner died, and with what in it.
 
     `status`: its exit status, negative for a signal. `peak_memory` in bytes; `oom_kills` of the
-    kernel meanwhile. `running` jobs were in it. `killed_for`: the jobs that outlived their
-    timeouts. `blameless`: it was killed through no fault of its jobs.
+    kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries) that were no
+    longer wanted. `killed_for`: the jobs that outlived their timeouts. `blameless`: it was killed
+    through no fault of its jobs.
     """
 
     status: int
@@ -45,6 +46,7 @@ class Crash:
     blameless: bool = False
     peak_memory: int = 0
     oom_kills: int = 0
+    cancelled: Container[tuple[int, int]] = ()
 
     def record(self) -> dict[str, object]:
         """For the failure of a job that was in it."""
@@ -136,6 +138,7 @@ class Crashes:
             runner.blameless,
             runner.peak_memory,
             self._oom_watch.since(),
+            runner.cancelled,
         )
 
     def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
@@ -156,6 +159,8 @@ def decide_crash(
     held: Held, crash: Crash, kinds: KnownKinds, where: Mapping[str, str], *, was_running: bool
 ) -> NotComplete:
     """Decide about a job whose process died; one that was not running had just failed."""
+    if (held.id, held.deliveries) in crash.cancelled:
+        return Cancel("no longer wanted")
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0

@@ -59,6 +59,7 @@ class Exchange:
         self._hold_off_until = 0.0
         self._looks_for_lanes = False
         self._claimant: int | None = None
+        self.asked_at = time.monotonic()  # when it last asked for jobs; any thread may read it
         self._last_claim = 0
 
     # ------------------------------------------------------------------ what it is told
@@ -151,6 +152,7 @@ class Exchange:
     ) -> store.ClaimRequest | None:
         """What to claim from which lanes; None when none is known, even after a look for some."""
         polling = self._polling
+        self.asked_at = now
         self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
         if self._looks_for_lanes and not self._lanes.known:
             self._look(conn)

@@ -83,6 +83,10 @@ class Heartbeat:
         self._left |= workers
         self._lost -= workers
 
+    def identities(self) -> list[int]:
+        """Those it beats for. Any thread may ask."""
+        return list(self._heard)
+
     def lost(self) -> set[int]:
         """The identities that others may have declared lost."""
         return set(self._lost)

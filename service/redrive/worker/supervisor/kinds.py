@@ -28,6 +28,10 @@ class KnownKinds:
         """Every kind, prefixes too."""
         return list(self._kinds)
 
+    def depends_on(self) -> dict[str, tuple[str, ...]]:
+        """The breakers of the kinds that depend on any."""
+        return {name: kind.depends_on for name, kind in self._kinds.items() if kind.depends_on}
+
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")

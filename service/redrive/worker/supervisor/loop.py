@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -137,6 +138,7 @@ class Supervisor:
         self._breakers = Breakers()
 
         self._polling = Polling(self._ticked_at)
+        self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
         self._connect()
         self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
         self._crashes = Crashes(
@@ -172,10 +174,16 @@ class Supervisor:
             self._notified,
             self._telemetry.beat_failed,
             self._pool.held,
-            self._pool.progress,
+            self._progress,
             Listener(self._options.queues),
         )
-        self._maintenance = Maintenance(maintenance_link, ttl, self._telemetry)
+        self._maintenance = Maintenance(
+            maintenance_link,
+            ttl,
+            self._telemetry,
+            self._heartbeat.identities,
+            self._unwanted.extend,
+        )
         self._watchdog = Watchdog(
             *(self._link, heartbeat_link, maintenance_link),
             checks=(
@@ -189,8 +197,17 @@ class Supervisor:
         """What this worker says of itself; nobody asks before a runner has said its kinds."""
         options = self._options
         return Registration(
-            options.name, options.version, options.ttl, self._kinds.names(), options.queues
+            options.name,
+            options.version,
+            options.ttl,
+            self._kinds.names(),
+            options.queues,
+            self._kinds.depends_on(),
         )
+
+    def _progress(self, worker: int) -> str:
+        """How far the jobs of an identity are. Any thread may ask."""
+        return self._pool.progress(worker, time.monotonic() - self._exchange.asked_at)
 
     def runner_memory(self) -> int:
         """Resident memory of all runners, in bytes. Any thread may ask."""
@@ -361,6 +378,8 @@ class Supervisor:
     def _housekeep(self, now: float) -> None:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self._look_after_runners(now)
+        while self._unwanted:
+            self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)
         if self._identity.is_lost:
             self._declared_lost()

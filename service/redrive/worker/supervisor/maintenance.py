@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ logger = logging.getLogger("redrive.maintenance")
 RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
+CANCEL_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 CHORE_SECONDS = 10.0
@@ -47,6 +48,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
+    "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
 }
@@ -63,11 +65,16 @@ class Failing(NamedTuple):
 
 @dataclass
 class Maintenance:
-    """Does chores until stopped. `ttl` in seconds: of workers that said none of their own."""
+    """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
+
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted.
+    """
 
     link: Link
     ttl: float
     telemetry: Telemetry
+    identities: Callable[[], Sequence[int]]
+    on_cancelled: Callable[[Sequence[int]], None]
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -98,6 +105,7 @@ class Maintenance:
         while not self._stopping.wait(interval * random.uniform(0.8, 1.2)):
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
+                self._hear_of_cancelled()
                 self._do_all(now)
         self.link.close()
 
@@ -107,6 +115,17 @@ class Maintenance:
             failing = self._failing.get(name)
             if failing is None or now - failing.last_at > PUT_OFF_SECONDS:
                 self._attempt(name, every, do)
+
+    def _hear_of_cancelled(self) -> None:
+        """See which jobs of this worker are no longer wanted; the next round asks again."""
+        if not (workers := self.identities()):
+            return
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                if unwanted := store.cancelled(conn, workers):
+                    self.on_cancelled(unwanted)
+        except psycopg.Error as error:
+            self._failed("cancel", error)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:

@@ -70,8 +70,11 @@ class RunnerPool:
         """The jobs in their hands."""
         return (held for runner in self.runners for held in runner.jobs())
 
-    def progress(self, worker: int) -> str:
-        """How far the jobs of an identity are: `workers.progress`. Any thread may ask."""
+    def progress(self, worker: int, asked: float) -> str:
+        """How far the jobs of an identity are: `workers.progress`. Any thread may ask.
+
+        `asked`: seconds since it last asked for jobs.
+        """
         running: dict[str, float] = {}
         waiting: list[list[int]] = []
         slots = 0
@@ -81,7 +84,12 @@ class RunnerPool:
             waiting.append(not_begun)
             slots += runner.shared.slots
         return msgspec.json.encode(
-            {"slots": slots, "running": running, "waiting": [ids for ids in waiting if ids]}
+            {
+                "slots": slots,
+                "asked": round(asked, 1),
+                "running": running,
+                "waiting": [ids for ids in waiting if ids],
+            }
         ).decode()
 
     def forget(self, workers: AbstractSet[int]) -> None:
@@ -98,6 +106,11 @@ class RunnerPool:
     def listener(self) -> RunnerProcess | None:
         """A runner that hears of what concerns the application as a whole."""
         return next((r for r in self.runners if r.ready and not r.retiring), None)
+
+    def cancel(self, job: int) -> None:
+        """Tell the runner that has a job that it is no longer wanted."""
+        for runner in self.runners:
+            runner.cancel(job)
 
     def tell_open_breakers(self, message: OpenBreakers) -> None:
         """Tell every runner; a probe is for one of them: among all workers there is only one."""

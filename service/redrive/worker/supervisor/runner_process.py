@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.worker.channel import Channel
-from redrive.worker.protocol import Down, Jobs, Stop, Up, decode_up
+from redrive.worker.protocol import CancelJob, Down, Jobs, Stop, Up, decode_up
 from redrive.worker.shared_state import Running, SharedState
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.speed import Speed
@@ -25,6 +25,9 @@ FRAME_CHARACTERS = 1 << 18
 
 KILL_AFTER_SECONDS = 1.0
 """Past its timeout: what an attempt gets to react to its cancellation before the kill."""
+
+CANCEL_SECONDS = 10.0
+"""What an attempt gets to end, once it is no longer wanted, before the kill."""
 
 NEIGHBOUR_SECONDS = 0.5
 """What the other jobs of a runner get to finish before it is killed for one that hangs."""
@@ -55,8 +58,9 @@ class RunnerProcess:
     """One runner.
 
     `alone`: it gets one suspect at a time and nothing else. `killed_for`: the jobs that outlived
-    their timeouts. `blameless`: it was killed through no fault of its jobs. `peak_memory`: bytes,
-    once it is dead.
+    their timeouts. `cancelled`: its jobs (id, deliveries) that are no longer wanted, and the
+    monotonic second at which it was told. `blameless`: it was killed through no fault of its jobs.
+    `peak_memory`: bytes, once it is dead.
     """
 
     process: subprocess.Popen[bytes]
@@ -71,6 +75,7 @@ class RunnerProcess:
     retiring: bool = False
     kill_at: float = float("inf")
     killed_for: set[int] = field(default_factory=set[int])
+    cancelled: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
     blameless: bool = False
     idle_since: float = 0.0
     peak_memory: int = 0
@@ -175,6 +180,16 @@ class RunnerProcess:
         self._ended(1)
         return held
 
+    def cancel(self, job: int) -> None:
+        """Let it know that a job in its hands is no longer wanted; again is as good as once."""
+        held = self.held.get(job)
+        if held is None or (job, held.deliveries) in self.cancelled:
+            return
+        # those that are over; replaced as a whole, for another thread reads it
+        still = {key: at for key, at in self.cancelled.items() if key[0] in self.held}
+        self.cancelled = still | {(job, held.deliveries): time.monotonic()}
+        self.tell(CancelJob(job, held.deliveries))
+
     def take_unstarted(self, jobs: Iterable[int]) -> list[Held]:
         """Let go of jobs that it never started."""
         return [held for job in jobs if (held := self.held.pop(job, None)) is not None]
@@ -238,6 +253,10 @@ class RunnerProcess:
                 continue
             seconds = (now_ns - running.since_ns) / 1e9
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
+            told_at = self.cancelled.get((held.id, held.deliveries))
+            # it has known since it was told, or since it began
+            if told_at is not None and seconds > CANCEL_SECONDS:
+                is_late = is_late or now_ns / 1e9 > told_at + CANCEL_SECONDS
             # A slot may be read while it is written: what is so is so when one looks again.
             if is_late and running in self._running():
                 yield held.id

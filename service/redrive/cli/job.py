@@ -1,0 +1,306 @@
+"""redrive job: live jobs, why they wait, and what can be done with them."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import click
+import psycopg
+
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.filters import filter_options
+from redrive.cli.options import (
+    Duration,
+    Run,
+    database_option,
+    json_option,
+    run_options,
+    settings_for,
+)
+from redrive.cli.output import (
+    counted,
+    emit,
+    listing,
+    not_found,
+    paged,
+    printable,
+    printable_fields,
+)
+from redrive.cli.terminal import progress
+from redrive.live_jobs import control
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.find import find, ids, listed
+from redrive.live_jobs.show import show
+
+COLUMNS = (
+    "id",
+    "kind",
+    "queue",
+    "state",
+    "attempt",
+    "run_at",
+    "worker",
+    "waiting_for",
+    "error_class",
+    "message",
+)
+SHOWN = 10
+"""Jobs of a preview."""
+
+PAGE = 100
+"""Jobs of a list, unless more are asked for."""
+
+_PLACE = re.compile(
+    r"[a-z][a-z0-9_.-]{0,62}/-?\d{1,5}/\d{1,5}/(infinity|[0-9]{4}-[0-9T:.-]{10,40}Z)/\d{1,19}"
+)
+_SUMMARY = """\
+{title}  {kind}  queue {queue}  {state}
+{why}
+attempt {attempt}, {deliveries}; priority {priority}; created {created_at}"""
+
+
+class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _PLACE.fullmatch(str(value)):
+            self.fail(
+                f"{value!r} is no place; take the one that the page before ended with", param, ctx
+            )
+        return str(value)
+
+
+class _Seconds(Duration):
+    """A length of time; a bare number is seconds."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        return super().convert(f"{value}s" if str(value).isdigit() else value, param, ctx)
+
+
+class _InOrder(click.Group):
+    """Lists its commands as they were added: in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder)
+def job() -> None:
+    """Live jobs: list, show, and why one waits; cancel, run now, wait."""
+
+
+@job.command("ls")
+@filter_options(of=JobFilter)
+@click.option("--after", type=_Place(), metavar="PLACE", help="Go on where a page ended.")
+@database_option
+@json_option
+def list_jobs(
+    chosen: JobFilter, after: str | None, database_url: str | None, as_json: bool
+) -> None:
+    """List live jobs, in each lane in the order in which they run.
+
+    \b
+    redrive job ls --state running,retrying
+    redrive job ls --queue mail --tenant acme --limit 1000
+
+    100 of them unless --limit says otherwise; where the list was cut, the last line says how to go
+    on.
+    """
+    limit = chosen.limit or PAGE
+    with database(settings_for(database_url)) as conn:
+        found = find(conn, replace(chosen, limit=limit + 1), after)
+        shown = list(islice(found, limit))
+        is_cut = next(found, None) is not None
+    with paged():
+        listing(
+            map(listed if as_json else _for_people, shown),
+            COLUMNS,
+            as_json=as_json,
+            right=("id", "attempt"),
+            empty="no live job",
+        )
+    if is_cut:
+        click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    failure: dict[str, Any] = row["last_failure"] or {}
+    return row | {name: failure.get(name) for name in ("error_class", "message")}
+
+
+@job.command("show")
+@click.argument("which", metavar="ID", type=click.INT)
+@database_option
+@json_option
+def show_job(which: int, database_url: str | None, as_json: bool) -> int:
+    """Show what happened to a job, and why it does not run.
+
+    \b
+    redrive job show 17
+
+    Live, dead, ended, or known from the audit log alone. Secrets in payloads are redacted.
+    """
+    with database(settings_for(database_url)) as conn:
+        found = show(conn, which)
+    if found is None:
+        return not_found(f"job {which} is not live, and nothing of it is on record")
+    if as_json:
+        emit(found)
+    else:
+        click.echo("\n\n".join(_sections(found)))
+    return Exit.DONE
+
+
+def _sections(found: dict[str, Any]) -> Iterator[str]:
+    """What people see of a job."""
+    yield _SUMMARY.format_map(
+        printable_fields(found)
+        | {
+            "title": click.style(f"job {found['id']}", bold=True),
+            "why": click.style(printable(found["why"]["text"]), bold=True),
+            "deliveries": counted(found["deliveries"] or 0, "delivery", "deliveries"),
+        }
+    )
+    payload = printable(json.dumps(found["payload"], ensure_ascii=False))
+    yield f"{click.style('payload', bold=True)}  {payload}"
+    yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+
+
+def _step(step: dict[str, Any]) -> str:
+    """A line of the story."""
+    shown = printable_fields(step)
+    by = f"  by {shown['by']}" if step["by"] else ""
+    why = f": {shown['why']}" if step["why"] else ""
+    return f"  {shown['at']}  {shown['what']}{by}{why}"
+
+
+Change = Callable[[psycopg.Connection[Any], list[int], str, Callable[[int], None]], dict[str, int]]
+"""Changes jobs by id and says why; it tells how far it is, and returns what came of it."""
+
+
+def _changed(verb: str, chosen: JobFilter, run: Run, change: Change, *, as_json: bool) -> int:
+    """Change the jobs that match, where somebody agrees; say what came of it."""
+    if not (chosen.narrows() or chosen.state):
+        raise click.UsageError("name ids or a filter")
+    with database(run.settings) as conn:
+        matched = ids(conn, chosen)
+        if not as_json:
+            _preview(conn, matched)
+        n = len(matched)
+        why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
+        with progress(verb, n) as advance:
+            report = change(conn, matched if why else [], why or "", advance)
+    if as_json:
+        emit({"matched": n} | report)
+    elif why:
+        click.echo(", ".join(f"{count} {name}" for name, count in report.items()))
+    elif matched:
+        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+    for missed in sorted(set(chosen.ids) - set(matched)):
+        not_found(f"job {missed} is not live, or does not match")
+    return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
+
+
+def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
+    """Show what a change is about: how many, and the first of them."""
+    if not matched:
+        click.echo("nothing matched")
+        return
+    click.echo(counted(len(matched), "live job"))
+    shown = find(conn, JobFilter(ids=matched[:SHOWN]))
+    listing(map(_for_people, shown), COLUMNS, as_json=False, right=("id", "attempt"))
+
+
+@job.command()
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@filter_options(of=JobFilter)
+@run_options()
+@json_option
+def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+    """End jobs that are no longer wanted, by id or by filters.
+
+    \b
+    redrive job cancel 17 --why 'the order was withdrawn' --yes
+    redrive job cancel --kind report.build --state ready,scheduled --why 'the model is wrong'
+
+    Those that wait end at once. Those that run are told: `job.cancelled` is true, an async handler
+    is cancelled; a handler that does not heed it is killed some seconds later. Shows first what it
+    would do; then asks, unless --yes. Without a terminal and without --yes it only shows.
+    """
+
+    def change(
+        conn: psycopg.Connection[Any],
+        matched: list[int],
+        why: str,
+        advance: Callable[[int], None],
+    ) -> dict[str, int]:
+        actor = run.settings.who()
+        return control.cancel(conn, matched, why=why, actor=actor, progress=advance)._asdict()
+
+    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
+    return _changed("Cancel", chosen, run, change, as_json=as_json)
+
+
+@job.command("now")
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@filter_options(of=JobFilter)
+@run_options()
+@json_option
+def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+    """Let jobs run now that wait for their time, by id or filters.
+
+    \b
+    redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
+
+    Scheduled and retrying ones; what waits for another job, or on a paused queue, goes on waiting.
+    Shows first what it would do; then asks, unless --yes. Without a terminal and without --yes it
+    only shows.
+    """
+
+    def change(
+        conn: psycopg.Connection[Any],
+        matched: list[int],
+        why: str,
+        advance: Callable[[int], None],
+    ) -> dict[str, int]:
+        actor = run.settings.who()
+        return {"due": control.run_now(conn, matched, why=why, actor=actor, progress=advance)}
+
+    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
+    return _changed("Run now", chosen, run, change, as_json=as_json)
+
+
+@job.command()
+@click.argument("which", metavar="ID", type=click.INT)
+@click.option(
+    "--timeout",
+    type=_Seconds(),
+    default="30",
+    metavar="SECONDS",
+    show_default=True,
+    help="How long to wait: seconds, or 5m.",
+)
+@database_option
+@json_option
+def wait(which: int, timeout: float, database_url: str | None, as_json: bool) -> int:
+    """Wait for a job's end.
+
+    Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
+    is no such job. One of which nothing is left has succeeded, unless it is on record that it was
+    cancelled.
+    """
+    with database(settings_for(database_url)) as conn:
+        outcome = control.wait(conn, which, timeout)
+    if outcome is None:
+        return not_found(f"there is no job {which}")
+    if as_json:
+        emit({"id": which, "outcome": outcome, "result": None})
+    else:
+        click.echo(outcome)
+    return {"succeeded": Exit.DONE, control.LIVE: Exit.NOTHING_MATCHED}.get(outcome, Exit.FAILED)

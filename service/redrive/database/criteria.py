@@ -1,0 +1,65 @@
+"""Filters as dataclasses: each field is a condition in SQL, and an option of the command line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, LiteralString, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """What a field of a filter means.
+
+    Attributes:
+        condition: over the rows, with the value as its parameter; None = not a condition.
+        help: for the option of that name.
+        choices: the values there are, where they are a closed set; none = any.
+    """
+
+    condition: LiteralString | None
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+class Criteria:
+    """The base of a filter: a dataclass whose fields are annotated with a `Criterion` each."""
+
+    __slots__ = ()
+
+    @classmethod
+    @cache
+    def criteria(cls) -> Mapping[str, Criterion]:
+        """Field -> what it means, in the order in which `--help` shows them."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+    def where(self) -> tuple[LiteralString, list[Any]]:
+        """The conditions over the rows as SQL, and their parameters; without the limit."""
+        conditions: list[LiteralString] = ["true"]
+        parameters: list[Any] = []
+        for name, value in self._given().items():
+            condition = self.criteria()[name].condition
+            if condition is not None:
+                conditions.append(condition)
+                parameters.append(value)
+        return " and ".join(conditions), parameters
+
+    def narrows(self) -> bool:
+        """Whether anything but state and limit is set."""
+        return bool(self._given().keys() - {"state", "limit"})
+
+    def described(self) -> dict[str, Any]:
+        """Field -> value of what is set, ready for JSON: what the audit log keeps."""
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in self._given().items()
+        }
+
+    def _given(self) -> dict[str, Any]:
+        values = ((name, getattr(self, name)) for name in self.criteria())
+        return {
+            name: value if isinstance(value, str | int | datetime) else list(value)
+            for name, value in values
+            if value
+        }

@@ -1,0 +1,130 @@
+"""What there is around jobs: pauses, breakers, workers; and who stands before one of them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.rules.waiting import MOST_AHEAD, Around, Breaker, Head, Pause, Waiting, Worker
+
+Row = Mapping[str, Any]
+
+_PAUSES: LiteralString = """
+    select queue, paused_by, paused_why, paused_at from redrive.queues
+    where paused_at is not null"""
+_BREAKERS: LiteralString = """
+    select name, state, open_until, forced_by, forced_why from redrive.breakers
+    where state <> 'closed'"""
+_WORKERS: LiteralString = """
+    select id, name, kinds, queues, depends_on, progress, seen_at,
+           lost_at is null and seen_at > clock_timestamp() - interval '2 minutes' as is_alive
+    from redrive.workers"""
+_SEEN: LiteralString = """
+    select clock_timestamp(), greatest(
+        (select max(w.seen_at) from redrive.workers w),
+        (select nullif(c.ran_at, '-infinity') from redrive.chores c where c.name = 'rescue'))"""
+_BEFORE: LiteralString = """
+    select o.id from redrive.jobs o
+    where o.queue = %(queue)s and o.ordering_key = %(ordering_key)s and o.id < %(id)s
+    order by o.id limit %(most)s"""
+_ACTIVE: LiteralString = """
+    select o.id from redrive.jobs o
+    where o.queue = %(queue)s and o.ordering_key = %(ordering_key)s and o.run_at < 'infinity'
+      and o.id <> %(id)s
+    order by o.id limit %(most)s"""
+_HEAD: LiteralString = """
+    select v.id, v.state, nullif(j.run_at, 'infinity') as run_at
+    from redrive.live_jobs_v1(%(ids)s::bigint[]) v join redrive.jobs j on j.id = v.id
+    order by v.state <> 'running', v.id limit 1"""
+_AHEAD: LiteralString = """
+    select count(*) from (
+        select from redrive.jobs o
+        where o.queue = %(queue)s and o.priority = %(priority)s and o.lane = %(lane)s
+          and (o.run_at, o.id) < (%(run_at)s, %(id)s)
+          and o.id not in (
+              select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)
+              where k.queue = %(queue)s and k.priority = %(priority)s and k.lane = %(lane)s)
+        limit %(most)s) a"""
+
+
+SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
+"""What is known of the jobs of a worker that says nothing of them."""
+
+
+class Surroundings:
+    """What is known of a moment; read once, for as many jobs as are looked at."""
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self._conn = conn
+        with conn.cursor(row_factory=dict_row) as cursor:
+            pauses = cursor.execute(_PAUSES).fetchall()
+            breakers = cursor.execute(_BREAKERS).fetchall()
+            workers = cursor.execute(_WORKERS).fetchall()
+        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
+        self._names = {row["id"]: row["name"] for row in workers}
+        self._progress = {row["id"]: _progress(row) for row in workers}
+        self.around = Around(
+            now.astimezone(UTC),
+            {r["queue"]: Pause(r["paused_by"], r["paused_why"], r["paused_at"]) for r in pauses},
+            {row["name"]: Breaker(**row) for row in breakers},
+            [_worker(row) for row in workers if row["is_alive"]],
+            seen,
+        )
+
+    def name(self, worker: int | None) -> str | None:
+        """The name of a worker, by its identity."""
+        return None if worker is None else self._names.get(worker, str(worker))
+
+    def waiting(self, row: Row) -> Waiting:
+        """A live job as `why` takes it, from a row of `find`, with who stands before it."""
+        running = self._progress.get(row["held_by"], SILENT)["running"]
+        is_due = row["state"] == "ready"
+        failure = row["last_failure"]
+        return Waiting(
+            row["kind"],
+            row["queue"],
+            row["state"],
+            row["run_at"],
+            was_given_back=row["deliveries"] > row["attempt"],
+            head=self._head(row) if row["ordering_key"] is not None else None,
+            ahead=self._ahead(row) if is_due else None,
+            worker=self.name(row["held_by"]),
+            seconds=running.get(str(row["id"])),
+            failed=failure and "{error_class}: {message}".format_map(failure),
+        )
+
+    def _head(self, row: Row) -> Head | None:
+        """Whoever its ordering key waits for, if that is another one."""
+        if row["state"] == "running":
+            return None
+        asked = {**row, "most": MOST_AHEAD}
+        before = [job for (job,) in self._conn.execute(_BEFORE, asked)]
+        ids = before or [job for (job,) in self._conn.execute(_ACTIVE, asked)]
+        found = self._conn.execute(_HEAD, {"ids": ids}).fetchone() if ids else None
+        if found is None or (not before and found[1] != "running"):
+            return None
+        return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+
+    def _ahead(self, row: Row) -> int:
+        (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)
+        return ahead
+
+
+def _worker(row: Row) -> Worker:
+    progress = _progress(row)
+    asked = progress["asked"]
+    return Worker(
+        row["name"],
+        row["kinds"],
+        row["queues"],
+        row["depends_on"] or {},
+        None if asked is None else row["seen_at"] - timedelta(seconds=asked),
+        progress["slots"],
+        len(progress["running"]),
+    )
+
+
+def _progress(row: Row) -> Mapping[str, Any]:
+    return {**SILENT, **(row["progress"] or {})}

@@ -1,0 +1,60 @@
+"""Which live jobs are meant, for SQL and options."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters.filter import CATEGORIES, REASONS
+
+STATES = ("ready", "scheduled", "retrying", "running", "blocked")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter(Criteria):
+    """Which live jobs: those that match every field that is set.
+
+    Conditions are over `jobs j`, `f`, its last failure, and `w`, what the walk over the jobs found.
+    """
+
+    ids: Annotated[Sequence[int], Criterion(None, "Job id.")] = ()
+    kind: Annotated[Sequence[str], Criterion("j.kind = any (%s::text[])", "Kind of job.")] = ()
+    queue: Annotated[Sequence[str], Criterion("j.queue = any (%s::text[])", "Queue.")] = ()
+    state: Annotated[
+        Sequence[str], Criterion("w.state = any (%s::text[])", "Its state.", STATES)
+    ] = ()
+    reason: Annotated[
+        Sequence[str],
+        Criterion(
+            "exists (select from redrive.dead_letters d where d.id = j.id"
+            " and d.redrives = j.redrives - 1 and d.reason = any (%s::text[]))",
+            "Why it died, if it was redriven.",
+            REASONS,
+        ),
+    ] = ()
+    category: Annotated[
+        Sequence[str],
+        Criterion("f.category = any (%s::text[])", "Category of its last failure.", CATEGORIES),
+    ] = ()
+    error_class: Annotated[
+        Sequence[str],
+        Criterion("f.error_class = any (%s::text[])", "Exception class of its last failure."),
+    ] = ()
+    group: Annotated[
+        str | None,
+        Criterion("starts_with(j.fingerprint, %s)", "Group: the beginning of its name is enough."),
+    ] = None
+    tenant: Annotated[Sequence[str], Criterion("j.tenant = any (%s::text[])", "Tenant.")] = ()
+    ordering_key: Annotated[
+        Sequence[str], Criterion("j.ordering_key = any (%s::text[])", "Ordering key.")
+    ] = ()
+    since: Annotated[
+        datetime | None,
+        Criterion("j.created_at >= %s", "Enqueued at or after: an instant, or 2h ago."),
+    ] = None
+    until: Annotated[
+        datetime | None,
+        Criterion("j.created_at < %s", "Enqueued before: an instant, or 2h ago."),
+    ] = None
+    limit: Annotated[int | None, Criterion(None, "At most this many.")] = None

@@ -1,0 +1,163 @@
+"""All that is known of one job, wherever it is, and what happened to it, oldest first."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters import find as dead_letters
+from redrive.encryption import shown_failure, shown_payload, shown_side_effect
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.find import LISTED, find, listed
+from redrive.rules.redact import redact, secret_values
+from redrive.rules.waiting import Code, Why
+
+Row = Mapping[str, Any]
+
+_PAYLOAD: LiteralString = """
+    select id, kind, queue, payload, headers, tenant, idempotency_key, ordering_key
+    from redrive.jobs where id = %s"""
+_FAILURES: LiteralString = """
+    select deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail
+    from redrive.failures where job = %s order by deliveries"""
+_SIDE_EFFECTS: LiteralString = """
+    select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
+_DEATHS: LiteralString = """
+    select d.deliveries, d.died_at, d.reason, d.state, d.settled_at, d.outcome, d.campaign,
+           c.actor, c.why
+    from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
+    where d.id = %s order by d.redrives"""
+_AUDIT: LiteralString = """
+    select a.at, a.actor, a.action, a.why from redrive.audit a
+    where a.detail -> 'ids' @> to_jsonb(%s::bigint) order by a.id"""
+
+_STATES = {
+    ("open", None): "dead",
+    ("dismissed", None): "dismissed",
+    ("resolved", "succeeded"): "completed",
+    ("resolved", "cancelled"): "cancelled",
+}
+"""State and outcome of a dead letter -> the state of a job that lives no longer."""
+
+_BY_CAMPAIGN = "redrive"
+"""The action of the audit log that a dead letter's own columns tell of."""
+
+
+def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
+    """A job with its story and why it does not run. The payload is redacted.
+
+    None for one of which nothing is on record.
+    """
+    with conn.cursor(row_factory=dict_row) as cursor:
+        deaths = cursor.execute(_DEATHS, (job,)).fetchall()
+        lines = cursor.execute(_AUDIT, (job,)).fetchall()
+        failures = cursor.execute(_FAILURES, (job,)).fetchall()
+        effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
+    failures = [shown_failure(job, failure) for failure in failures]
+    effects = [shown_side_effect(job, effect) for effect in effects]
+    found = _live(conn, job, failures)
+    if found is None and deaths:
+        found = _ended(dead_letters.show(conn, job) or {}, deaths[-1])
+    elif found is None and lines:
+        found = _gone(job, lines[-1])
+    if found is None:
+        return None
+    story = _story(found, deaths, failures, effects, lines)
+    return found | {
+        "failures": failures,
+        "side_effects": effects,
+        "progress": None,
+        "story": sorted(story, key=lambda step: step["at"]),
+    }
+
+
+def _live(
+    conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """A live job; None where it is none."""
+    live = next(find(conn, JobFilter(ids=(job,))), None)
+    with conn.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(_PAYLOAD, (job,)).fetchone()
+    if live is None or row is None:
+        return None
+    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    payload = shown_payload(row)
+    secrets = secret_values([payload, row["headers"]], declared)
+    return listed(live) | {
+        "payload": redact(payload, declared, secrets),
+        "why": _answer(live["why"]),
+    }
+
+
+def _ended(letter: Row, death: Row) -> dict[str, Any]:
+    """A job that died, and what became of it since."""
+    state = _STATES.get((death["state"], death["outcome"]), "completed")
+    if state == "dead":
+        text = f"it died: {letter['reason']}; redrive dlq redrive {letter['id']} puts it back"
+    else:
+        text = f"it has ended: {state}"
+    return dict.fromkeys(LISTED) | {
+        **{name: letter[name] for name in ("id", "kind", "queue", "deliveries", "created_at")},
+        "state": state,
+        "attempt": letter["attempts"],
+        "key": letter["idempotency_key"],
+        "ordering_key": letter["ordering_key"],
+        "tenant": letter["tenant"],
+        "last_failure": {
+            "error_class": letter["error_class"],
+            "message": letter["message"],
+            "category": letter["category"],
+            "at": letter["died_at"],
+        },
+        "payload": letter["payload"],
+        "why": _answer(Why(Code.ENDED, text)),
+    }
+
+
+def _gone(job: int, line: Row) -> dict[str, Any]:
+    """A job that only the audit log knows."""
+    state = "cancelled" if line["action"] in {"cancel", "end cancel"} else "gone"
+    text = f"it lives no longer; the last that is on record: {line['action']}"
+    return dict.fromkeys(LISTED) | {
+        "id": job,
+        "state": state,
+        "payload": None,
+        "why": _answer(Why(Code.ENDED, text)),
+    }
+
+
+def _story(
+    job: Row,
+    deaths: list[dict[str, Any]],
+    failures: list[dict[str, Any]],
+    effects: list[dict[str, Any]],
+    lines: list[dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """What happened, in any order."""
+    if job["created_at"] is not None:
+        yield _step(job["created_at"], "enqueued")
+    for failure in failures:
+        what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
+        yield _step(failure["at"], what, failure["worker"])
+    for effect in effects:
+        yield _step(effect["at"], f"side effect: {effect['what']}")
+    for death in deaths:
+        # of the same statement as its last failure, whose clock may have been read later
+        last = (f["at"] for f in failures if f["deliveries"] == death["deliveries"])
+        yield _step(max((death["died_at"], *last)), f"died: {death['reason']}")
+        if death["state"] in {"redriven", "resolved"} and death["settled_at"] is not None:
+            campaign = f" by campaign {death['campaign']}" if death["campaign"] else ""
+            yield _step(death["settled_at"], f"redriven{campaign}", death["actor"], death["why"])
+    for line in lines:
+        if line["action"] != _BY_CAMPAIGN:
+            yield _step(line["at"], line["action"], line["actor"], line["why"])
+
+
+def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:
+    return {"at": at, "what": what, "by": by, "why": why}
+
+
+def _answer(why: Why) -> dict[str, str]:
+    return {"code": str(why.code), "text": why.text}

@@ -1,0 +1,45 @@
+-- end_cancellations: end the jobs that came back to wait since they were to be cancelled, put those
+-- on record that were, and forget what is over.
+-- out:   how many were looked at
+-- locks: cancellations, skip locked, then as cancel
+-- Workers do not write to the audit log when they settle: its lines wait for each other.
+create or replace function redrive.end_cancellations_v1(batch int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    picked bigint[];
+    ended bigint[];
+begin
+    select array_agg(p.job) into picked
+    from (select c.job from redrive.cancellations c
+          left join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
+          where not exists (
+              select from redrive.claims k
+              where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                and j.id = any (k.ids))
+          order by c.job limit batch for update of c skip locked) p;
+    if picked is null then
+        return 0;
+    end if;
+    -- it may have died, and be in its next life, which nobody asked to end
+    ended := redrive.end_waiting_v1(array(
+        select c.job from redrive.cancellations c
+        join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
+        where c.job = any (picked)));
+    insert into redrive.audit (actor, action, why, n, detail)
+    select c.actor, 'end cancel', c.why, count(*), jsonb_build_object('ids', jsonb_agg(c.job))
+    from redrive.cancellations c
+    where c.job = any (picked) and (c.is_heeded or c.job = any (ended))
+    group by c.actor, c.why;
+    delete from redrive.cancellations c
+    where c.job = any (picked)
+      and not exists (select from redrive.jobs j where j.id = c.job and j.redrives = c.redrives);
+    return cardinality(picked);
+end
+$$;

@@ -1,0 +1,88 @@
+-- end_waiting: end those of these jobs that nobody has claimed, as cancelled.
+-- out:   the ids that were ended
+-- locks: lanes, then jobs, both ascending; see cancel
+-- plan:  jobs_pkey, claims_lane_idx
+create or replace function redrive.end_waiting_v1(ids bigint[]) returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    waiting bigint[];
+    ended bigint[];
+begin
+    -- A lane's first claim makes its row; whoever needs it before that makes it, too.
+    insert into redrive.lanes (queue, priority, lane)
+    select distinct j.queue, j.priority, j.lane from redrive.jobs j
+    where j.id = any (end_waiting_v1.ids)
+      and not exists (select from redrive.lanes l where l.queue = j.queue
+                      and l.priority = j.priority and l.lane = j.lane)
+    order by 1, 2, 3
+    on conflict do nothing;
+    perform from (
+        select distinct j.queue, j.priority, j.lane from redrive.jobs j
+        where j.id = any (end_waiting_v1.ids)) v
+    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
+    order by l.queue, l.priority, l.lane
+    for update of l;
+    -- Only now, with a snapshot of its own: what was claimed before the lanes were ours is seen to
+    -- be claimed. Its row is not locked, for whoever settles it may want those that we hold.
+    select array_agg(h.id) into waiting
+    from (select j.id from redrive.jobs j
+          where j.id = any (end_waiting_v1.ids) and j.worker is null
+            and not exists (
+                select from redrive.claims k
+                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                  and j.id = any (k.ids))
+          order by j.id for update) h;
+    with gone as (
+        delete from redrive.jobs j
+        where j.id = any (waiting)
+        returning j.id, j.queue, j.kind, j.ordering_key, j.failed_at, j.redrives, j.noted),
+    resolved as (
+        update redrive.dead_letters d
+        set state = 'resolved',
+            outcome = case when (d.id, d.redrives) in (select g.id, g.redrives - 1 from gone g)
+                           then 'cancelled' else d.outcome end
+        where d.state is not distinct from 'redriven'
+          and d.id = any (array(select g.id from gone g where g.redrives > 0))
+        returning d.queue, d.kind),
+    forgotten as (
+        delete from redrive.failures f
+        where f.job = any (array(select g.id from gone g
+                                 where g.failed_at is not null and g.redrives = 0))),
+    unnoted as (
+        delete from redrive.side_effects e
+        where e.job = any (array(select g.id from gone g where g.noted and g.redrives = 0))),
+    -- As if somebody had claimed them for that: who waits and who runs is told by these sums.
+    counted as (
+        insert into redrive.deltas (queue, kind, event, reason, n)
+        select g.queue, g.kind, e.event, '', count(*)
+        from gone g cross join (values ('claimed'), ('cancelled')) as e(event)
+        group by g.queue, g.kind, e.event
+        union all
+        select g.queue, g.kind, 'outcome', 'cancelled', count(*) from gone g
+        where g.redrives > 0 group by g.queue, g.kind
+        union all
+        select r.queue, r.kind, 'resolved', '', count(*) from resolved r group by r.queue, r.kind),
+    -- as in settle; while the key runs, whoever ends that job sees to the next one
+    promoted as (
+        update redrive.jobs n set run_at = clock_timestamp()
+        from (select distinct g.queue, g.ordering_key from gone g
+              where g.ordering_key is not null) g
+        where n.id = (select o.id from redrive.jobs o
+                      where o.queue = g.queue and o.ordering_key = g.ordering_key
+                        and o.id not in (select e.id from gone e)
+                      order by o.id limit 1)
+          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and not exists (select from redrive.running_keys r
+                          where r.queue = g.queue and r.ordering_key = g.ordering_key))
+    select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;
+    return ended;
+end
+$$;

@@ -1,0 +1,8 @@
+-- job_place: where a job stands among all, in words that a shell does not mind.
+create or replace function redrive.job_place_v1(
+    queue text, priority smallint, lane smallint, run_at timestamptz, id bigint) returns text
+language sql stable
+return concat_ws('/', queue, priority, lane,
+                 case when run_at = 'infinity' then 'infinity'
+                      else to_char(run_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') end,
+                 id);

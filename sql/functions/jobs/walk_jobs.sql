@@ -1,0 +1,107 @@
+-- walk_jobs: look at the next live jobs, lane by lane, in each lane in the order in which they run.
+-- in:    only_queues: null = all; states: null = all; after: the place to go on after, null: from
+--        the beginning; looks: at how many jobs and lanes, 10,000 at most
+-- out:   those of the states; and a row without an id when there may be more: go on after its place
+-- plan:  jobs_due_idx, or, for those that run alone, claims_lane_idx and jobs_pkey
+-- It costs what it looks at, however many jobs there are: what is filtered further is so by whoever
+-- asks, who comes again for the rest. No snapshot is held in between, so nothing keeps vacuum back.
+create or replace function redrive.walk_jobs_v1(
+    only_queues text[], states text[], after text, looks int)
+returns table (id bigint, place text, state text, worker int)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    most constant int := least(greatest(looks, 1), 10000);
+    wanted constant text[] := coalesce(
+        states, '{ready,scheduled,retrying,running,blocked}');
+    is_running constant boolean := wanted <@ '{running}';
+    -- the part of a lane that may hold them
+    earliest constant timestamptz := case
+        when wanted && '{ready,running}' then '-infinity'
+        when wanted && '{scheduled,retrying}' then now() else 'infinity' end;
+    latest constant timestamptz := case
+        when 'blocked' = any (wanted) then 'infinity'
+        when wanted && '{scheduled,retrying}' then '9999-12-31 UTC' else now() end;
+    said constant text[] := string_to_array(after, '/');
+    from_at timestamptz := coalesce(said[4]::timestamptz, '-infinity');
+    from_id bigint := coalesce(said[5]::bigint, 0);
+    at_lane record;
+    seen record;
+    held jsonb;            -- job -> worker, of the lane
+    looked int := 0;
+begin
+    for at_lane in
+        select said[1] as queue, said[2]::smallint as priority, said[3]::smallint as lane
+        where said is not null and (only_queues is null or said[1] = any (only_queues))
+        union all
+        select l.queue, l.priority, l.lane
+        from redrive.next_lanes_v1(only_queues, coalesce(said[1], ''), coalesce(said[2]::int, 0),
+                                   coalesce(said[3]::int, 0), most) l
+    loop
+        if looked >= most then
+            id := null; state := null; worker := null;
+            return next;
+            return;
+        end if;
+        looked := looked + 1;
+        -- one lower bound: of two the index takes one to begin at, and not always the later
+        if from_at < earliest then
+            from_at := earliest; from_id := 0;
+        end if;
+        select jsonb_object_agg(c.id, k.worker) into held
+        from redrive.claims k cross join lateral unnest(k.ids) as c(id)
+        where k.queue = at_lane.queue and k.priority = at_lane.priority and k.lane = at_lane.lane;
+        for seen in
+            select j.id, j.run_at, j.failed_at, coalesce(j.worker, (held ->> j.id::text)::int) as worker
+            from redrive.jobs j
+            where not is_running
+              and j.queue = at_lane.queue and j.priority = at_lane.priority
+              and j.lane = at_lane.lane
+              and (j.run_at, j.id) > (from_at, from_id)
+              and j.run_at <= latest
+            order by j.run_at, j.id
+            limit most - looked
+        loop
+            looked := looked + 1;
+            id := seen.id; worker := seen.worker;
+            state := redrive.job_state_v1(seen.run_at, seen.failed_at, seen.worker);
+            place := redrive.job_place_v1(at_lane.queue, at_lane.priority, at_lane.lane,
+                                          seen.run_at, seen.id);
+            if state = any (wanted) then
+                return next;
+            end if;
+        end loop;
+        -- They are among those that are due, perhaps behind millions, and few.
+        for seen in
+            select j.id, j.run_at, h.value::int as worker
+            from jsonb_each_text(held) h
+            join redrive.jobs j on j.id = h.key::bigint
+            where is_running and (j.run_at, j.id) > (from_at, from_id)
+            order by j.run_at, j.id
+            limit most - looked
+        loop
+            looked := looked + 1;
+            id := seen.id; worker := seen.worker; state := 'running';
+            place := redrive.job_place_v1(at_lane.queue, at_lane.priority, at_lane.lane,
+                                          seen.run_at, seen.id);
+            return next;
+        end loop;
+        if looked < most then
+            place := redrive.job_place_v1(at_lane.queue, at_lane.priority, at_lane.lane,
+                                          'infinity', 9223372036854775807);
+        end if;
+        from_at := '-infinity'; from_id := 0;
+    end loop;
+    if looked >= most then
+        id := null; state := null; worker := null;
+        return next;
+    end if;
+end
+$$;

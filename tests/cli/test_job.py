@@ -1,0 +1,331 @@
+"""U1, U8: redrive job and what is undone, as they are typed."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from redrive.cli.main import cli
+from redrive.live_jobs.show import show
+from redrive.worker import store
+from tests.cli.conftest import Redrive
+from tests.factories import (
+    claim,
+    claim_one,
+    failure,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_worker,
+    settle,
+)
+from tests.postgres import Connection, Database
+
+LISTED = {
+    "id",
+    "kind",
+    "queue",
+    "state",
+    "attempt",
+    "deliveries",
+    "priority",
+    "run_at",
+    "created_at",
+    "worker",
+    "key",
+    "ordering_key",
+    "tenant",
+    "waiting_for",
+    "last_failure",
+}
+
+
+def register(
+    conn: Connection,
+    name: str = "w",
+    kinds: tuple[str, ...] = ("mail.*",),
+    queues: tuple[str, ...] | None = None,
+    **depends_on: list[str],
+) -> int:
+    """A worker that lives and says what it is."""
+    said = {kind.replace("_", "."): names for kind, names in depends_on.items()}
+    return store.register(conn, store.Registration(name, "1", 30.0, kinds, queues, said))
+
+
+def asked(conn: Connection, worker: int, seconds: float = 0.0, **running: float) -> None:
+    """Its last heartbeat said so."""
+    progress = {"slots": 4, "asked": seconds, "running": running, "waiting": []}
+    store.beat(conn, {worker: len(running)}, {worker: json.dumps(progress)})
+
+
+def test_ls_has_the_fields_and_the_filters(redrive: Redrive, database: Database) -> None:
+    """U1."""
+    conn = database.conn
+    job = make_job(conn, "mail.send", {"n": 1}, tenant="acme", idempotency_key="k")
+    worker = make_worker(conn, "pod-1")
+    settle(conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure())
+    make_job(conn, "mail.send")
+    claim_one(conn, worker)
+
+    (retrying,) = redrive("job", "ls", "--state", "retrying,blocked", "--json").lines
+    (running,) = redrive("job", "ls", "--state", "running", "--json").lines
+
+    assert retrying.keys() == running.keys() == LISTED
+    assert (retrying["id"], retrying["attempt"], retrying["key"]) == (job, 1, "k")
+    assert retrying["waiting_for"] == "retrying"
+    assert retrying["last_failure"].keys() == {"error_class", "message", "category", "at"}
+    assert (running["worker"], running["attempt"], running["last_failure"]) == ("pod-1", 1, None)
+    assert redrive("job", "ls", "--tenant", "acme", "--json").json["id"] == job
+    shown = redrive("job", "ls").out
+    assert "no such invoice" in shown
+    assert "pod-1" in shown
+
+
+def test_ls_goes_on_where_a_page_ended(redrive: Redrive, database: Database) -> None:
+    """U1."""
+    jobs = make_jobs(database.conn, 7)
+    first = redrive("job", "ls", "--limit", "4", "--json")
+    place = first.err.strip().rpartition(" ")[2]
+    second = redrive("job", "ls", "--after", place, "--json")
+    bad = redrive("job", "ls", "--after", "'; drop")
+
+    assert [line["id"] for line in first.lines + second.lines] == jobs
+    assert second.err == ""
+    assert (bad.code, "is no place" in bad.err) == (64, True)
+
+
+def why(database: Database, job: int) -> tuple[str, str]:
+    found = show(database.conn, job)
+    assert found is not None
+    return found["why"]["code"], found["why"]["text"]
+
+
+def test_why_due_and_running(database: Database) -> None:
+    """U1."""
+    conn = database.conn
+    job, worker = make_job(conn, "mail.send"), register(conn, "pod-1")
+    asked(conn, worker)
+    assert why(database, job)[0] == "due"
+    assert "1 live worker can run it, 0 of 4 slots busy" in why(database, job)[1]
+
+    claim_one(conn, worker)
+    asked(conn, worker, **{str(job): 65.0})
+    assert why(database, job) == ("running", "pod-1 has run it for 1 min")
+
+
+def test_why_scheduled_and_retrying(database: Database) -> None:
+    """U1: due in 3 min."""
+    conn = database.conn
+    job, worker = make_job(conn, "mail.send"), register(conn)
+    settle(conn, worker, claim_one(conn, worker), "retry", delay=185.0, failure=failure())
+    later = make_job(conn, "mail.send")
+    database.rows("update redrive.jobs set run_at = now() + interval '2 h' where id = %s", later)
+
+    code, text = why(database, job)
+    assert (code, "due in 3 min" in text) == ("retrying", True)
+    assert "ValueError: no such invoice" in text
+    assert why(database, later)[0] == "scheduled"
+
+
+def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
+    """U1, U7: by whom and why; the same for the queue."""
+    job = make_job(database.conn, "mail.send")
+    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada")
+
+    code, text = why(database, job)
+    (queue,) = redrive("queue", "ls", "--json").lines
+    assert code == queue["why"]["code"] == "queue_paused"
+    assert "ada paused queue default" in text
+    assert text.endswith("the bank is down")
+    assert "the bank is down" in redrive("queue", "ls").out
+
+
+def test_why_behind_key(database: Database) -> None:
+    """U1: third in line, and what the first one does."""
+    conn = database.conn
+    first, second, third = (make_job(conn, "mail.send", ordering_key="K") for _ in range(3))
+    worker = register(conn)
+    claimed = claim_one(conn, worker)
+    line = f"second in line behind ordering key K; the first is job {first}, which is running"
+    assert why(database, second) == ("behind_key", f"it is the {line}")
+
+    settle(conn, worker, claimed, "retry", delay=300.0, failure=failure())
+    code, text = why(database, third)
+    assert code == "behind_key"
+    assert f"the third in line behind ordering key K; the first is job {first}, which" in text
+    assert "is retrying until" in text
+
+
+def test_why_breaker_open(database: Database) -> None:
+    """U1: workers say what their handlers depend on."""
+    conn = database.conn
+    job = make_job(conn, "mail.send")
+    register(conn, **{"mail.*": ["smtp"]})
+    database.rows(
+        "insert into redrive.breakers (name, state, open_until)"
+        " values ('smtp', 'open', now() + interval '5 min')"
+    )
+
+    code, text = why(database, job)
+    assert (code, "breaker smtp is open until" in text) == ("breaker_open", True)
+
+
+def test_why_no_worker_and_not_polled(database: Database) -> None:
+    """U1."""
+    conn = database.conn
+    job = make_job(conn, "mail.send")
+    assert why(database, job)[0] == "not_polled"
+
+    register(conn, "other", ("a.b",))
+    register(conn, "elsewhere", ("mail.send",), ("bulk",))
+    code, text = why(database, job)
+    assert code == "no_worker"
+    assert "workers for it serve: bulk; workers of this queue handle: a.b" in text
+
+    asked(conn, register(conn, "stuck"), 360.0)
+    code, text = why(database, job)
+    assert (code, "nobody has polled queue default for 6 min" in text) == ("not_polled", True)
+
+
+def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database) -> None:
+    """U1: enqueued, failed, died, redriven, in order; the payload without secrets."""
+    conn = database.conn
+    job = make_dead_letter(conn, "mail.send", {"password": "hunter2hunter2", "n": 1})
+    redrive("dlq", "note", str(job), "the bank confirms", "--actor", "ada")
+    redrive("dlq", "redrive", str(job), "--why", "fixed", "--actor", "ada", "--yes")
+
+    found = redrive("job", "show", str(job), "--json").json
+    assert found.keys() == LISTED | {
+        "payload",
+        "failures",
+        "side_effects",
+        "progress",
+        "story",
+        "why",
+    }
+    assert [step["what"].partition(":")[0] for step in found["story"]] == [
+        "enqueued",
+        "attempt 1 failed",
+        "died",
+        "note",
+        "redriven by campaign 1",
+    ]
+    assert found["story"][-1]["by"] == "ada"
+    assert found["story"][-1]["why"] == "fixed"
+    assert "hunter2" not in json.dumps(found)
+    shown = redrive("job", "show", str(job)).out
+    assert "redriven by campaign 1  by ada: fixed" in shown
+    assert "hunter2" not in shown
+
+
+def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -> None:
+    """U1: dead, dismissed, and known from the audit log alone."""
+    conn = database.conn
+    dead, dismissed = make_dead_letter(conn), make_dead_letter(conn)
+    redrive("dlq", "dismiss", str(dismissed), "--why", "too late")
+    cancelled = make_job(conn, "mail.send")
+    redrive("job", "cancel", str(cancelled), "--why", "not wanted", "--yes")
+
+    for job, state in {dead: "dead", dismissed: "dismissed", cancelled: "cancelled"}.items():
+        found = redrive("job", "show", str(job), "--json").json
+        assert (found["state"], found["why"]["code"]) == (state, "ended")
+        assert redrive("job", "show", str(job)).code == 0
+    assert found["story"][-1] | {"at": ""} == {
+        "at": "",
+        "what": "cancel",
+        "by": "tester",
+        "why": "not wanted",
+    }
+    assert redrive("job", "show", "999999").code == 2
+
+
+def test_cancel_previews_and_asks_for_a_why(redrive: Redrive, database: Database) -> None:
+    """U1."""
+    conn = database.conn
+    jobs = make_jobs(conn, 3, "mail.send")
+    make_job(conn, "a.b")
+    (claimed,) = claim(conn, make_worker(conn), 1)
+    assert claimed.id == jobs[0]
+
+    vague = redrive("job", "cancel", "--why", "all", "--yes")
+    untold = redrive("job", "cancel", "--kind", "mail.send", "--yes")
+    seen = redrive("job", "cancel", "--kind", "mail.send", "--why", "wrong")
+    dry = redrive("job", "cancel", "--kind", "mail.send", "--dry-run", "--yes", "--json")
+    done = redrive("job", "cancel", "--kind", "mail.send", "--why", "wrong", "--yes", "--json")
+    missed = redrive("job", "cancel", "999999", "--why", "wrong", "--yes")
+
+    assert (vague.code, untold.code) == (64, 64)
+    assert "3 live jobs" in seen.out
+    assert "add --yes" in seen.out
+    assert dry.json == {"matched": 3, "cancelled": 0, "asked": 0}
+    assert done.json == {"matched": 3, "cancelled": 2, "asked": 1}
+    assert (missed.code, "999999 is not live" in missed.err) == (2, True)
+
+
+def test_now_and_wait(redrive: Redrive, database: Database) -> None:
+    """U1."""
+    conn = database.conn
+    job, worker = make_job(conn, "mail.send"), make_worker(conn)
+    settle(conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure())
+
+    done = redrive("job", "now", str(job), "--why", "it is back", "--yes", "--json")
+    waited = redrive("job", "wait", str(job), "--timeout", "0", "--json")
+    dead = redrive("job", "wait", str(make_dead_letter(conn)), "--json")
+
+    assert done.json == {"matched": 1, "due": 1}
+    assert (waited.code, waited.json) == (2, {"id": job, "outcome": "live", "result": None})
+    assert (dead.code, dead.json["outcome"]) == (1, "dead")
+    assert redrive("job", "wait", "999999").code == 2
+    conn.execute("delete from redrive.jobs where id = %s", (job,))
+    assert redrive("job", "wait", str(job), "--json").code == 0
+
+
+def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
+    """U8: and dismissed by filters, with a preview."""
+    conn = database.conn
+    jobs = [make_dead_letter(conn, "mail.send") for _ in range(3)]
+    kept = make_dead_letter(conn, "a.b")
+
+    seen = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--json")
+    done = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--yes", "--json")
+    back = redrive("dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--json")
+
+    assert seen.json == {"matched": 3, "dismissed": []}
+    assert done.json == {"matched": 3, "dismissed": jobs}
+    assert back.json == {"reopened": [jobs[0]]}
+    assert f"job {kept} has no dismissed dead letter" in back.err
+    states: dict[int, Any] = dict(database.rows("select id, state from redrive.dead_letters"))
+    assert [states[job] for job in (*jobs, kept)] == ["open", "dismissed", "dismissed", "open"]
+    assert redrive("dlq", "dismiss", "--why", "all", "--yes").code == 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "choice"),
+    [
+        (("dlq", "ls", "--category", "typo"), "transient"),
+        (("dlq", "ls", "--reason", "typo"), "gave_up"),
+        (("dlq", "ls", "--state", "typo"), "dismissed"),
+        (("job", "ls", "--state", "ready,typo"), "blocked"),
+        (("purge", "--reason", "typo"), "expired"),
+    ],
+)
+def test_a_typo_in_a_closed_set_is_refused_with_the_choices(
+    arguments: tuple[str, ...], choice: str
+) -> None:
+    """U8: it said that nothing matched, and ended with 0."""
+    done = CliRunner().invoke(cli, list(arguments))
+
+    assert done.exit_code == 2, "click's own; main makes it 64"
+    assert "typo" in done.output
+    assert choice in done.output
+
+
+def test_a_redrive_names_the_ids_that_it_did_not_find(redrive: Redrive, database: Database) -> None:
+    """U8: an unknown id was dropped in silence."""
+    job = make_dead_letter(database.conn)
+
+    done = redrive("dlq", "redrive", str(job), "999999", "--why", "fixed", "--yes")
+
+    assert done.code == 0
+    assert "job 999999 has no open dead letter" in done.err

@@ -1,0 +1,120 @@
+"""U1: jobs that run are cancelled, kindly and then hard, and none is lost or doubled for it."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from redrive.enqueue import enqueue
+from redrive.live_jobs import control
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+TTL = {"redrive_heartbeat_ttl": 3}
+
+
+def cancel(database: Database, *jobs: int) -> control.Cancelled:
+    return control.cancel(database.conn, jobs, why="not wanted", actor="ada")
+
+
+def ended(database: Database, job: int) -> Callable[[], bool]:
+    return lambda: control.wait(database.conn, job, 0) != control.LIVE
+
+
+def audited(database: Database, job: int) -> Callable[[], bool]:
+    """Whether its end is on record as cancelled."""
+    return lambda: bool(
+        database.value(
+            "select exists (select from redrive.audit where action = 'end cancel'"
+            " and detail -> 'ids' @> to_jsonb(%s::bigint))",
+            job,
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["cancel.async", "cancel.sync"])
+def test_a_handler_that_heeds_it_ends_as_cancelled(
+    database: Database, workers: Workers, tmp_path: Path, kind: str
+) -> None:
+    """U1: an asyncio cancellation, or job.cancelled; on_cancelled is told, neighbours go on."""
+    worker = workers(**TTL).wait_ready()
+    job = enqueue(database.conn, kind)
+    neighbour = enqueue(database.conn, "work.until-file", {"file": "go"})
+    wait_for(lambda: workers.starts(job) and workers.starts(neighbour))
+    runners = worker.runners
+
+    assert cancel(database, job) == (0, 1)
+    wait_for(ended(database, job))
+    wait_for(audited(database, job))
+    (tmp_path / "go").touch()
+    wait_for(ended(database, neighbour))
+
+    assert control.wait(database.conn, job, 0) == "cancelled"
+    assert [e.phase for e in workers.ledger() if e.job == job] == ["start", "cancelled"]
+    assert [e.phase for e in workers.ledger() if e.job == neighbour] == ["start", "end"]
+    assert worker.runners == runners
+    assert database.value("select count(*) from redrive.dead_letters") == 0
+
+
+def test_a_handler_that_does_not_is_killed_and_its_neighbour_runs_again(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    """U1: ten seconds after it was told."""
+    worker = workers(**TTL).wait_ready()
+    job = enqueue(database.conn, "work.until-file", {"file": "never"})
+    neighbour = enqueue(database.conn, "work.until-file", {"file": "go"})
+    wait_for(lambda: workers.starts(job) and workers.starts(neighbour))
+
+    cancel(database, job)
+    wait_for(ended(database, job))
+    (tmp_path / "go").touch()
+    wait_for(ended(database, neighbour))
+
+    assert control.wait(database.conn, job, 0) == "cancelled"
+    assert [e.attempt for e in workers.starts(neighbour)] == [1, 1], "its attempt was refunded"
+    assert len(workers.starts(job)) == 1
+    assert control.wait(database.conn, neighbour, 0) == "succeeded"
+    assert worker.process.poll() is None
+
+
+def test_what_is_fetched_and_has_not_begun_never_begins(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    """U1: it keeps its place on the runner's list, by which the supervisor counts."""
+    workers(redrive_slots=1, **TTL).wait_ready()
+    first = enqueue(database.conn, "work.until-file", {"file": "go"})
+    wait_for(lambda: workers.starts(first))
+    jobs = [enqueue(database.conn, "cancel.sync") for _ in range(3)]
+    cancelled = cancel(database, *jobs)
+    assert sum(cancelled) == 3
+    (tmp_path / "go").touch()
+    for job in (first, *jobs):
+        wait_for(ended(database, job))
+
+    assert {control.wait(database.conn, job, 0) for job in jobs} == {"cancelled"}
+    assert control.wait(database.conn, first, 0) == "succeeded"
+
+
+def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
+    database: Database, workers: Workers, tmp_path: Path
+) -> None:
+    """U1: kill -9 between the asking and the telling; the others of it run elsewhere, once more."""
+    worker = workers(**TTL).wait_ready()
+    jobs = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(4)]
+    wait_for(lambda: all(workers.starts(job) for job in jobs))
+    cancel(database, *jobs[:2])
+    for pid in (*worker.runners, worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    workers(**TTL).wait_ready()
+    for job in jobs:
+        wait_for(ended(database, job))
+
+    outcomes = [control.wait(database.conn, job, 0) for job in jobs]
+    assert outcomes[2:] == ["succeeded", "succeeded"]
+    assert [e.phase for e in workers.ledger()].count("end") == outcomes.count("succeeded")
+    ended_well = {e.job for e in workers.ledger() if e.phase == "end"}
+    assert ended_well == {job for job, o in zip(jobs, outcomes, strict=True) if o == "succeeded"}
+    assert database.value("select count(*) from redrive.dead_letters") == 0
