@@ -47,6 +47,7 @@ def faults(run: dict[str, Any]) -> str:
 def verdict(run: dict[str, Any]) -> str:
     """What became of the jobs."""
     again = ", ".join(f"`{kind}` {count:,}" for kind, count in run["explained"].items())
+    by_old = run.get("innocents_dead_by_old_version", 0)
     lines = ["| | |", "|---|---:|"]
     lines += [f"| {what} | {_bound(run[name], run['jobs'])} |" for name, what in ZEROS.items()]
     lines += [
@@ -54,8 +55,7 @@ def verdict(run: dict[str, Any]) -> str:
         f"| completed | {run['completed']:,} |",
         f"| dead letters | {run['dead']:,} |",
         f"| of these, jobs whose processes we killed three times | {run.get('accused', 0):,} |",
-        "| of these, innocent ones that workers of the release before buried"
-        f" | {run.get('innocents_dead_by_old_version', 0):,} |",
+        f"| of these, innocent, buried by the release before | {by_old} |",
         f"| handlers started again, each for a reason | {run['duplicates']:,} |",
         f"| from a worker's death to the next start, median | {run['recovery_p50']} s |",
         f"| the same, longest | {run['recovery_max']} s |",
