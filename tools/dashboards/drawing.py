@@ -115,6 +115,7 @@ def _draw_figures(page: Figure, grid: GridSpec, panels: Mapping[str, Any]) -> No
 
 def _draw_charts(page: Figure, grid: GridSpec, answers: Mapping[str, Any]) -> None:
     marks = _firing(answers["alerts"])
+    events = {name: _instant(time) for name, time in answers.get("events", {}).items()}
     span = (_instant(answers["start"]), _instant(answers["end"]))
     for place, (title, unit, stacked) in enumerate(CHARTS):
         row, column = divmod(place, 3)
@@ -125,6 +126,7 @@ def _draw_charts(page: Figure, grid: GridSpec, answers: Mapping[str, Any]) -> No
         else:
             _chart(inside, answers["panels"][title], unit, stacked=stacked)
         _time(inside, span, marks, named=place == 0)
+        _events(inside, events, named=place == 0)
 
 
 def _frame(axes: Axes, title: str) -> Axes:
@@ -297,6 +299,16 @@ def _time(
                 color=RED,
                 va="top",
             )
+
+
+def _events(axes: Axes, events: Mapping[str, datetime], *, named: bool) -> None:
+    """What was done to the installation: nothing in a chart is to jump there that is no truth."""
+    for place, (name, time) in enumerate(events.items()):
+        axes.axvline(time, color=BLUE, linewidth=1, linestyle=(0, (1, 2)))
+        if named:
+            look = {"fontsize": 8, "color": BLUE, "va": "top"}
+            transform = axes.get_xaxis_transform()
+            axes.text(time, 0.685 - 0.1 * place, f"  {name}", transform=transform, **look)
 
 
 def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
