@@ -277,7 +277,8 @@ def _time(
     axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[datetime]], *, named: bool
 ) -> None:
     axes.set_xlim(*span)
-    axes.xaxis.set_major_locator(MinuteLocator(interval=3))
+    few = span[1] - span[0] < timedelta(minutes=6)
+    axes.xaxis.set_major_locator(MinuteLocator(interval=1 if few else 3))
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
     axes.tick_params(length=0, labelsize=8)
     axes.grid(visible=True, color=GRID, linewidth=0.6)
@@ -291,9 +292,11 @@ def _time(
         axes.axvline(times[0], color=RED, linewidth=1, linestyle=(0, (2, 2)))
         if named:
             at = (times[0], 0.985 - 0.1 * place)
+            is_late = times[0] - span[0] > (span[1] - span[0]) / 2  # else it leaves its panel
             axes.text(
                 *at,
-                f"  {name}",
+                f"  {name}  ",
+                ha="right" if is_late else "left",
                 transform=axes.get_xaxis_transform(),
                 fontsize=8,
                 color=RED,
