@@ -115,6 +115,7 @@ def _draw_figures(page: Figure, grid: GridSpec, panels: Mapping[str, Any]) -> No
 
 def _draw_charts(page: Figure, grid: GridSpec, answers: Mapping[str, Any]) -> None:
     marks = _firing(answers["alerts"])
+    events = {name: _instant(time) for name, time in answers.get("events", {}).items()}
     span = (_instant(answers["start"]), _instant(answers["end"]))
     for place, (title, unit, stacked) in enumerate(CHARTS):
         row, column = divmod(place, 3)
@@ -125,6 +126,7 @@ def _draw_charts(page: Figure, grid: GridSpec, answers: Mapping[str, Any]) -> No
         else:
             _chart(inside, answers["panels"][title], unit, stacked=stacked)
         _time(inside, span, marks, named=place == 0)
+        _events(inside, events, named=place == 0)
 
 
 def _frame(axes: Axes, title: str) -> Axes:
@@ -275,7 +277,8 @@ def _time(
     axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[datetime]], *, named: bool
 ) -> None:
     axes.set_xlim(*span)
-    axes.xaxis.set_major_locator(MinuteLocator(interval=3))
+    few = span[1] - span[0] < timedelta(minutes=6)
+    axes.xaxis.set_major_locator(MinuteLocator(interval=1 if few else 3))
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
     axes.tick_params(length=0, labelsize=8)
     axes.grid(visible=True, color=GRID, linewidth=0.6)
@@ -289,14 +292,26 @@ def _time(
         axes.axvline(times[0], color=RED, linewidth=1, linestyle=(0, (2, 2)))
         if named:
             at = (times[0], 0.985 - 0.1 * place)
+            is_late = times[0] - span[0] > (span[1] - span[0]) / 2  # else it leaves its panel
             axes.text(
                 *at,
-                f"  {name}",
+                f"  {name}  ",
+                ha="right" if is_late else "left",
                 transform=axes.get_xaxis_transform(),
                 fontsize=8,
                 color=RED,
                 va="top",
             )
+
+
+def _events(axes: Axes, events: Mapping[str, datetime], *, named: bool) -> None:
+    """What was done to the installation: nothing in a chart is to jump there that is no truth."""
+    for place, (name, time) in enumerate(events.items()):
+        axes.axvline(time, color=BLUE, linewidth=1, linestyle=(0, (1, 2)))
+        if named:
+            look = {"fontsize": 8, "color": BLUE, "va": "top"}
+            transform = axes.get_xaxis_transform()
+            axes.text(time, 0.685 - 0.1 * place, f"  {name}", transform=transform, **look)
 
 
 def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:

@@ -1,14 +1,17 @@
 """Draw the overview for the README: `python -m tools.dashboards.picture`; --help says the rest.
 
-It lets a real installation run through an incident (Postgres, exporter, two workers, Prometheus
-with the shipped rules), asks Prometheus the very queries of the dashboard, and draws the answers.
+It lets a real installation run through an incident, a rollout of the exporter and a restore of the
+database (Postgres, exporter, two workers, Prometheus with the shipped rules), asks Prometheus the
+very queries of the dashboard, and draws the answers.
 Nothing is made up; no Grafana runs. It needs matplotlib, which nothing else here does: `pip install
 matplotlib`.
 """
 
 import argparse
+import contextlib
 import json
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +23,7 @@ from typing import Any
 import psycopg
 
 from redrive import enqueue
+from redrive.database.embedded import EmbeddedPostgres
 from tools.dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
 from tools.scratch import scratch_postgres
 
@@ -60,48 +64,90 @@ def perform(seconds: float) -> dict[str, Any]:
         sys.exit("prometheus is missing: install it (Debian: apt-get install prometheus)")
     with (
         scratch_postgres() as postgres,
-        psycopg.connect(postgres.url(), autocommit=True) as conn,
         rehearsal(postgres.url(), postgres.home) as stage,
     ):
-        return _incident(stage, program, conn, seconds)
+        return _incident(stage, program, Backup(postgres), seconds)
 
 
-def _incident(stage: Rehearsal, program: str, conn: Any, seconds: float) -> dict[str, Any]:
-    conn.execute(
-        "select redrive.set_objective_v1('billing', 'dlq_added_5m', 60, 'picture', 'a busy queue')"
-    )
+class Backup:
+    """A dump of the database, to be restored aside and put in its place under those who use it."""
+
+    def __init__(self, postgres: EmbeddedPostgres) -> None:
+        self._postgres, self._file = postgres, postgres.home / "dump"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run([self._postgres.program(program), *arguments], check=True, timeout=60)
+
+    def take(self) -> None:
+        """Keep the database as it is now."""
+        url = self._postgres.url()
+        self._run("pg_dump", "--format=custom", f"--file={self._file}", url)
+
+    def restore(self) -> None:
+        """Put it back."""
+        with psycopg.connect(self._postgres.url("template1"), autocommit=True) as conn:
+            conn.execute("create database fresh template template0")
+            self._run("pg_restore", f"--dbname={self._postgres.url('fresh')}", str(self._file))
+            conn.execute("alter database postgres allow_connections false")
+            conn.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                " where datname = 'postgres'"
+            )
+            conn.execute("alter database postgres rename to old")
+            conn.execute("alter database fresh rename to postgres")
+
+
+def _incident(stage: Rehearsal, program: str, backup: Backup, seconds: float) -> dict[str, Any]:
+    with psycopg.connect(stage.url, autocommit=True) as conn:
+        objective = "'billing', 'dlq_added_5m', 60, 'picture', 'a busy queue'"
+        conn.execute(f"select redrive.set_objective_v1({objective})")
     _open(stage, program)
     over = threading.Event()
     producer = threading.Thread(target=_produce, args=(stage.url, over))
     producer.start()
     began = time.time()
+    events: dict[str, float] = {}
 
-    def at(share: float, act: Callable[[], object]) -> None:
+    def at(share: float, act: Callable[[], object], event: str = "") -> None:
         time.sleep(max(0.0, began + share * seconds - time.time()))
+        if event:
+            events[event] = time.time()
         act()
 
     try:
-        at(0.10, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
-        at(0.14, lambda: stage.wrong("mail-provider", so=False))
-        at(0.28, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
-        at(0.46, lambda: stage.wrong("billing-release", so=False))  # undone
-        at(0.58, lambda: _redrive(stage, 20, 2))  # canaries
-        at(0.66, lambda: _redrive(stage, 100_000, 6))  # the rest
+        at(0.08, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
+        at(0.12, lambda: stage.wrong("mail-provider", so=False))
+        at(0.22, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
+        at(0.30, backup.take)
+        at(0.32, lambda: _replace_exporter(stage), "exporter replaced")
+        at(0.40, lambda: stage.wrong("billing-release", so=False))  # undone
+        at(0.48, lambda: _redrive(stage, 20, 2))  # canaries
+        at(0.54, lambda: _redrive(stage, 100_000, 8))  # the rest
+        at(0.74, backup.restore, "database restored")
+        at(0.84, lambda: _redrive(stage, 100_000, 8))  # those that came back
         at(1.0, lambda: None)
     finally:
         over.set()
         producer.join()
-    return ask(stage, began, time.time())
+    return ask(stage, began, time.time()) | {"events": events}
 
 
 def _open(stage: Rehearsal, program: str) -> None:
-    """Start an exporter, two workers, and Prometheus that watches them."""
+    """Start an exporter, two workers, and Prometheus that watches them, and the next exporter."""
     stage.redrive("exporter", "exporter")
     for name in ("worker-1", "worker-2"):
         stage.redrive(name, "worker", "--slots", "8")
+    stage.reserve("next-exporter")
     stage.observe(program, fast=False)
     for name in ("exporter", "worker-1", "worker-2"):
         stage.wait_ready(name)
+
+
+def _replace_exporter(stage: Rehearsal) -> None:
+    stage.redrive("next-exporter", "exporter")
+    stage.wait_ready("next-exporter")
+    time.sleep(10)  # both are there for a while, as in a rollout
+    stage.end("exporter")
 
 
 def _redrive(stage: Rehearsal, limit: int, per_second: float) -> None:
@@ -112,15 +158,23 @@ def _redrive(stage: Rehearsal, limit: int, per_second: float) -> None:
 
 
 def _produce(url: str, over: threading.Event) -> None:
-    """Enqueue as a shop would: unevenly."""
-    with psycopg.connect(url, autocommit=True) as conn:
-        number = 0
-        while not over.wait(0.25):
-            for kind, rate in RATES.items():
-                wanted = rate / 4 * random.uniform(0.5, 1.5)
-                for _ in range(int(wanted) + (random.random() < wanted % 1)):
-                    number += 1
-                    enqueue(conn, kind, {"number": number}, queue=QUEUES[kind])
+    """Enqueue as a shop would: unevenly, and again when the database is back."""
+    while not over.wait(0.25):
+        with (
+            contextlib.suppress(psycopg.OperationalError),
+            psycopg.connect(url, autocommit=True) as conn,
+        ):
+            _enqueue(conn, over)
+
+
+def _enqueue(conn: Any, over: threading.Event) -> None:
+    number = 0
+    while not over.wait(0.25):
+        for kind, rate in RATES.items():
+            wanted = rate / 4 * random.uniform(0.5, 1.5)
+            for _ in range(int(wanted) + (random.random() < wanted % 1)):
+                number += 1
+                enqueue(conn, kind, {"number": number}, queue=QUEUES[kind])
 
 
 QUEUES = {"mail.welcome": "mail", "invoice.charge": "billing", "report.build": "reports"}

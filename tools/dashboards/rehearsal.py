@@ -138,9 +138,18 @@ class Rehearsal:
         path = self.home / what
         path.touch() if so else path.unlink(missing_ok=True)
 
+    def reserve(self, name: str) -> None:
+        """Give a process its port before it starts: Prometheus is told all of them at once."""
+        self.ports.setdefault(name, free_port())
+
+    def end(self, name: str) -> None:
+        """End a process, as a rollout does."""
+        self.processes[name].terminate()
+        self.processes[name].wait(20)
+
     def redrive(self, name: str, *arguments: str, **env: object) -> subprocess.Popen[bytes]:
         """Start `redrive exporter` or `redrive worker`."""
-        self.ports[name] = free_port()
+        self.reserve(name)
         fixed = {
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_HANDLERS": "tools.dashboards.rehearsal:jobs",
