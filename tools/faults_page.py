@@ -55,7 +55,7 @@ def verdict(run: dict[str, Any]) -> str:
         f"| completed | {run['completed']:,} |",
         f"| dead letters | {run['dead']:,} |",
         f"| of these, jobs whose processes we killed three times | {run.get('accused', 0):,} |",
-        f"| of these, innocent, buried by the release before | {by_old} |",
+        f"| of these, innocent, given up by the release before | {by_old} |",
         f"| handlers started again, each for a reason | {run['duplicates']:,} |",
         f"| from a worker's death to the next start, median | {run['recovery_p50']} s |",
         f"| the same, longest | {run['recovery_max']} s |",

@@ -1,5 +1,6 @@
 """The audit log: nothing that matters changes without a line, and no line changes unseen."""
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import LiteralString
 
@@ -77,6 +78,22 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "redrive",
         3,
     ),
+    "cancel": (
+        "select redrive.cancel_v1(array(select id from redrive.jobs), 'ada', 'why')",
+        "cancel",
+        1,
+    ),
+    "run_now": (
+        "select redrive.run_now_v1(array(select id from redrive.jobs), 'ada', 'why')",
+        "run now",
+        1,
+    ),
+    "reopen": (
+        "select redrive.reopen_v1(array(select id from redrive.dead_letters"
+        " where state = 'dismissed'), 'ada', 'why')",
+        "reopen",
+        1,
+    ),
     "begin_run": ("select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')", "purge", 3),
 }
 """By the function's name."""
@@ -92,7 +109,9 @@ NO_ACTS = {
 @pytest.mark.parametrize("act", ACTS)
 def test_an_operator_changes_nothing_without_a_line(database: Database, act: str) -> None:
     """S3: purge, redrive, close_campaign and done_chore left none."""
+    database.rows("select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)])
     dead = make_dead_letter(database.conn)
+    make_job(database.conn, run_at=datetime.now(UTC) + timedelta(hours=1))
     database.rows("insert into redrive.breakers (name) values ('smtp')")
     database.rows("select redrive.pause_v1('paused', 'bo', 'why')")
     statement, action, n = ACTS[act]
