@@ -89,8 +89,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "reopen": (
-        "select redrive.reopen_v1(array(select id from redrive.dead_letters"
-        " where state = 'dismissed'), 'ada', 'why')",
+        "select redrive.reopen_v1(array(select id from redrive.dead_letters), 'ada', 'why')",
         "reopen",
         1,
     ),
