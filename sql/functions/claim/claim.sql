@@ -47,7 +47,7 @@ declare
     looked_at_all boolean := true;
     is_known boolean := false;
     since bigint;          -- the epoch began
-    off text;
+    off text;              -- what set_config answers
     claimed int := 0;      -- jobs
     first bigint;          -- of the claims that list them
     size bigint := 0;      -- of their payloads, as stored
