@@ -5,6 +5,7 @@ template.
 import contextlib
 import itertools
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -35,6 +36,9 @@ SETTINGS = {
     "shared_buffers": "256MB",
     "max_connections": "200",
 }
+
+ROOM = 8 << 30
+"""Bytes that must be free in memory for the files of a server."""
 
 # It waits for the end of its standard input, which comes when this process ends, however it ends.
 GUARD = """
@@ -221,11 +225,18 @@ def embedded(version: int, **settings: str) -> Iterator[Server]:
     """A server of the embedded binaries in a directory that goes with it, on a free port of
     loopback.
     """
-    home = Path(tempfile.mkdtemp(prefix="redrive-tests-"))
+    home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
     postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
     with guarded(home, version):
         postgres.start()
         yield Server(postgres.url())
+
+
+def _memory() -> Path | None:
+    """Where files are kept in memory, if there is room: a database per test is mostly copying."""
+    memory = Path("/dev/shm")  # a directory of its own is made below it
+    is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > ROOM
+    return memory if is_roomy and os.access(memory, os.W_OK) else None
 
 
 @contextlib.contextmanager

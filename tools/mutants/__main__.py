@@ -23,8 +23,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tools.generated import ROOT
@@ -32,14 +33,19 @@ from tools.mutants.guards import Mutant, mutants
 
 SQL = ("sql/functions/*/*.sql", "sql/migrations/*.sql", "sql/roles.sql")
 TESTS = "tests/sql"
-TEXTUAL = ("test_schema.py",)
+TEXTUAL = "tests/sql/test_schema.py"
 """It compares text: every change of a file would fail there, whatever it means."""
+
+EVERYWHERE = {"path": "test_headers.py", "revoke": "test_roles.py"}
+"""The kinds of guard that one file of tests looks for in every function."""
 
 NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
 RESULTS = ROOT / "build" / "mutants"
 SURVIVED = "survived"
 STUCK = "the tests came to no end"
 PATIENCE_SECONDS = 1800
+NEAREST = 12
+"""Tests that are run first."""
 
 
 def found(pattern: str) -> list[Mutant]:
@@ -54,15 +60,22 @@ def found(pattern: str) -> list[Mutant]:
     ]
 
 
+def state_of_tests() -> str:
+    """Another one when a test has changed."""
+    tests = sorted((ROOT / TESTS).glob("*.py"))
+    return hashlib.sha256(b"".join(test.read_bytes() for test in tests)).hexdigest()[:16]
+
+
 class Results:
     """What became of which mutant, one JSON line each; every shard writes a file of its own."""
 
     def __init__(self, shard: str) -> None:
-        tests = sorted((ROOT / TESTS).glob("*.py"))
-        self._state = hashlib.sha256(b"".join(t.read_bytes() for t in tests)).hexdigest()[:16]
+        self._state = state_of_tests()
         self._path = RESULTS / f"{shard.replace('/', '-of-')}.jsonl"
         RESULTS.mkdir(parents=True, exist_ok=True)
-        lines = [json.loads(s) for p in RESULTS.glob("*.jsonl") for s in p.read_text().splitlines()]
+        lines = [
+            json.loads(s) for p in RESULTS.glob("*-of-*.jsonl") for s in p.read_text().splitlines()
+        ]
         # a guard that some test needed is not looked at again because tests were added
         self._ends = {
             line["key"]: line["end"]
@@ -91,19 +104,48 @@ def checkout() -> Iterator[Path]:
         yield copy
 
 
-def tried(mutant: Mutant, home: Path) -> str:
+class Tests:
+    """Which tests are run against which mutant: those that call what it is in."""
+
+    def __init__(self, home: Path) -> None:
+        calls = RESULTS / f"calls-{state_of_tests()}.jsonl"
+        if not calls.exists():
+            print("which tests call what: some minutes", flush=True)
+            unfinished = calls.with_suffix(f".{os.getpid()}")
+            run(home, "-p", "tools.mutants.calls", TESTS, calls=unfinished)
+            unfinished.rename(calls)
+        lines = [json.loads(line) for line in calls.read_text().splitlines()]
+        self._calls: dict[str, list[str]] = {line["test"]: line["functions"] for line in lines}
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Those that may notice it, the ones that call little else first."""
+        tests = {t: calls for t, calls in self._calls.items() if not t.startswith(TEXTUAL)}
+        if mutant.kind in EVERYWHERE:
+            return sorted(tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
+        of_function = [t for t in tests if mutant.function in tests[t]]
+        return sorted(of_function or tests, key=lambda t: len(tests[t]))
+
+
+def tried(mutant: Mutant, home: Path, tests: list[str]) -> str:
     """Run the tests against it until one fails, because of it. Returns its name, or `survived`."""
-    passed_over: list[str] = []
-    while True:
-        with _applied(mutant, home):
-            test = first_failure(home, *_nearest_first(home, mutant), without=passed_over)
-            if test in {SURVIVED, STUCK}:
+    # most are noticed by the nearest: the others need not even be collected
+    for some in (tests[:NEAREST], tests[NEAREST:]):
+        left = some
+        while left:
+            with _applied(mutant, home):
+                test = first_failure(home, left)
+            if test == SURVIVED:
+                break
+            if test == STUCK or _passes_without_it(home, test):
                 return test
-            fails_again = first_failure(home, test) == test
-        if fails_again and first_failure(home, test) == SURVIVED:
-            return test
-        # it fails now and then, or by itself: the machine may be busy
-        passed_over.append(test)
+            left = [other for other in left if other != test]
+    return SURVIVED
+
+
+@cache
+def _passes_without_it(home: Path, test: str) -> bool:
+    """Whether a test that failed passes when no guard is gone: the machine may be busy."""
+    return first_failure(home, [test]) == SURVIVED
 
 
 @contextmanager
@@ -117,19 +159,36 @@ def _applied(mutant: Mutant, home: Path) -> Iterator[None]:
         file.write_text(original)
 
 
-def first_failure(home: Path, *tests: str, without: Sequence[str] = ()) -> str:
+def first_failure(home: Path, tests: list[str]) -> str:
     """Run tests of a checkout up to the first that fails. Returns its name, or `survived`."""
+    # a failure that is the guard's comes again
+    try:
+        done = run(home, "-x", "--reruns=1", *tests)
+    except subprocess.TimeoutExpired:
+        return STUCK
+    if done.returncode == 0:
+        return SURVIVED
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if failed is None or "errors.SyntaxError" in done.stdout:
+        msg = f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        raise RuntimeError(msg)
+    return failed[1]
+
+
+def run(home: Path, *arguments: str, calls: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a checkout."""
     env = os.environ | {
         "PYTHONPATH": str(home / "service"),
         "REDRIVE_TEST_POSTGRES": "embedded:18",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "REDRIVE_CALLS": str(calls),
     }
-    # no:randomly: the nearest first
-    options = ["-x", "-q", "--tb=no", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    options += [f"--deselect={test}" for test in without]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests],
+    # no:randomly: in the order that is given
+    options = ["-q", "--tb=no", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("\n".join(arguments))
+        file.flush()
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *options, f"@{file.name}"],
             cwd=home,
             env=env,
             capture_output=True,
@@ -137,23 +196,6 @@ def first_failure(home: Path, *tests: str, without: Sequence[str] = ()) -> str:
             timeout=PATIENCE_SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return STUCK
-    if done.returncode == 0:
-        return SURVIVED
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    if failed is None or "errors.SyntaxError" in done.stdout:
-        msg = f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-        raise RuntimeError(msg)
-    return failed[1]
-
-
-def _nearest_first(home: Path, mutant: Mutant) -> list[str]:
-    """The files of tests, first those that speak most of what the mutant's file makes."""
-    verb = Path(mutant.file).stem
-    files = [path for path in (home / TESTS).glob("test_*.py") if path.name not in TEXTUAL]
-    said = {path: path.stem.count(verb) * 1000 + path.read_text().count(verb) for path in files}
-    return [str(p.relative_to(home)) for p in sorted(files, key=lambda p: (-said[p], p.name))]
 
 
 def table(ends: dict[Mutant, str]) -> Iterator[str]:
@@ -195,12 +237,13 @@ def main() -> int:
         end_at = time.monotonic() + asked.minutes * 60
     results, ends = Results(asked.shard), dict[Mutant, str]()
     with checkout() as home:
+        tests = Tests(home)
         for mutant in chosen:
             end = results.get(mutant)
             if end is None:
                 if time.monotonic() > end_at:
                     break
-                end = tried(mutant, home)
+                end = tried(mutant, home, tests.of(mutant))
                 results.add(mutant, end)
                 print(f"{mutant}\n    {end}", flush=True)
             ends[mutant] = end

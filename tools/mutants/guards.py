@@ -23,6 +23,7 @@ _ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
 
 _REFUSAL = re.compile(r"'[a-z_]+: ")
 _LOCK = r"\bfor\s+(?:no\s+key\s+update|key\s+share|update|share)\b(?:\s+of\s+\w+)?"
+_FUNCTION = re.compile(r"\bcreate or replace function redrive\.(\w+)")
 _PATTERNS = {
     "lock": _LOCK + r"(?:\s+skip\s+locked)?",
     "skip": r"\bskip\s+locked\b",
@@ -49,6 +50,8 @@ class Mutant:
     line: int
     kind: str
     guard: str
+    function: str | None
+    """The one that it is in."""
     text: str
     """The whole file."""
 
@@ -81,10 +84,16 @@ def mutants(file: str, text: str) -> list[Mutant]:
             line=text.count("\n", 0, start) + 1,
             kind=kind,
             guard=" ".join(text[start:end].split()),
+            function=_function(code, start),
             text=text[:start] + instead + text[end:],
         )
         for start, end, kind, instead in found
     ]
+
+
+def _function(code: str, start: int) -> str | None:
+    names = _FUNCTION.findall(code, 0, start)
+    return names[-1] if names else None
 
 
 Found = tuple[int, int, str, str]
