@@ -43,7 +43,8 @@ NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis"
 RESULTS = ROOT / "build" / "mutants"
 SURVIVED = "survived"
 STUCK = "the tests came to no end"
-PATIENCE_SECONDS = 1800
+PATIENCE_SECONDS = 240
+"""How long each hundred tests may take: without its guard a loop may not end."""
 NEAREST = 12
 """Tests that are run first."""
 
@@ -193,7 +194,7 @@ def run(home: Path, *arguments: str, calls: Path | None = None) -> subprocess.Co
             env=env,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=PATIENCE_SECONDS * (1 + len(arguments) // 100),
             check=False,
         )
 
