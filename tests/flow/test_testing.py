@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -335,6 +337,26 @@ def test_a_postgres_of_ones_own_has_the_schema_and_goes_with_its_block():
 
     assert data is not None
     assert not Path(data[0]).exists()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
+
+
+def test_a_postgres_of_ones_own_does_not_outlive_a_process_that_is_killed():
+    """U10: a run of tests that CI kills leaves no server behind."""
+    program = (
+        "import psycopg, time, redrive.testing as t\n"
+        "with t.postgres() as url:\n"
+        "    print(url, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().decode().strip()
+        with psycopg.connect(url, autocommit=True) as conn:
+            process.kill()
+            with pytest.raises(psycopg.OperationalError):
+                conn.execute("select pg_sleep(60)")
+
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
 
