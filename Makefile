@@ -35,6 +35,10 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
 
+.PHONY: examples
+examples: ## test each example as a new user would, in an environment of its own
+	$(MAKE) -C examples/shop test
+
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
 	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from redrive.database.connect import SETTINGS as OWN_SETTINGS
-from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.embedded import EmbeddedPostgres, guarded
 from redrive.database.migrate import migrate
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -39,14 +38,6 @@ SETTINGS = {
 
 ROOM = 8 << 30
 """Bytes that must be free in memory for the files of a server."""
-
-# It waits for the end of its standard input, which comes when this process ends, however it ends.
-GUARD = """
-cat > /dev/null
-pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid" && kill -CONT "$pid"
-n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
-rm -rf "$0"
-"""
 
 
 def connect(url: str, **settings: str) -> Connection:
@@ -203,21 +194,6 @@ class Server:
         """Drop the template."""
         if self._template is not None:
             self.admin("drop database {} with (force)", self._template)
-
-
-@contextlib.contextmanager
-def guarded(home: Path, version: int) -> Iterator[None]:
-    """See that the server in `home` ends with the block or this process, and `home` with it."""
-    pid_file = home / f"postgres-{version}" / "postmaster.pid"
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", GUARD, str(home), str(pid_file)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us, not for it
-    )
-    try:
-        yield
-    finally:
-        guard.communicate()
 
 
 @contextlib.contextmanager

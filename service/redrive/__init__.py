@@ -5,6 +5,7 @@ from redrive.errors import InvalidJob, RedriveError, StaleClaim
 from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
+from redrive.job_function import JobFunction
 from redrive.rules.categories import Rule
 from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
@@ -19,6 +20,7 @@ __all__ = [
     "InvalidJob",
     "Job",
     "JobFields",
+    "JobFunction",
     "JobOptions",
     "Policy",
     "RedriveError",

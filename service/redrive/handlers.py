@@ -1,18 +1,39 @@
 """The registry of handlers: which function runs which kind of job, and how."""
 
+import difflib
 import importlib
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, Unpack, cast, overload
 
 import msgspec
 
+from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.errors import SettingsError
+from redrive.job_function import (
+    JobFunction,
+    Others,
+    PayloadT,
+    Returned,
+    enqueue_for,
+    enqueue_many_for,
+    plain,
+)
+from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
 from redrive.rules.policy import Policy
 from redrive.signals import Seconds, seconds
@@ -22,7 +43,6 @@ encode_json = msgspec.json.Encoder().encode
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +155,26 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
-    ) -> Callable[[Function], Function]:
+    ) -> Callable[
+        [Callable[Concatenate[PayloadT, Others], Returned]],
+        JobFunction[PayloadT, Others, Returned],
+    ]:
         """Register the function that runs jobs of `kind`.
 
         It takes `(payload)` or `(payload, job)` and is `def` or `async def`; `payload` is a dict,
-        or the pydantic model it is annotated with. It is returned unchanged.
+        or the pydantic model it is annotated with. It can be called as before, and has `enqueue`
+        and `enqueue_many` for its jobs.
 
         Args:
             kind: `^[a-z][a-z0-9_.-]{0,62}$`.
-            queue: where its jobs go when the producer does not say.
+            queue: where its jobs go when they are enqueued through it or through this registry,
+                and the producer does not say.
             policy: when it is tried again, and when it is given up.
             depends_on: the services it cannot work without.
             secret: keys of the payload that nobody may see, besides SecretStr fields and keys whose
                 names sound secret.
-            version: of the payload this function takes; producers give theirs to
-                enqueue(version=).
+            version: of the payload this function takes; producers that do not have the function
+                give theirs to enqueue(version=).
             upgrade: for each older version, a function from its payload (a dict) to the next
                 version's.
             on_expired: called like the function, once, when the job's window ended before it
@@ -174,11 +199,14 @@ class Handlers:
             depends_on=tuple(depends_on),
             version=version,
             upgrade=_every_upgrade(kind, version, upgrade or {}),
-            on_expired=on_expired,
-            on_cancelled=on_cancelled,
+            on_expired=plain(on_expired),
+            on_cancelled=plain(on_cancelled),
         )
 
-        def register(function: Function) -> Function:
+        def register(
+            decorated: Callable[Concatenate[PayloadT, Others], Returned],
+        ) -> JobFunction[PayloadT, Others, Returned]:
+            function = plain(decorated)
             takes_job = _takes_job(kind, function)
             payload_type, read = _reader(function)
             handler = declared(
@@ -189,9 +217,47 @@ class Handlers:
                 secret=frozenset(secret) | _secret_fields(payload_type),
             )
             self.add(handler)
-            return function
+            return JobFunction(function, handler)
 
         return register
+
+    @overload
+    def enqueue(
+        self,
+        conn: SyncConnection,
+        kind: str,
+        payload: Payload = None,
+        **options: Unpack[JobOptions],
+    ) -> int: ...
+    @overload
+    def enqueue(
+        self,
+        conn: AsyncConnection,
+        kind: str,
+        payload: Payload = None,
+        **options: Unpack[JobOptions],
+    ) -> Awaitable[int]: ...
+    def enqueue(
+        self, conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+    ) -> int | Awaitable[int]:
+        """Add one job as its handler here says: see `JobFunction.enqueue`.
+
+        Raises:
+            LookupError: no handler is registered for the kind.
+        """
+        return enqueue_for(self.known(kind), conn, kind, payload, options)
+
+    @overload
+    def enqueue_many(self, conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
+    @overload
+    def enqueue_many(self, conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
+    def enqueue_many(self, conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
+        """Add many jobs, each as its handler here says: see `redrive.enqueue_many`.
+
+        Raises:
+            LookupError: no handler is registered for a kind.
+        """
+        return enqueue_many_for(self.known, conn, jobs)
 
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module.
@@ -225,6 +291,20 @@ class Handlers:
         found = self._by_kind.get(kind)
         if found is None and self._prefixes:
             found = self._by_kind.get(matching(kind, (), self._prefixes) or "")
+        return found
+
+    def known(self, kind: str) -> Handler:
+        """Return the handler of a kind.
+
+        Raises:
+            LookupError: there is none; the text names what was probably meant.
+        """
+        found = self.get(kind)
+        if found is None:
+            close = difflib.get_close_matches(kind, self._by_kind, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            msg = f"no handler is registered for {kind!r}{hint}"
+            raise LookupError(msg)
         return found
 
     def __iter__(self) -> Iterator[Handler]:

@@ -1,4 +1,4 @@
-"""User code that must type-check: `make types` reads it, nothing runs it."""
+"""User code that must type-check: `make check` reads it, nothing runs it."""
 
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,16 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
-from redrive import JobFields, JobOptions, enqueue, enqueue_many, idempotent
+from redrive import (
+    Handlers,
+    Job,
+    JobFields,
+    JobFunction,
+    JobOptions,
+    enqueue,
+    enqueue_many,
+    idempotent,
+)
 from redrive.enqueue import Enqueued, enqueue_reporting
 
 
@@ -69,3 +78,34 @@ def collected(conn: psycopg.Connection[Any]) -> int:
     jobs: list[JobFields] = []
     jobs.append({"kind": "invoice.charge", "expires_in": 60})
     return enqueue_many(conn, jobs)
+
+
+jobs = Handlers()
+
+
+@jobs.handle("invoice.charge", queue="payments")
+async def charge_it(invoice: Invoice, job: Job) -> int:
+    return invoice.number + job.attempt
+
+
+@jobs.handle("mail.send")
+def send(mail: dict[str, str]) -> None: ...
+
+
+async def a_decorated_function_keeps_its_signature(job: Job) -> None:
+    assert_type(await charge_it(Invoice(number=1), job), int)
+    assert_type(send({"to": "a"}), None)
+    declared: JobFunction[dict[str, str], [], None] = send
+    declared({"to": "b"})
+
+
+async def a_handler_enqueues_what_it_takes(
+    sync: Session, by_psycopg: psycopg.AsyncConnection[Any], by_session: AsyncSession
+) -> None:
+    invoice = Invoice(number=17)
+    assert_type(charge_it.enqueue(sync, invoice, run_at=datetime.now(UTC), tenant="acme"), int)
+    assert_type(charge_it.enqueue(by_psycopg, invoice), Awaitable[int])
+    assert_type(await charge_it.enqueue_many(by_session, [invoice], priority=-5), int)
+    assert_type(send.enqueue(sync, {"to": "a"}, idempotency_key="k"), int)
+    assert_type(jobs.enqueue(sync, "invoice.charge", {"number": 17}), int)
+    assert_type(await jobs.enqueue_many(by_session, [{"kind": "mail.send"}]), int)

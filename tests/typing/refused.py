@@ -3,8 +3,19 @@
 from typing import Any
 
 import psycopg
+from pydantic import BaseModel
 
-from redrive import JobFields, enqueue, enqueue_many
+from redrive import Handlers, Job, JobFields, enqueue, enqueue_many
+
+jobs = Handlers()
+
+
+class Invoice(BaseModel):
+    number: int
+
+
+@jobs.handle("invoice.charge")
+async def charge(invoice: Invoice, job: Job) -> None: ...
 
 
 def misspelt(conn: psycopg.Connection[Any]) -> None:
@@ -31,3 +42,25 @@ async def awaited_by_mistake(conn: psycopg.Connection[Any]) -> None:
 
 def not_awaited(conn: psycopg.AsyncConnection[Any]) -> int:
     return enqueue(conn, "mail")  # pyright: ignore[reportReturnType]
+
+
+def of_another_payload_than_the_handler_takes(conn: psycopg.Connection[Any]) -> None:
+    charge.enqueue(conn, {"number": 17})  # pyright: ignore[reportCallIssue, reportArgumentType]
+    charge.enqueue(conn, 17)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    charge.enqueue_many(conn, Invoice(number=17))  # pyright: ignore[reportCallIssue, reportArgumentType]
+    charge.enqueue(conn)  # pyright: ignore[reportCallIssue]
+
+
+def misspelt_on_a_handler(conn: psycopg.Connection[Any]) -> None:
+    charge.enqueue(conn, Invoice(number=17), idempotencykey="k")  # pyright: ignore[reportCallIssue]
+    charge.enqueue(conn, Invoice(number=17), priority="high")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    jobs.enqueue(conn, "invoice.charge", que="mail")  # pyright: ignore[reportCallIssue]
+
+
+def called_without_its_job() -> None:
+    charge(Invoice(number=17))  # pyright: ignore[reportCallIssue]
+
+
+def takes_what_no_runner_gives() -> None:
+    @jobs.handle("none")  # pyright: ignore[reportArgumentType]
+    def nothing() -> None: ...

@@ -1,12 +1,13 @@
 """A Postgres of one's own on loopback, for the demo and the tests: the `embedded` extra."""
 
+import contextlib
 import logging
 import os
 import shutil
 import socket
 import subprocess
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,35 @@ from redrive.errors import SettingsError
 
 NEWEST = 18
 
+# It waits for the end of its standard input, which comes when this process ends, however it ends.
+GUARD = """
+cat > /dev/null
+pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid" && kill -CONT "$pid"
+n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+rm -rf "$0"
+"""
+
 
 def free_port() -> int:
     """A TCP port on loopback that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def guarded(home: Path, version: int = NEWEST) -> Iterator[None]:
+    """See that the server in `home` ends with the block or this process, and `home` with it."""
+    pid_file = home / f"postgres-{version}" / "postmaster.pid"
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", GUARD, str(home), str(pid_file)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us, not for it
+    )
+    try:
+        yield
+    finally:
+        guard.communicate()
 
 
 @dataclass

@@ -155,11 +155,16 @@ def fields_of_call(
     Raises:
         TypeError: an option has an unknown name.
     """
+    check_options(function, options)
+    return {"kind": kind, "payload": payload, **options}
+
+
+def check_options(function: str, options: Mapping[str, Any]) -> None:
+    """Raise TypeError for the first option of a call of `function` that has an unknown name."""
     for name in options:
         if name not in OPTIONS:
             msg = f"{function}() got an unknown option {name!r}; {_nearest(name, OPTIONS)}"
             raise TypeError(msg)
-    return {"kind": kind, "payload": payload, **options}
 
 
 def check_job(fields: Mapping[str, Any]) -> CheckedJob:

@@ -314,7 +314,9 @@ class Attempt:
 
     async def _unless_committed(self, conn: Any, settlement: NotComplete | None) -> NotComplete:
         """The end of a job whose handler called `job.complete(conn)` and may not have committed."""
-        was_open = await end_transaction(conn, self.services.threads)
+        was_open = not self.services.leaves_open and await end_transaction(
+            conn, self.services.threads
+        )
         if settlement is not None:
             return settlement
         message = (

@@ -27,20 +27,24 @@ class Services:
         send: takes a message to the supervisor, from any thread.
         where: what a failure's record says of this process.
         keyring: opens payloads and seals failures; None: encryption is off.
+        leaves_open: the transaction of `job.complete(conn)` is a test's, which ends it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # what all attempts share
         self,
         handlers: Handlers,
         slots: int,
         send: Callable[[SideEffect | Observed], None],
         where: dict[str, str],
         keyring: Keyring | None = None,
+        *,
+        leaves_open: bool = False,
     ) -> None:
         self.handlers = handlers
         self.send = send
         self.where = where
         self.keyring = keyring
+        self.leaves_open = leaves_open
         self.secrets = secrets_of_environment(os.environ) | _known(handlers)
         if keyring is not None:
             self.secrets |= keyring.secrets

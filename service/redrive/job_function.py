@@ -1,0 +1,226 @@
+"""What a handler's decorator returns: the function as it was, and the way to enqueue its jobs.
+
+A producer that can import the handler need not know its queue, the version of its payload or its
+model: jobs that are enqueued through it go where the handler says, and fit what the handler takes.
+"""
+
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from redrive.database.drivers import AsyncConnection, SyncConnection
+from redrive.enqueue import enqueue, enqueue_many
+from redrive.errors import InvalidJob
+from redrive.rules.job_fields import JobFields, JobOptions, check_options
+from redrive.rules.limits import encode_payload
+from redrive.rules.redact import scrub, secret_values
+from redrive.rules.reveal import dump_model
+
+PayloadT = TypeVar("PayloadT")
+Others = ParamSpec("Others")
+Returned = TypeVar("Returned")
+
+OF_ONE_JOB = ("idempotency_key",)
+"""Options that many jobs cannot have in common."""
+
+
+class Registered(Protocol):
+    """A `Handler`, as far as a producer is concerned."""
+
+    @property
+    def kind(self) -> str:
+        """What its jobs are; `mail.*` for all that begin so."""
+        ...
+
+    @property
+    def queue(self) -> str:
+        """Where they go."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Of the payload that it takes."""
+        ...
+
+    @property
+    def secret(self) -> frozenset[str]:
+        """Keys of the payload that no text may quote."""
+        ...
+
+    def payload(self, text: str, version: int) -> Any:
+        """Read a payload as the runner will."""
+        ...
+
+
+class JobFunction(Generic[PayloadT, Others, Returned]):
+    """A decorated function: called, it is what it was; `enqueue` makes a job of it."""
+
+    __wrapped__: Callable[Concatenate[PayloadT, Others], Returned]
+
+    def __init__(
+        self, function: Callable[Concatenate[PayloadT, Others], Returned], handler: Registered
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._handler = handler
+        if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(function):
+            inspect.markcoroutinefunction(self)
+
+    def __call__(
+        self, payload: PayloadT, /, *args: Others.args, **kwargs: Others.kwargs
+    ) -> Returned:
+        """Call the function, here and now."""
+        return self.__wrapped__(payload, *args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return self.__wrapped__.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<handler of {self._handler.kind!r}: {self.__wrapped__!r}>"
+
+    @overload
+    def enqueue(
+        self, conn: SyncConnection, payload: PayloadT, **options: Unpack[JobOptions]
+    ) -> int: ...
+    @overload
+    def enqueue(
+        self, conn: AsyncConnection, payload: PayloadT, **options: Unpack[JobOptions]
+    ) -> Awaitable[int]: ...
+    def enqueue(
+        self, conn: Any, payload: PayloadT, **options: Unpack[JobOptions]
+    ) -> int | Awaitable[int]:
+        """Add one job for this handler, in the transaction that is open on `conn`.
+
+        Args:
+            conn: as for `redrive.enqueue`.
+            payload: what the function takes, with its SecretStr fields as they are. It is read as
+                the runner will read it, before anything is sent.
+            options: as for `redrive.enqueue`; the queue and the payload's version are the
+                handler's unless they are given.
+
+        Returns:
+            the job's id; with an idempotency key that is taken, the id of the job that has it.
+
+        Raises:
+            InvalidJob: the handler could not read it; `path` names the field.
+            TypeError: an option has an unknown name, or `conn` is something else.
+        """
+        return enqueue_for(self._handler, conn, self._handler.kind, payload, options)
+
+    @overload
+    def enqueue_many(
+        self, conn: SyncConnection, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
+    ) -> int: ...
+    @overload
+    def enqueue_many(
+        self, conn: AsyncConnection, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
+    ) -> Awaitable[int]: ...
+    def enqueue_many(
+        self, conn: Any, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
+    ) -> int | Awaitable[int]:
+        """Add a job for each payload, as `redrive.enqueue_many` does; the options are of all.
+
+        Returns:
+            how many were created.
+
+        Raises:
+            InvalidJob: the handler could not read one; its `path` starts with `jobs[n]`.
+            TypeError: an option has an unknown name, or can only be of one job.
+        """
+        check_options("enqueue_many", options)
+        for name in OF_ONE_JOB:
+            if options.get(name) is not None:
+                msg = f"enqueue_many() cannot give all jobs the same {name}; use enqueue() for each"
+                raise TypeError(msg)
+        kind = self._handler.kind
+        jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
+        return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
+
+
+# for any connection: of an unknown one a type checker cannot tell what its overloads return
+_enqueue: Callable[..., Any] = enqueue
+_enqueue_many: Callable[..., Any] = enqueue_many
+
+
+def plain(function: Any) -> Any:
+    """Return the function itself of one that was decorated, and anything else as it is."""
+    decorated: Any = function
+    return decorated.__wrapped__ if isinstance(function, JobFunction) else decorated
+
+
+def enqueue_many_for(
+    handler_of: Callable[[str], Registered], conn: Any, jobs: Iterable[JobFields]
+) -> int | Awaitable[int]:
+    """Add many jobs, each as the handler of its kind says."""
+    return _enqueue_many(conn, _checked(jobs, handler_of))
+
+
+def enqueue_for(
+    handler: Registered, conn: Any, kind: str, payload: Any, options: JobOptions
+) -> int | Awaitable[int]:
+    """Add one job of `kind`, as its handler says."""
+    check_options("enqueue", options)
+    given = options_for(handler, options)
+    return _enqueue(conn, kind, checked_payload(handler, payload, given), **given)
+
+
+def options_for(handler: Registered, options: JobOptions) -> JobOptions:
+    """What a job is enqueued with: what the producer says, and else what the handler says."""
+    said = JobOptions(queue=handler.queue)
+    if handler.version > 1:
+        said["version"] = handler.version
+    return {**said, **options}
+
+
+def _checked(
+    jobs: Iterable[JobFields], handler_of: Callable[[str], Registered]
+) -> Iterator[JobFields]:
+    """The same jobs as their handlers say, one by one."""
+    for n, job in enumerate(jobs):
+        if not _has_kind(job):
+            yield job  # `enqueue_many` says what is wrong with it
+            continue
+        handler = handler_of(job["kind"])
+        given = cast("JobFields", options_for(handler, job))
+        try:
+            given["payload"] = checked_payload(handler, job.get("payload"), given)
+        except InvalidJob as error:
+            path = f"jobs[{n}].{error.path}"
+            raise InvalidJob(path, error.rule) from None
+        yield given
+
+
+def _has_kind(job: Any) -> bool:
+    return isinstance(job, Mapping) and isinstance(cast("Any", job).get("kind"), str)
+
+
+def checked_payload(handler: Registered, payload: Any, options: JobOptions) -> dict[str, Any]:
+    """Return what is stored of a payload, once the handler has read it as the runner will.
+
+    Raises:
+        InvalidJob: it could not; `path` names the first field that does not fit.
+    """
+    stored = dump_model(payload)
+    text = encode_payload("payload", stored)
+    version: Any = options.get("version") or 1
+    if isinstance(version, int) and version <= handler.version:  # else a newer worker's to read
+        try:
+            handler.payload(text, version)
+        except Exception as error:  # noqa: BLE001 # validators and upgrades are user code
+            raise _refused(handler, error, msgspec.json.decode(text)) from None
+    return {} if stored is None else stored
+
+
+def _refused(handler: Registered, error: Exception, payload: Mapping[str, Any]) -> InvalidJob:
+    """Where a payload does not fit, in the words of its model, without its secrets."""
+    errors: Any = getattr(error, "errors", None)
+    if not callable(errors):
+        return InvalidJob(
+            "payload", f"the handler of {handler.kind!r} cannot read it: {type(error).__name__}"
+        )
+    first = cast("Any", errors(include_url=False, include_input=False, include_context=False))[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    return InvalidJob(f"payload{path}", scrub(first["msg"], secret_values(payload, handler.secret)))

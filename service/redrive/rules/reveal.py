@@ -1,0 +1,36 @@
+"""A pydantic model as JSON values that its own handler can read again."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+SHOWN_FOR_SECRETS = "**********"
+"""What pydantic writes for a SecretStr."""
+
+
+def dump_model(value: Any) -> Any:
+    """Return a pydantic model as it is read back, with its secrets; anything else as it is."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        return value
+    how = {"by_alias": True, "round_trip": True, "warnings": False}
+    return _revealed(dump(mode="json", **how), dump(**how))
+
+
+def _revealed(shown: Any, kept: Any) -> Any:
+    """The dump `shown` with the secrets of `kept`, the same model's dump with Python's values."""
+    if shown == SHOWN_FOR_SECRETS and hasattr(kept, "get_secret_value"):
+        secret: Any = kept.get_secret_value()
+        return secret.decode() if isinstance(secret, bytes) else secret
+    if isinstance(shown, dict) and isinstance(kept, dict):
+        fields, twins = cast("dict[str, Any]", shown), cast("dict[Any, Any]", kept)
+        values = _each(list(fields.values()), list(twins.values()))
+        return dict(zip(fields, values, strict=True))
+    if isinstance(shown, list) and isinstance(kept, (list, tuple)):
+        return _each(cast("list[Any]", shown), list(cast("Iterable[Any]", kept)))
+    return cast("Any", shown)
+
+
+def _each(shown: list[Any], kept: list[Any]) -> list[Any]:
+    if len(shown) != len(kept):  # a field's own serializer made something else of it
+        return shown
+    return [_revealed(value, twin) for value, twin in zip(shown, kept, strict=True)]
