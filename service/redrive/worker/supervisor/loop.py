@@ -241,6 +241,7 @@ class Supervisor:
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop()
+            self._telemetry.say_held_back(float("inf"))
         return self._exit_status
 
     def _start(self) -> None:
@@ -384,6 +385,7 @@ class Supervisor:
         if self._identity.is_lost:
             self._declared_lost()
         self._retire_left(now)
+        self._telemetry.say_held_back(now)
         slots = self._options.slots * self._options.runners
         self._telemetry.gauges(
             self._pool.inflight(), self._kinds.timeout, slots, is_draining=self._drain.is_on
