@@ -100,6 +100,7 @@ class Handlers:
         self._prefixes: list[str] = []
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
+        self.module = ""
 
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
@@ -257,6 +258,7 @@ def load(target: str) -> Handlers:
         raise _refused(target, f"it cannot be imported: {error}") from error
     if not isinstance(found, Handlers):
         raise _refused(target, f"that is a {type(found).__name__}, not a Handlers registry")
+    found.module = module_name
     return found
 
 

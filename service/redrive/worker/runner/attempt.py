@@ -386,6 +386,7 @@ class Attempt:
             self.work.kind,
             rules=handler.policy.rules,
             secrets=self._secrets(),
+            own=self.services.own,
             **self._trace(),
             **detail,
             **self.services.where,
