@@ -420,7 +420,8 @@ def _fields(held: Held, report: Report) -> dict[str, object]:
     if report.reason in TOO_OLD:
         fields["fix"] = TOO_OLD[report.reason]
     if report.failure is not None:
-        fields[FAILURE] = _decode_failure(report.failure)
+        failure = fields[FAILURE] = _decode_failure(report.failure)
+        fields["payload_version"] = failure["detail"].get("payload_version")
     return fields
 
 
