@@ -1,6 +1,7 @@
 """`redrive worker --reload`: an editor on one side, a real worker on the other."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -93,6 +94,30 @@ def test_broken_code_is_shown_once_and_what_ran_goes_on_until_the_next_change(
     assert text.count("SyntaxError: '(' was never closed") == len(events(worker, said)) == 1
     assert f'File "{file}", line 1' in text
     assert worker.stop()[0] == 0
+
+
+def test_a_runner_that_is_killed_while_the_code_is_broken_leaves_its_job_to_the_mended_code(
+    database: Database, workers: Workers
+) -> None:
+    """kill -9 while nothing else can run it: it is neither lost nor tried without end."""
+    file = write(workers.home, "the first")
+    worker = start(workers).wait_ready()
+    enqueue(database.conn, "edit", {"to": "a", "until": "go"})
+    wait_for(lambda: database.value("select count(*) from redrive.claims") == 1)
+    (old,) = worker.runners
+    file.write_text("1 / 0\n")
+    said = "the code cannot be loaded; waiting for its next change"
+    wait_for(lambda: events(worker, said))
+    os.kill(old, signal.SIGKILL)
+    (workers.home / "go").touch()
+    wait_for(lambda: len(events(worker, said)) == 2)
+    write(workers.home, "the mended version")
+    wait_for((workers.home / "a").exists)
+
+    assert (workers.home / "a").read_text() == "the mended version"
+    assert len(events(worker, said)) == 2, "one try for the runner that died, and no loop"
+    assert worker.stop()[0] == 0
+    assert database.rows("select id from redrive.jobs") == []
 
 
 def test_a_worker_that_starts_with_broken_code_waits_for_its_change(
