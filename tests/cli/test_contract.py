@@ -154,7 +154,10 @@ def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) ->
     assert redrive("queue", "set", "mail", "--why", "x").code == 64
     assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
     for fair_by, lanes in (("tenant", 16), ("none", 1)):
-        assert redrive("queue", "set", "mail", "--fair-by", fair_by, "--why", "loud").code == 0
+        assert (
+            redrive("queue", "set", "mail", "--create", "--fair-by", fair_by, "--why", "loud").code
+            == 0
+        )
         assert database.rows("select queue, lanes from redrive.queues") == [("mail", lanes)]
 
     assert (
