@@ -9,6 +9,10 @@ class SettingsError(RedriveError):
     """A setting cannot be used; the text says which, what it holds and what is allowed."""
 
 
+class CannotImport(SettingsError):
+    """The registry of handlers cannot be imported; the lines of the text say where that failed."""
+
+
 class SchemaError(RedriveError):
     """The database's schema is missing, too old or too new for this program."""
 

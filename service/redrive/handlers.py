@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import inspect
+import os
 import sys
 import typing
 from collections.abc import (
@@ -23,7 +24,7 @@ from typing import Any, Concatenate, Unpack, cast, overload
 import msgspec
 
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.errors import SettingsError
+from redrive.errors import CannotImport, SettingsError
 from redrive.job_function import (
     JobFunction,
     Others,
@@ -120,6 +121,7 @@ class Handlers:
         self._prefixes: list[str] = []
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
+        self.module = ""
 
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
@@ -325,25 +327,52 @@ def load(target: str) -> Handlers:
     """Import the registry that `module:attribute` names.
 
     Raises:
-        SettingsError: it cannot be imported, or is something else.
+        CannotImport: importing it fails, whatever the application's modules raise.
+        SettingsError: it is something else.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise _refused(target, "it must be module:attribute, e.g. app.jobs:jobs")
-    _search_working_directory()
+    search_working_directory()
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise _refused(target, f"it cannot be imported: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 # modules of the application, SystemExit too
+        raise _cannot_import(target, error) from None
     if not isinstance(found, Handlers):
         raise _refused(target, f"that is a {type(found).__name__}, not a Handlers registry")
+    found.module = module_name
     return found
 
 
-def _search_working_directory() -> None:
+def search_working_directory() -> None:
     """Let modules be imported from where the command was typed, as `python -m` does."""
     if "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def _cannot_import(target: str, error: BaseException) -> CannotImport:
+    """What failed, and the frames of the application on the way there."""
+    from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
+    from redrive.rules.failure import describe  # noqa: PLC0415 # as above
+    from redrive.rules.redact import secrets_of_environment  # noqa: PLC0415 # as above
+
+    failure = describe(error, target, secrets=secrets_of_environment(os.environ)).record()
+    stack = failure["detail"].get("stack", ())
+    frames = [frame for frame in stack if not _leads_there(frame)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        at = {"file": error.filename, "line": error.lineno, "function": "<module>", "own": True}
+        frames.append(at)
+    failure["detail"] = {"stack": frames}
+    *lines, raised = traceback_lines(failure)
+    refused = _refused(target, f"it cannot be imported: {raised}")
+    return CannotImport("\n".join((str(refused), *lines)))
+
+
+def _leads_there(frame: Mapping[str, Any]) -> bool:
+    """Whether a frame is of the import itself."""
+    return frame["module"].startswith(("redrive.", "importlib")) or frame["file"].startswith("<")
 
 
 def _refused(target: str, why: str) -> SettingsError:

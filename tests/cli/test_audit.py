@@ -11,7 +11,7 @@ from tests.postgres import Database
 @pytest.fixture
 def acted(redrive: Redrive, database: Database) -> Database:
     """A database in which two people did something."""
-    redrive("queue", "pause", "mail", "--why", "the relay is down", REDRIVE_ACTOR="ada")
+    redrive("queue", "pause", "mail", "--create", "--why", "the relay is down", REDRIVE_ACTOR="ada")
     redrive("queue", "resume", "mail", "--why", "it is back", REDRIVE_ACTOR="bo")
     return database
 

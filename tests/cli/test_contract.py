@@ -143,7 +143,7 @@ def test_a_kind_that_no_worker_handles_is_told_with_what_they_do_handle(
 
 def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:
     assert redrive("queue", "pause", "mail").code == 64
-    assert redrive("queue", "pause", "mail", "--why", "deploy").code == 0
+    assert redrive("queue", "pause", "mail", "--create", "--why", "deploy").code == 0
     assert redrive("queue", "resume", "mail", "--why", "done").code == 0
     assert redrive("queue", "resume", "mail", "--why", "done").code == 2
     assert database.column("select action from redrive.audit order by id") == ["pause", "resume"]
@@ -154,7 +154,10 @@ def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) ->
     assert redrive("queue", "set", "mail", "--why", "x").code == 64
     assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
     for fair_by, lanes in (("tenant", 16), ("none", 1)):
-        assert redrive("queue", "set", "mail", "--fair-by", fair_by, "--why", "loud").code == 0
+        assert (
+            redrive("queue", "set", "mail", "--create", "--fair-by", fair_by, "--why", "loud").code
+            == 0
+        )
         assert database.rows("select queue, lanes from redrive.queues") == [("mail", lanes)]
 
     assert (

@@ -22,6 +22,7 @@ SHOWN = [
     for line in page.read_text().splitlines()
     if line.startswith('{"time":')
 ]
+OF_FAILURE = ("error_class", "message", "fingerprint")
 OUTCOMES = {outcome.logged: outcome for outcome in Outcome}
 
 
@@ -33,13 +34,15 @@ def test_some_are_shown():
 def test_a_line_in_the_documentation_is_one_that_is_written(
     page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
-    row = (1, line["job"], line["delivery"], 1, line["kind"], "{}", None, EPOCH, 0.0)
+    attempt = line["attempt"]
+    row = (1, line["job"], line["delivery"], attempt, line["kind"], "{}", None, EPOCH, 0.0)
     (held,) = held_from(Batch(1, ["default"]), [LaneClaim(1, 1, EPOCH, 1, 1, 1)], [row])
     report = Report(
         line["job"],
         line["delivery"],
         OUTCOMES[line["event"]],
         line.get("retry_in", 0.0),
+        failure=json.dumps({name: line[name] for name in OF_FAILURE} | {"detail": {}}),
         reason=line["reason"],
         category=line["category"],
         trace=line.get("trace_id"),

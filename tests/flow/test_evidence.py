@@ -230,6 +230,23 @@ def test_a_payload_that_cannot_be_upgraded_is_invalid(
         assert (found.reason, found.category, found.attempts) == ("invalid_payload", "invalid", 1)
 
 
+def test_a_failed_upgrade_says_which_version_the_payload_had(
+    database: Database, workers: Workers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U9: in the dead letter and in the log."""
+    database.rows(
+        """select redrive.enqueue('versioned', '{"no": 1}', headers => '{"version": 2}')"""
+    )
+    job = enqueue(database.conn, "versioned", {"wrong": 1})
+    worker = workers.run(handlers=HANDLERS)
+    capsys.readouterr()
+    assert main(["dlq", "show", str(job), "--database-url", database.url]) == 0
+
+    assert "payload_version 1" in capsys.readouterr().out
+    told = {e["payload_version"] for e in worker.events() if e["event"] == "dead-lettered"}
+    assert told == {1, 2}
+
+
 def test_hooks_of_the_application_cannot_hurt_a_job(database, workers):
     dead = [enqueue(database.conn, kind) for kind in ("die.bug", "die.hang", "die.bug")]
     late = enqueue(database.conn, "die.late", expires_in=0.001)
@@ -275,3 +292,23 @@ def test_policies_are_simulated_against_the_failures_on_record(database, workers
     assert lenient[-1].endswith("3 would be treated differently")
     change = json.loads(simulate("tests.flow.lenient:jobs", "--json")[0])
     assert (change["count"], change["error_class"], change["now"]) == (3, "RuntimeError", "retry")
+
+
+def test_nothing_is_simulated_to_change_where_no_code_has(
+    database: Database, workers: Workers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U3: streaks, windows and payloads that could not be read all looked like changes."""
+    handlers = "tests.flow.unchanged:jobs"
+    again = enqueue(database.conn, "alike")
+    enqueue(database.conn, "typed", {"number": "none"})
+    enqueue(database.conn, "expiring", expires_in=30)
+    workers.run(handlers=handlers)
+    command = ["--database-url", database.url]
+    assert main(["dlq", "redrive", str(again), "--why", "x", "--yes", *command]) == 0
+    workers.run(handlers=handlers)
+    assert sorted(look.reasons(database).values()) == ["expired", "invalid_payload", "same_failure"]
+    capsys.readouterr()
+
+    assert main(["policy", "simulate", "--handlers", handlers, *command]) == 0
+    said = capsys.readouterr().out.strip()
+    assert said == "8 failures judged again, none would be treated differently"

@@ -55,6 +55,7 @@ def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
         ("warning", "default", "nobody.knows", 3)
     ]
     assert told[0]["handled"] == ["other.work"]
+    assert "declare a handler in the registry" in told[0]["fix"]
     assert not database.value("select redrive.take_chore_v1('unhandled', interval '50 seconds')")
 
 

@@ -1,10 +1,13 @@
 """What a worker shows and what it costs: HTTP, metrics, log, memory, processor time."""
 
 import json
+import re
 import signal
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -118,10 +121,11 @@ def test_a_database_out_of_reach_makes_a_worker_unready_but_not_dead(
         wait_for(lambda: worker.get("/readyz")[0] == 200)
 
 
-def test_log_lines_are_json_and_hold_neither_payloads_nor_messages(
+def test_log_lines_are_json_and_hold_the_failures_of_attempts_but_no_secret(
     database: Database, workers: Workers
 ):
-    enqueue(database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"})
+    """U1: class and message of each failed attempt, and what comes next; redacted."""
+    job = enqueue(database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"})
     worker = workers.run(redrive_log_level="debug")
     text = worker.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
@@ -130,7 +134,50 @@ def test_log_lines_are_json_and_hold_neither_payloads_nor_messages(
     assert {"claimed", "retried", "dead-lettered"} <= {line["event"] for line in lines}
     assert "hunter2" not in text
     assert "canary-7" not in text
-    assert "attempt 3 of" not in text
+    failed = [line for line in lines if "error_class" in line]
+    assert [(line["event"], line["job"], line["attempt"]) for line in failed] == [
+        ("retried", job, 1),
+        ("retried", job, 2),
+        ("dead-lettered", job, 3),
+    ]
+    assert [line["message"] for line in failed] == [
+        f"attempt {attempt} of {{'password': [redacted]}}" for attempt in (1, 2, 3)
+    ]
+    assert {line["error_class"] for line in failed} == {"ConnectionError"}
+    assert all("retry_in" in line for line in failed[:2])
+    assert failed[2]["reason"] == "attempts_exhausted"
+
+
+def test_in_the_console_a_failed_attempt_shows_its_traceback(database: Database, workers: Workers):
+    """U1: what a developer looks for; no colours where stderr is no terminal."""
+    job = enqueue(database.conn, "fail.always", {"password": "hunter2"}, max_attempts=1)
+    text = workers.run(redrive_log_format="console").log.read_text()
+
+    assert f"warning dead-lettered job={job} kind=fail.always attempt=1 " in text
+    assert re.search(
+        r"""  File ".*/tests/flow/handlers.py", line \d+, in fail_always
+    raise ConnectionError\(f"attempt {job.attempt} of {payload}"\) from error
+ConnectionError: attempt 1 of {'password': \[redacted\]}
+because KeyError: 'inner'
+""",
+        text,
+    )
+    assert "hunter2" not in text
+    assert "\x1b" not in text
+
+
+def test_where_failures_are_encrypted_the_log_has_neither_message_nor_traceback(
+    database: Database, workers: Workers, keys: Callable[..., Path]
+):
+    """U1"""
+    enqueue(database.conn, "fail.always", {"n": 1}, max_attempts=1)
+    text = workers.run(
+        redrive_log_format="console", redrive_encryption_keys_file=keys("old")
+    ).log.read_text()
+
+    assert "ConnectionError: [encrypted]\n" in text
+    assert "attempt 1 of" not in text
+    assert "handlers.py" not in text
 
 
 @pytest.mark.slow

@@ -233,6 +233,21 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
     assert "not among allowed_hosts" in capfd.readouterr().err
 
 
+def test_until_empty_waits_for_what_a_target_by_prefix_is_for(
+    database: Database, workers: Workers, served: Endpoint
+):
+    """U8: what was due in a moment was left behind, for no target is named as its kind is."""
+    soon = database.value("select now() + interval '3 s'")
+    enqueue(database.conn, "to.200", run_at=soon)
+    file = workers.home / "targets.yaml"
+    targets = {"to.*": {"url": served.url("200")}}
+    file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets}))
+
+    workers.run(handlers="", redrive_targets=file)
+
+    assert len(served.of("200")) == 1
+
+
 KEYS = {
     "an old one, as it stands": "hush",
     "too short": "whsec_" + base64.b64encode(b"k" * 23).decode(),

@@ -601,18 +601,21 @@ def test_a_paused_queue_has_no_lanes(database: Database) -> None:
         ({"kind": "other"}, False),
         ({"run_at": timedelta(seconds=5)}, True),
         ({"run_at": timedelta(seconds=60)}, False),
+        ({"kind": "mail.send"}, True),
+        ({"kind": "mail_send"}, False),
     ],
 )
 def test_pending_means_runs_or_is_due_within_the_horizon(
     database: Database, options: dict[str, object], pending: bool
 ) -> None:
+    """U8: kinds by prefix, as HTTP targets have them, too."""
     (now,) = database.row("select clock_timestamp()")
     given = {"kind": "a"} | options
     if isinstance(given.get("run_at"), timedelta):
         given["run_at"] = now + given["run_at"]
     make_job(database.conn, **given)
 
-    assert store.is_pending(database.conn, ["default"], ["a"], 30) is pending
+    assert store.is_pending(database.conn, ["default"], ["a", "mail.*"], 30) is pending
 
 
 def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) -> None:

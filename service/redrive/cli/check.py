@@ -4,9 +4,10 @@ import importlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import click
+import psycopg
 from psycopg.rows import class_row
 
 from redrive.cli.connection import database
@@ -18,7 +19,7 @@ from redrive.database import audit, foreign
 from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
-from redrive.rules.escape import escaped
+from redrive.rules.escape import escaped_lines
 from redrive.settings import Settings
 from redrive.worker import store
 
@@ -61,7 +62,8 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
 
 def _show(finding: Finding) -> None:
     mark = click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
-    click.echo(f"{mark} {finding.check:12} {escaped(finding.text)}")
+    text = escaped_lines(finding.text.replace("\n", "\n     "))
+    click.echo(f"{mark} {finding.check:12} {text}")
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
@@ -135,17 +137,26 @@ _READ_VITALS: LiteralString = """
             where seen_at < clock_timestamp() - interval '5 min') as silent_workers"""
 
 
-def _of_the_database(settings: Settings) -> list[Finding]:
-    with database(settings) as conn, conn.cursor(row_factory=class_row(_Vitals)) as cursor:
+def _of_the_database(settings: Settings) -> Iterator[Finding]:
+    login = "this login"
+    try:
+        with database(settings) as conn:
+            login = conn.info.user
+            yield from _of_vitals(conn)
+            yield _kinds(store.unhandled(conn))
+            yield _owners(foreign.find(conn))
+            yield _audit(audit.verify(conn))
+    except psycopg.errors.InsufficientPrivilege as error:
+        said = f"{error.diag.message_primary}: {login} may not look there, and nothing after it was"
+        yield Finding("rights", ok=False, text=f"{said} looked at; grant redrive_operator to it")
+
+
+def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
+    with conn.cursor(row_factory=class_row(_Vitals)) as cursor:
         vitals = cursor.execute(_READ_VITALS, (list(migrations.ROLES),)).fetchone()
-        assert vitals is not None  # noqa: S101 # a select without a table has one row
-        checks = (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue)
-        return [
-            *(look(vitals) for look in checks),
-            _kinds(store.unhandled(conn)),
-            _owners(foreign.find(conn)),
-            _audit(audit.verify(conn)),
-        ]
+    assert vitals is not None  # noqa: S101 # a select without a table has one row
+    for look in (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue):
+        yield look(vitals)
 
 
 def _owners(found: tuple[str, str] | None) -> Finding:

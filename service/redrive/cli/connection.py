@@ -88,6 +88,12 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def refused(error: psycopg.Error) -> str:
+    """What the database said, without its DETAIL, which holds values of rows."""
+    message = error.diag.message_primary or type(error).__name__
+    return f"the database refused: {message} ({error.sqlstate})"
+
+
 def trouble_of(failures: int, fault: str | None) -> str | None:
     """What /readyz says of a link to the database; None = it is well."""
     if not failures:

@@ -10,10 +10,17 @@ from importlib.metadata import version
 import click
 import psycopg
 
-from redrive.cli.connection import first_line
+from redrive.cli.connection import first_line, refused
 from redrive.cli.exits import Exit
-from redrive.errors import Busy, InvalidJob, RedriveError, SchemaError, SettingsError
-from redrive.rules.escape import escaped
+from redrive.errors import (
+    Busy,
+    CannotImport,
+    InvalidJob,
+    RedriveError,
+    SchemaError,
+    SettingsError,
+)
+from redrive.rules.escape import escaped, escaped_lines
 
 COMMANDS = {
     "worker": "redrive.cli.worker",
@@ -85,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
         code, text = _explain(error)
-        click.echo(f"redrive: {escaped(text)}", err=True)
+        shown = escaped_lines(text) if isinstance(error, CannotImport) else escaped(text)
+        click.echo(f"redrive: {shown}", err=True)
         return code
     return result if isinstance(result, int) else Exit.DONE
 
@@ -103,9 +111,10 @@ def _explain(error: BaseException) -> tuple[Exit, str]:
             return Exit.BUSY, str(error)
         case psycopg.OperationalError(sqlstate=None):
             return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
+        case psycopg.errors.InsufficientPrivilege():
+            return Exit.FAILED, f"{refused(error)}; docs/roles.md says which role may do it"
         case psycopg.Error():  # without its DETAIL, which holds values of rows
-            message = error.diag.message_primary or type(error).__name__
-            return Exit.FAILED, f"the database refused: {message} ({error.sqlstate})"
+            return Exit.FAILED, refused(error)
         case _:
             return Exit.FAILED, str(error)
 

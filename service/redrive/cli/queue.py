@@ -1,6 +1,7 @@
 """redrive queue."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, LiteralString
 
 import click
@@ -82,13 +83,22 @@ def _described(row: dict[str, Any]) -> tuple[str, str]:
     return "yes" if row["paused"] else "", f"{waited:.0f} s" if waited else ""
 
 
+_create_option = click.option(
+    "--create", is_flag=True, help="Also where no job has been in the queue yet."
+)
+
+
 @queue.command()
 @click.argument("name")
+@_create_option
 @acting_options
-def pause(name: str, why: str, settings: Settings) -> None:
+def pause(name: str, create: bool, why: str, settings: Settings) -> int:
     """Claim nothing more from a queue; jobs that run go on."""
+    if not create and (unknown := _unknown(name, settings)):
+        return not_found(unknown)
     _act("select redrive.pause_v1(%s, %s, %s)", name, why, settings)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
+    return Exit.DONE
 
 
 @queue.command()
@@ -110,17 +120,21 @@ def resume(name: str, why: str, settings: Settings) -> int:
     required=True,
     help="Whose jobs take turns, of those enqueued from now on.",
 )
+@_create_option
 @acting_options
-def set_options(name: str, fair_by: str, why: str, settings: Settings) -> None:
+def set_options(name: str, fair_by: str, create: bool, why: str, settings: Settings) -> int:
     """Set how a queue is served.
 
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
     """
+    if not create and (unknown := _unknown(name, settings)):
+        return not_found(unknown)
     lanes = FAIR_LANES if fair_by == "tenant" else 1
     _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
     turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
     click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+    return Exit.DONE
 
 
 _COUNT = click.IntRange(1, MOST_NAMES)
@@ -171,6 +185,18 @@ def limit_names(limits: Sequence[Limit], why: str, settings: Settings) -> None:
             )
     for what, number in limits:
         click.echo(f"{what}: at most {number}")
+
+
+def _unknown(name: str, settings: Settings) -> str | None:
+    """What to say of a queue that nobody has used, None where somebody has."""
+    check_name("queue", name)
+    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        known = cursor.execute("select queue from redrive.depths_v1()").fetchall()
+    if name in known:
+        return None
+    close = get_close_matches(name, known, 1)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return f"no job has been in a queue {name!r} yet{meant} (--create: that one all the same)"
 
 
 def _act(statement: LiteralString, name: str, why: str, settings: Settings, *values: object) -> Any:

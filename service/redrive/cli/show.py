@@ -17,6 +17,7 @@ from redrive.dead_letters import find, groups
 FINGERPRINT_LENGTH = 16
 FRAMES = 3
 CIRCUMSTANCES = (
+    "payload_version",
     "exit",
     "peak_memory_bytes",
     "oom_kills",

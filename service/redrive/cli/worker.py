@@ -55,8 +55,15 @@ Checks = dict[str, str | None]
     is_flag=True,
     help="Stop when nothing is ready, due within a minute, or running.",
 )
+@click.option(
+    "--reload", is_flag=True, help="While developing: run the handlers' code anew when it changes."
+)
 def worker(
-    database_url: str | None, queues: tuple[str, ...], until_empty: bool, **flags: object
+    database_url: str | None,
+    queues: tuple[str, ...],
+    until_empty: bool,
+    reload: bool,
+    **flags: object,
 ) -> int:
     """Claim jobs and run their handlers, until SIGTERM.
 
@@ -76,15 +83,16 @@ def worker(
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
     wait_for_schema(settings.address(), settings.startup_timeout)
-    return _run(settings, until_empty=until_empty)
+    return _run(settings, until_empty=until_empty, reload=reload)
 
 
-def _run(settings: Settings, *, until_empty: bool) -> int:
+def _run(settings: Settings, *, until_empty: bool, reload: bool) -> int:
     """Work, with metrics, probes and traces as they are set, until told to stop."""
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
     telemetry = Telemetry(metrics, settings.queue_names(), tracing)
-    supervisor = Supervisor(_options(settings, until_empty=until_empty), telemetry)
+    options = _options(settings, until_empty=until_empty, reload=reload)
+    supervisor = Supervisor(options, telemetry)
     if settings.http_port:
         _serve(settings, metrics, supervisor)
     status = supervisor.run()
@@ -108,7 +116,7 @@ def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None
     )
 
 
-def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
+def _options(settings: Settings, *, until_empty: bool, reload: bool) -> WorkerOptions:
     return WorkerOptions(
         database=settings.address(),
         handlers=settings.handlers or "",
@@ -121,6 +129,7 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
         ttl=settings.heartbeat_ttl,
         drain=settings.drain_timeout,
         until_empty=until_empty,
+        reload=reload,
         memory_limit=settings.runner_memory_mib << 20,
         where=_where(settings),
         environment=settings.runner_env_names(),

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
 from redrive.rules.categories import Evidence, judge
-from redrive.rules.model import Claimed, Failure
+from redrive.rules.model import Claimed, Failure, Reason
 from redrive.rules.policy import Policy, decide
 from redrive.rules.settlement import DeadLetter, NotComplete, Outcome
 
@@ -20,17 +20,30 @@ MIDDLE = 0.5
 """Stands in for chance: it changes how long a wait is, never what is decided."""
 
 
+# a streak is counted as settle_v1 does: over all failures of a job, anew after each redrive
 _RECORDED: LiteralString = """
-    select coalesce(d.kind, j.kind) as kind, f.attempt, f.error_class, f.message, f.category,
-           f.fingerprint, f.job, f.deliveries, f.detail,
-           coalesce(d.max_attempts, j.max_attempts) as max_attempts,
-           case when d.deliveries = f.deliveries then d.reason end as reason
-    from redrive.failures f
-    left join redrive.jobs j on j.id = f.job
-    left join lateral (
-        select o.kind, o.max_attempts, o.deliveries, o.reason from redrive.dead_letters o
-        where o.id = f.job and o.deliveries >= f.deliveries order by o.deliveries limit 1) d on true
-    where f.at >= %s and coalesce(d.kind, j.kind) is not null"""
+    with history as (
+        select f.*, coalesce(d.kind, j.kind) as kind,
+               coalesce(d.max_attempts, j.max_attempts) as max_attempts,
+               d.deliveries as died_at, d.reason,
+               lag(f.fingerprint) over life is distinct from f.fingerprint as is_another
+        from redrive.failures f
+        left join redrive.jobs j on j.id = f.job
+        left join lateral (
+            select o.kind, o.max_attempts, o.deliveries, o.reason from redrive.dead_letters o
+            where o.id = f.job and o.deliveries >= f.deliveries order by o.deliveries limit 1) d
+            on true
+        where f.job = any (array(select r.job from redrive.failures r where r.at >= %(since)s))
+        window life as (partition by f.job, d.deliveries order by f.deliveries)),
+    runs as (
+        select h.*, count(*) filter (where is_another) over
+            (partition by h.job, h.died_at order by h.deliveries) as run
+        from history h)
+    select kind, attempt, error_class, message, category, fingerprint, job, deliveries, detail,
+           max_attempts, case when died_at = deliveries then reason end as reason,
+           (row_number() over (partition by job, died_at, run order by deliveries))::int - 1
+               as streak, at
+    from runs where kind is not null"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +85,35 @@ def simulate(
 
 def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[str, Any]]:
     with conn.cursor(row_factory=dict_row) as cursor:
-        for row in cursor.execute(_RECORDED, (since,)):
-            yield shown_failure(row["job"], row)
+        for row in cursor.execute(_RECORDED, {"since": since}):
+            if row["at"] >= since:
+                yield shown_failure(row["job"], row)
 
 
 def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
-    failure = _failure(row, policy)
-    claimed = Claimed(row["kind"], row["attempt"], row["max_attempts"])
-    ending = decide(claimed, failure, policy, MIDDLE)
     then = row["reason"] or str(Outcome.RETRY)
-    now = _now(ending, then)
+    if row["detail"].get("phase") == "payload":  # dead at once, whatever the policy says
+        category = row["category"]
+        return Change(row["kind"], row["error_class"], category, category, then, then)
+    failure = _failure(row, policy)
+    claimed = Claimed(
+        row["kind"],
+        row["attempt"],
+        row["max_attempts"],
+        streak=row["streak"],
+        fingerprint=row["fingerprint"],
+    )
+    now = _now(decide(claimed, failure, policy, MIDDLE), then)
     return Change(
         row["kind"], row["error_class"], row["category"], str(failure.category), then, now
     )
 
 
 def _now(ending: NotComplete, then: str) -> str:
-    if not isinstance(ending, DeadLetter):
-        return str(ending.outcome)
-    # that rests on the failures before it, which one record does not tell
-    return then if then == "same_failure" else str(ending.reason)
+    if isinstance(ending, DeadLetter):
+        return str(ending.reason)
+    # how much of its window was left when it failed is not on record
+    return then if then == Reason.EXPIRED else str(ending.outcome)
 
 
 def _failure(row: dict[str, Any], policy: Policy) -> Failure:

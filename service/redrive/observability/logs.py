@@ -1,22 +1,70 @@
-"""The log: JSON lines for machines, short lines for people; no payloads, no failure messages."""
+"""The log: JSON lines for machines, short lines for people; no payloads, and no secrets.
+
+Whatever text an error brings is the one of a failure's record: without values of rows and fields,
+scrubbed, bounded. Tracebacks are for people; in JSON a failure has its class, message and
+fingerprint, by which `redrive dlq show` and `redrive job show` find the rest.
+"""
 
 import logging
+import os
 import sys
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from redrive.rules.escape import escaped, escaped_lines
+from redrive.observability.tracebacks import DIM, RESET, traceback_lines
+from redrive.rules.escape import escaped
+from redrive.rules.failure import describe
+from redrive.rules.redact import secrets_of_environment
+
+FAILURE = "failure"
+"""The extra of a line that has a failure's record: in JSON some of it, for people its traceback."""
+
+MAX_MESSAGE = 500
+"""Characters of a failure's message in a JSON line; the record has more of it."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {k: v for k, v in vars(record).items() if k not in _STANDARD and v is not None}
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD and name != FAILURE and value is not None
+    }
 
 
-class JsonFormatter(logging.Formatter):
+def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
+    """What a JSON line has of a failure's record."""
+    return {
+        "error_class": failure["error_class"],
+        "message": failure["message"][:MAX_MESSAGE],
+        "fingerprint": failure["fingerprint"],
+    }
+
+
+class _Formatter(logging.Formatter):
+    """`secrets`: values that no line may have. `colours`: whether the terminal has them."""
+
+    def __init__(self, secrets: Collection[str] = (), *, colours: bool = False) -> None:
+        super().__init__()
+        self._secrets = secrets
+        self._colours = colours
+
+    def _traceback(self, record: logging.LogRecord) -> Iterator[str]:
+        """The lines of the exception or the failure that a record has."""
+        failure = getattr(record, FAILURE, None)
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            failure = describe(error, record.name, secrets=self._secrets).record()
+        if failure is not None:
+            yield from traceback_lines(failure, self._secrets, colours=self._colours)
+
+
+class JsonFormatter(_Formatter):
     """One JSON object per line: time, level, logger, event, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -28,34 +76,46 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
         }
         line |= _fields(record)
+        if (failure := getattr(record, FAILURE, None)) is not None:
+            line |= _summary(failure)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = "\n".join(self._traceback(record))
         return escaped(msgspec.json.encode(line, enc_hook=str).decode())
 
 
-class ConsoleFormatter(logging.Formatter):
-    """Time, level, event, fields."""
+class ConsoleFormatter(_Formatter):
+    """Time, level, event, fields; then the traceback of a failure or of an exception."""
 
     default_time_format = "%H:%M:%S"
     default_msec_format = "%s.%03d"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; an exception's follow it."""
-        at = self.formatTime(record)  # by the reader's own clock
+        """Return the line; those of its traceback follow it."""
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        event = f"{at} {record.levelname.lower():7} {record.getMessage()} {fields}"
-        line = escaped(event.rstrip())
-        if not record.exc_info:
-            return line
-        return f"{line}\n{escaped_lines(self.formatException(record.exc_info))}"
+        event = escaped(f"{record.levelname.lower():7} {record.getMessage()} {fields}".rstrip())
+        at = self.formatTime(record)  # by the reader's own clock
+        if self._colours:
+            at = f"{DIM}{at}{RESET}"
+            event = f"{_COLOURS.get(record.levelno, '')}{event}{RESET}"
+        return "\n".join((f"{at} {event}", *self._traceback(record)))
 
 
 def set_up(log_format: str | None, level: str) -> None:
     """Log to stderr from now on."""
     handler = logging.StreamHandler(sys.stderr)
     chosen = log_format or ("console" if sys.stderr.isatty() else "json")
-    handler.setFormatter(ConsoleFormatter() if chosen == "console" else JsonFormatter())
+    secrets = secrets_of_environment(os.environ)
+    if chosen == "console":
+        handler.setFormatter(ConsoleFormatter(secrets, colours=_has_colours()))
+    else:
+        handler.setFormatter(JsonFormatter(secrets))
     root = logging.getLogger("redrive")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+
+
+def _has_colours() -> bool:
+    """Whether stderr is a terminal with colours, and nobody wants it without (no-color.org)."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not is_plain

@@ -83,6 +83,7 @@ def describe(
     *,
     rules: Iterable[Rule] = (),
     secrets: Collection[str] = (),
+    own: frozenset[str] = frozenset(),
     **detail: Any,
 ) -> Failure:
     """Record an exception that ended an attempt of a job of `kind`. Never raises.
@@ -90,10 +91,12 @@ def describe(
     Args:
         rules: of the handler's policy; they come before the table of categories.
         secrets: texts of the payload that must not turn up in the record.
+        own: packages whose frames are the application's own though they are installed as libraries
+            are.
         detail: more to keep, as JSON values; None is left out.
     """
     try:
-        return _describe(error, kind, rules, secrets, detail)
+        return _describe(error, kind, rules, secrets, own, detail)
     except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
         return made_up(
             "UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind
@@ -147,15 +150,16 @@ def class_name(error: BaseException) -> str:
     return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
 
 
-def _describe(
+def _describe(  # noqa: PLR0913 # what `describe` is given
     error: BaseException,
     kind: str,
     rules: Iterable[Rule],
     secrets: Collection[str],
+    own: frozenset[str],
     detail: dict[str, Any],
 ) -> Failure:
     name, message = class_name(error), _text(error, secrets)
-    frames = _frames(error.__traceback__)
+    frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
     fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
@@ -215,14 +219,14 @@ def _message_of_pydantic(error: BaseException) -> str | None:
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
 
 
-def _frames(trace: TracebackType | None) -> list[dict[str, Any]]:
+def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:
     """The innermost frames, outermost first: where, never with what values."""
     found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
         if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
             continue  # what led to the handler is the same for all of them
-        found.append({**_place(frame.f_code, module), "line": line})
+        found.append({**_place(frame.f_code, module, own), "line": line})
     return list(found)
 
 
@@ -233,19 +237,20 @@ def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 @functools.lru_cache(4_096)
-def _place(code: CodeType, module: str) -> dict[str, Any]:
+def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
     path = code.co_filename
-    is_own = (
-        not path.startswith(_LIBRARY_PATHS)
-        and "site-packages" not in path
-        and not path.startswith("<")
-    )
+    is_own = not is_library(path) or module.partition(".")[0] in own
     return {
         "file": clean(path, 200),
         "function": clean(code.co_name, 100),
         "module": clean(module, 100),
-        "own": is_own,
+        "own": is_own and not path.startswith("<"),
     }
+
+
+def is_library(path: str) -> bool:
+    """Whether a file lies where packages are installed."""
+    return path.startswith(_LIBRARY_PATHS) or "site-packages" in path
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -1,5 +1,6 @@
 -- pending: does one of these kinds run, wait, or become due within `horizon`? For a worker that
 -- stops when all is done.
+-- in:    kinds: as registered, mail.* for all that begin so
 create or replace function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
 returns boolean
 language sql stable security definer
@@ -9,7 +10,7 @@ as $$
         select from redrive.jobs j
         where j.run_at <= clock_timestamp() + horizon
           and (only_queues is null or j.queue = any (only_queues))
-          and j.kind = any (kinds)
+          and redrive.handles_v1(kinds, j.kind)
           and not exists (select from redrive.queues q
                           where q.queue = j.queue and q.paused_at is not null))
 $$;

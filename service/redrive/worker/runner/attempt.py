@@ -211,10 +211,13 @@ class Attempt:
 
     def _read(self) -> Any:
         """The payload as the handler takes it, through upgrades and model."""
+        version = self.extras.headers.get("version", 1)
         try:
-            return self.handler.payload(self.work.payload, self.extras.headers.get("version", 1))
+            return self.handler.payload(self.work.payload, version)
         except BaseException as error:  # noqa: BLE001 # a validator is user code too
-            failure = replace(self._describe(error, phase="payload"), category=Category.INVALID)
+            known = version if self.handler.version > 1 and isinstance(version, int) else None
+            failure = self._describe(error, phase="payload", payload_version=known)
+            failure = replace(failure, category=Category.INVALID)
             raise Settled(DeadLetter(Reason.INVALID_PAYLOAD, failure)) from None
 
     def _job(self) -> Job:
@@ -388,6 +391,7 @@ class Attempt:
             self.work.kind,
             rules=handler.policy.rules,
             secrets=self._secrets(),
+            own=self.services.own,
             **self._trace(),
             **detail,
             **self.services.where,

@@ -1,16 +1,20 @@
 """What the attempts of one runner share."""
 
+import inspect
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from redrive.encryption import Keyring
 from redrive.handlers import Handlers
+from redrive.rules.failure import is_library
 from redrive.rules.redact import secrets_of_environment
 from redrive.worker.protocol import Observed, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks
 
+NO_APPLICATION = sys.stdlib_module_names | {"redrive"}
 MOST_KNOWN = 64
 """So many secrets of targets are hidden everywhere; of more, each from its own jobs alone.
 
@@ -48,6 +52,7 @@ class Services:
         self.secrets = secrets_of_environment(os.environ) | _known(handlers)
         if keyring is not None:
             self.secrets |= keyring.secrets
+        self.own = _own_packages(handlers)
         self.dependencies = Dependencies(send)
         self.hooks = Hooks(handlers.on_dead)
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
@@ -61,3 +66,19 @@ class Services:
 def _known(handlers: Handlers) -> frozenset[str]:
     found = frozenset[str]().union(*(handler.known for handler in handlers))
     return found if len(found) <= MOST_KNOWN else frozenset()
+
+
+def _own_packages(handlers: Handlers) -> frozenset[str]:
+    """The application's packages that are installed as libraries are: its frames are there.
+
+    Those of its registry and of its handlers' functions; an application that runs from its own
+    directory has none, for that tells its frames from those of libraries.
+    """
+    functions = (inspect.unwrap(handler.function) for handler in handlers)
+    modules = {handlers.module, *(getattr(function, "__module__", "") for function in functions)}
+    return frozenset(
+        package
+        for module in modules
+        if (package := module.partition(".")[0]) not in NO_APPLICATION
+        and is_library(getattr(sys.modules.get(module), "__file__", None) or "")
+    )

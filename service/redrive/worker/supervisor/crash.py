@@ -92,6 +92,9 @@ class Crashes:
         """
         remains = runner.sort_out()
         status = self._pool.remove(runner)
+        if self._pool.waits_for_change(runner, status):
+            logger.warning("the code cannot be loaded; waiting for its next change")
+            return None
         if self._is_unable_to_start(runner, status):
             logger.error(
                 "a runner ended before it could say what it runs", extra={"status": status}

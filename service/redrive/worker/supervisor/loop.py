@@ -40,6 +40,7 @@ from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
+from redrive.worker.supervisor.reload import CodeWatch
 from redrive.worker.supervisor.runner_process import RunnerProcess
 from redrive.worker.supervisor.selector import RunnerSelector
 from redrive.worker.supervisor.telemetry import Telemetry
@@ -83,6 +84,7 @@ class WorkerOptions:
     ttl: float = 30.0
     drain: float = 30.0
     until_empty: bool = False
+    reload: bool = False
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
@@ -97,6 +99,7 @@ class WorkerOptions:
             self.memory_limit,
             self.where,
             self.environment,
+            self.reload,
         )
 
 
@@ -160,6 +163,7 @@ class Supervisor:
         lanes = LaneBook(options.queues)
         self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
+        self._code = CodeWatch(options.handlers, self._selector.wake) if options.reload else None
 
     def _connect_threads(self) -> None:
         """Build what runs beside the loop."""
@@ -241,6 +245,7 @@ class Supervisor:
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop()
+            self._telemetry.say_held_back(float("inf"))
         return self._exit_status
 
     def _start(self) -> None:
@@ -250,6 +255,8 @@ class Supervisor:
         self._pool.replenish()
         self._heartbeat.start()
         self._maintenance.start()
+        if self._code is not None:
+            self._code.start()
         gc.freeze()  # what was imported stays: no collection need look at it again
 
     def _turn(self) -> None:
@@ -341,8 +348,10 @@ class Supervisor:
             return
         for message in messages:
             hello = self._inbox.heed(runner, message)
-            if hello is not None:
+            # one whose code has changed since it was loaded is on its way out
+            if hello is not None and self._pool.is_current(runner):
                 self._greet(hello)
+                self._pool.retire_outdated()
 
     def _greet(self, hello: Hello) -> None:
         """A runner is ready, and says what it can run."""
@@ -384,6 +393,7 @@ class Supervisor:
         if self._identity.is_lost:
             self._declared_lost()
         self._retire_left(now)
+        self._telemetry.say_held_back(now)
         slots = self._options.slots * self._options.runners
         self._telemetry.gauges(
             self._pool.inflight(), self._kinds.timeout, slots, is_draining=self._drain.is_on
@@ -394,6 +404,9 @@ class Supervisor:
         self._pool.enforce_memory()
         for runner in self._pool.dead():
             self._read_out(runner)
+        if self._code is not None and (changed := self._code.take()):
+            logger.info("code changed", extra={"files": changed})
+            self._pool.renew()
         if not self._drain.is_on:
             self._pool.replenish()
         self._pool.measure(now)

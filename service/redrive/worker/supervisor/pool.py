@@ -31,7 +31,8 @@ END_SECONDS = 0.5
 class RunnerOptions:
     """What runners are started with, and how many. `memory_limit` in bytes, 0 = none.
 
-    `environment`: the names of variables that they get, as `handed_over` takes them.
+    `environment`: the names of variables that they get, as `handed_over` takes them. `reload`: the
+    code may change meanwhile, and may be broken for a while.
     """
 
     handlers: str
@@ -41,6 +42,7 @@ class RunnerOptions:
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
+    reload: bool = False
 
 
 class RunnerPool:
@@ -55,6 +57,7 @@ class RunnerPool:
         self._on_spawn = on_spawn
         self._respawn_at = 0.0
         self._deaths = 0
+        self._generation = 0
 
     # ------------------------------------------------------------------ what they hold
 
@@ -131,6 +134,7 @@ class RunnerPool:
         process = self._start_process(theirs.fileno(), shared.fd, slots)
         theirs.close()
         runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
+        runner.generation = self._generation
         self.runners.append(runner)
         self._on_spawn(runner)
         return runner
@@ -152,7 +156,9 @@ class RunnerPool:
 
     def replenish(self) -> None:
         """Start what is missing; after deaths in a row, not at once."""
-        missing = self._options.runners - sum(not (r.alone or r.retiring) for r in self.runners)
+        missing = self._options.runners - sum(
+            self.is_current(r) and not (r.alone or r.retiring) for r in self.runners
+        )
         if missing > 0 and time.monotonic() >= self._respawn_at:
             for _ in range(missing):
                 self.spawn()
@@ -181,6 +187,37 @@ class RunnerPool:
     def dead(self) -> list[RunnerProcess]:
         """Runners whose processes have ended and whose channels have not said so."""
         return [runner for runner in self.runners if runner.is_dead]
+
+    # ------------------------------------------------------------------ new code
+
+    def renew(self) -> None:
+        """The code has changed: start others with it; those that run go on until one is ready."""
+        self._generation += 1
+        self._respawn_at = 0.0
+        for runner in self.runners:
+            if not runner.ready and not runner.retiring:
+                runner.stop()
+
+    def is_current(self, runner: RunnerProcess) -> bool:
+        """Whether it runs the code as it is now, as far as is known."""
+        return runner.generation == self._generation
+
+    def retire_outdated(self) -> None:
+        """One with the code of now is ready: let the others end their jobs."""
+        for runner in self.runners:
+            if not self.is_current(runner) and not runner.retiring:
+                runner.stop()
+
+    def waits_for_change(self, runner: RunnerProcess, status: int) -> bool:
+        """Whether a dead one could not load code that somebody works on.
+
+        Another one would fail alike, so none is started until the code changes.
+        """
+        if not self._options.reload or runner.ready or status < 0:
+            return False
+        if self.is_current(runner):
+            self._respawn_at = float("inf")
+        return True
 
     # ------------------------------------------------------------------ limits
 

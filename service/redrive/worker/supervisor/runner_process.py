@@ -60,7 +60,7 @@ class RunnerProcess:
     `alone`: it gets one suspect at a time and nothing else. `killed_for`: the jobs that outlived
     their timeouts. `cancelled`: its jobs (id, deliveries) that are no longer wanted, and the
     monotonic second at which it was told. `blameless`: it was killed through no fault of its jobs.
-    `peak_memory`: bytes, once it is dead.
+    `peak_memory`: bytes, once it is dead. `generation`: of the code it runs.
     """
 
     process: subprocess.Popen[bytes]
@@ -68,6 +68,7 @@ class RunnerProcess:
     shared: SharedState
     alone: bool
     started_at: float
+    generation: int = 0
     held: dict[int, Held] = field(default_factory=dict[int, Held])
     speed: Speed = field(default_factory=Speed)
     sent: int = 0

@@ -14,7 +14,8 @@
 | beat_failed | the database did not hear a beat | db_errors | |
 | database_error | the database refused or was gone | db_errors | warning |
 
-Log lines carry ids, kinds and categories, never payloads or messages of failures.
+Log lines carry ids, kinds and categories, of failures class and redacted message, never payloads.
+Of failures that are alike the first few of a minute have a line each, the rest one together.
 """
 
 import logging
@@ -25,13 +26,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
 
 from redrive.database.connect import CannotLogIn, Trouble, trouble
+from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
+from redrive.observability.sampling import Sampler
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.model import Category
 from redrive.rules.settlement import Outcome
@@ -40,7 +43,29 @@ from redrive.worker.supervisor.held import Held
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_extras = _decode_failure = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What makes a failure's record like another one; the rest of it is skipped."""
+
+    error_class: str = ""
+    fingerprint: str = ""
+
+
+_NO_FAILURE = _Identity()
+_identify = msgspec.json.Decoder(_Identity).decode
+
+
+class _Sort(NamedTuple):
+    """Which ends of attempts are like one another, for the log."""
+
+    kind: str
+    ended: str
+    reason: str | None
+    error_class: str
+    fingerprint: str
+
 
 RETRIED = tuple(
     category for category in Category if category not in {Category.INVALID, Category.BUG}
@@ -58,8 +83,12 @@ RELEASES = (
 )
 """Why jobs are given back; besides `breaker <name>`."""
 
-TOO_OLD = frozenset({"unknown_kind", "newer_payload"})
-"""Of these: the worker cannot run the job, and perhaps no other can."""
+TOO_OLD = {
+    "unknown_kind": "this worker's registry has no handler for the kind: import the module that"
+    " declares it, or start a worker that has it",
+    "newer_payload": "the producer is newer than this worker: deploy the handler's newer version",
+}
+"""Of these: the worker cannot run the job, and perhaps no other can; and what to do about it."""
 
 TOO_OLD_SECONDS = 60.0
 """How often that is said of a kind."""
@@ -106,6 +135,7 @@ class Telemetry:
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
         self._too_old_said: dict[str, float] = {}
+        self._sampler = Sampler[_Sort]()
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)
@@ -210,7 +240,23 @@ class Telemetry:
         level = _LEVELS.get(report.outcome, logging.INFO)
         if report.reason in TOO_OLD and self._is_news(held.kind, time.monotonic()):
             level = logging.WARNING
-        logger.log(level, report.outcome.logged, extra=_fields(held, report))
+        if logger.isEnabledFor(level) and self._is_to_be_said(held, report, time.monotonic()):
+            logger.log(level, report.outcome.logged, extra=_fields(held, report))
+
+    def _is_to_be_said(self, held: Held, report: Report, now: float) -> bool:
+        """Whether it gets a line of its own; with `debug` everything does."""
+        if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
+            return True
+        failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
+        ending = held.kind, report.outcome.logged, report.reason
+        sort = _Sort(*ending, failure.error_class, failure.fingerprint)
+        return self._sampler.lets_through(sort, now)
+
+    def say_held_back(self, now: float) -> None:
+        """Once a minute: how many more ends there were like those that had a line."""
+        for sort, count in self._sampler.held_back(now):
+            fields = {} if sort is None else sort._asdict()
+            logger.info("more like it", extra=fields | {"count": count})
 
     def _is_news(self, kind: str, now: float) -> bool:
         """Whether it is a minute since it was said that this worker is too old for a kind."""
@@ -363,6 +409,7 @@ def _fields(held: Held, report: Report) -> dict[str, object]:
     fields: dict[str, object] = {
         "job": held.id,
         "kind": held.kind,
+        "attempt": held.attempt,
         "delivery": held.deliveries,
         "reason": report.reason,
         "category": report.category or None,
@@ -370,6 +417,11 @@ def _fields(held: Held, report: Report) -> dict[str, object]:
     }
     if report.outcome is Outcome.RETRY:
         fields["retry_in"] = round(report.delay, 1)
+    if report.reason in TOO_OLD:
+        fields["fix"] = TOO_OLD[report.reason]
+    if report.failure is not None:
+        failure = fields[FAILURE] = _decode_failure(report.failure)
+        fields["payload_version"] = failure["detail"].get("payload_version")
     return fields
 
 

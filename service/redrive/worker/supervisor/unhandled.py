@@ -9,9 +9,13 @@ logger = logging.getLogger("redrive.jobs")
 MAX_KINDS = 20
 """Of which a warning is given at once, and which it names as handled."""
 
+FIX = (
+    "declare a handler in the registry that REDRIVE_HANDLERS names, or start a worker that has one"
+)
+
 
 def warn(conn: store.Connection) -> None:
     """Warn of each such kind, those of most jobs first."""
     for found in store.unhandled(conn)[:MAX_KINDS]:
-        fields = found._asdict() | {"handled": found.handled[:MAX_KINDS]}
+        fields = found._asdict() | {"handled": found.handled[:MAX_KINDS], "fix": FIX}
         logger.warning("no live worker handles this kind", extra=fields)

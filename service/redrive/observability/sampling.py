@@ -1,0 +1,49 @@
+"""Log lines that are like one another: the first few of a minute in full, the rest as a number.
+
+Ten thousand failures a second would cost more to write down than to settle, and nobody reads them.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Sort = TypeVar("Sort", bound=Hashable)
+
+WINDOW_SECONDS = 60.0
+IN_FULL = 10
+"""Of each sort, in each window."""
+
+MAX_SORTS = 200
+"""In a window; those of later sorts are only counted, as no sort at all."""
+
+
+class Sampler(Generic[Sort]):
+    """Says which lines to write. All instants are monotonic."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[Sort] = Counter()
+        self._others = 0
+        self._over_at = float("inf")
+
+    def lets_through(self, sort: Sort, now: float) -> bool:
+        """Whether a line is one of the first of its sort; the others are counted."""
+        if self._over_at == float("inf"):
+            self._over_at = now + WINDOW_SECONDS
+        if sort not in self._seen and len(self._seen) >= MAX_SORTS:
+            self._others += 1
+            return False
+        self._seen[sort] += 1
+        return self._seen[sort] <= IN_FULL
+
+    def held_back(self, now: float) -> list[tuple[Sort | None, int]]:
+        """Once a window is over: how many more there were of each sort; None: of later ones."""
+        if now < self._over_at:
+            return []
+        found: list[tuple[Sort | None, int]] = [
+            (sort, seen - IN_FULL) for sort, seen in self._seen.most_common() if seen > IN_FULL
+        ]
+        if self._others:
+            found.append((None, self._others))
+        self._seen.clear()
+        self._others, self._over_at = 0, float("inf")
+        return found

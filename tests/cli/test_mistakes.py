@@ -1,0 +1,115 @@
+"""What people get wrong with commands is told in a few lines, with what to do about it (U12)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.cli.conftest import Redrive
+from tests.factories import make_job
+from tests.postgres import Database
+
+BROKEN = """
+def settings():
+    password = "hunter2-canary"
+    raise KeyError(f"no STRIPE_KEY; password={password}")
+
+settings()
+"""
+
+
+@pytest.fixture
+def login(database: Database) -> Iterator[str]:
+    """The URL of somebody who was granted nothing."""
+    name = f"nobody_{database.conn.info.dbname}"
+    database.conn.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    given = psycopg.conninfo.conninfo_to_dict(database.url)
+    yield psycopg.conninfo.make_conninfo(**{**given, "user": name})
+    database.conn.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
+    database.conn.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+@pytest.mark.parametrize("role", [None, "redrive_producer"])
+def test_check_as_a_login_without_rights_says_which_it_lacks(
+    redrive: Redrive, database: Database, login: str, role: str | None
+) -> None:
+    """U12: it was one line of Postgres's."""
+    name = psycopg.conninfo.conninfo_to_dict(login)["user"]
+    if role:
+        database.conn.execute(
+            sql.SQL("grant {} to {}").format(sql.Identifier(role), sql.Identifier(str(name)))
+        )
+    done = redrive("check", REDRIVE_DATABASE_URL=login)
+
+    assert done.code == 1
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert lines[0].startswith("ok   settings")
+    assert lines[-1].startswith("bad  rights")
+    assert f"permission denied for {'table workers' if role else 'schema redrive'}" in lines[-1]
+    assert f"{name if role else 'this login'} may not look there" in lines[-1]
+    assert "grant redrive_operator to it" in lines[-1]
+
+
+def test_a_command_without_rights_names_the_page_on_roles(redrive: Redrive, login: str) -> None:
+    done = redrive("queue", "ls", REDRIVE_DATABASE_URL=login)
+
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert "permission denied for schema redrive (42501); docs/roles.md" in done.err
+
+
+@pytest.mark.parametrize("command", ["worker", "policy", "check"])
+def test_a_registry_that_raises_at_import_shows_where(
+    redrive: Redrive, tmp_path: Path, command: str
+) -> None:
+    """U12: it was a traceback through importlib and Redrive."""
+    (tmp_path / "broken_app.py").write_text(BROKEN)
+    arguments = {"policy": ("policy", "simulate"), "check": ("check",)}.get(
+        command, ("worker", "--http-port", "0")
+    )
+    done = redrive(*arguments, "--handlers", "broken_app:jobs", PYTHONPATH=str(tmp_path))
+    said = done.out if command == "check" else done.err
+    lines = [line for line in said.splitlines() if "{" not in line[:1]]
+    (at,) = [n for n, line in enumerate(lines) if "REDRIVE_HANDLERS" in line]
+
+    assert done.code == (1 if command == "check" else 64)
+    assert "is 'broken_app:jobs'; it cannot be imported: KeyError: " in lines[at]
+    assert [line.strip() for line in lines[at + 1 : at + 5]] == [
+        f'File "{tmp_path}/broken_app.py", line 6, in <module>',
+        "settings()",
+        f'File "{tmp_path}/broken_app.py", line 4, in settings',
+        'raise KeyError(f"no STRIPE_KEY; password=[redacted]")',
+    ]
+    assert "importlib" not in said
+    assert "Traceback" not in said
+    assert "hunter2-canary" not in said
+
+
+def test_a_registry_with_a_syntax_error_shows_the_line(redrive: Redrive, tmp_path: Path) -> None:
+    """U12"""
+    (tmp_path / "typo_app.py").write_text("jobs = Handlers(\n")
+    done = redrive("policy", "simulate", "--handlers", "typo_app:jobs", PYTHONPATH=str(tmp_path))
+
+    assert done.code == 64
+    assert "it cannot be imported: SyntaxError: '(' was never closed" in done.err
+    assert f'File "{tmp_path}/typo_app.py", line 1' in done.err
+    assert "    jobs = Handlers(" in done.err
+
+
+def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
+    redrive: Redrive, database: Database
+) -> None:
+    """U12: `queue pause nosuch` made a queue that stayed."""
+    make_job(database.conn, "mail.send", queue="payments")
+    why = ("--why", "the bank is down")
+
+    for command in (("pause", "paymnts"), ("set", "paymnts", "--fair-by", "tenant")):
+        done = redrive("queue", *command, *why)
+        assert done.code == 2
+        assert "no job has been in a queue 'paymnts' yet; did you mean payments?" in done.err
+    assert database.column("select queue from redrive.queues") == []
+    assert redrive("queue", "pause", "nosuch", "--create", *why).code == 0
+    assert redrive("queue", "pause", "payments", *why).code == 0
+    assert database.column("select queue from redrive.queues order by 1") == ["nosuch", "payments"]
