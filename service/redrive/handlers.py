@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
 from redrive.errors import SettingsError
 from redrive.rules.limits import check_name
-from redrive.rules.policy import Policy
+from redrive.rules.policy import OnDeath, Policy
 from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -45,6 +45,7 @@ class Handler:
     upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
+    on_death: OnDeath = "continue"
     known: frozenset[str] = field(default=frozenset(), repr=False)
 
     def payload(self, text: str, version: int) -> Any:
@@ -135,6 +136,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        on_death: OnDeath = "continue",
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -156,16 +158,21 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
+                wait until the dead letter has been redriven and succeeded, or was dismissed.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
-            ValueError: the kind has a handler already, the function takes something else, or an
-                upgrade is missing.
+            ValueError: the kind has a handler already, the function takes something else, an
+                upgrade is missing, or `on_death` is something else.
         """
         check_name("kind", kind)
         check_name("queue", queue)
         for name in depends_on:
             check_name("depends_on", name)
+        if on_death not in get_args(OnDeath):
+            msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
+            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -176,6 +183,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
             on_cancelled=on_cancelled,
+            on_death=on_death,
         )
 
         def register(function: Function) -> Function:
