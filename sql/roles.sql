@@ -32,7 +32,7 @@ grant execute on function
     redrive.first_time_v1(text),
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
     redrive.register_v3(text, text, interval, text[], text[]),
-    redrive.register_v4(text, text, interval, text[], text[], jsonb),
+    redrive.register_v4(text, text, interval, text[], text[], jsonb, text[]),
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.beat_v2(int[], int[], jsonb[]), redrive.run_alone_v1(int, bigint),

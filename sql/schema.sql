@@ -171,6 +171,7 @@ create table redrive.dead_letters (
     payload jsonb not null,
     environment text,
     version text,
+    holds_key boolean,
     constraint dead_letters_pkey primary key (id, redrives),
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
@@ -182,6 +183,8 @@ create index dead_letters_campaign_idx on redrive.dead_letters (campaign) where 
     null;
 create index dead_letters_died_idx on redrive.dead_letters (state, died_at, id);
 create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_at);
+create index dead_letters_holding_idx on redrive.dead_letters (queue, ordering_key, id) where
+    holds_key and state = 'open';
 create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
 create index dead_letters_queue_idx on redrive.dead_letters (queue, died_at) where state = 'open';
 create unique index dead_letters_open_idx on redrive.dead_letters (id) where state = 'open';
@@ -479,6 +482,7 @@ create table redrive.workers (
     progress jsonb,
     alone bigint,
     depends_on jsonb,
+    holds text[],
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -728,7 +732,7 @@ grant execute on function redrive.depths_v1 to redrive_operator, redrive_viewer,
 
 create function redrive.dismiss_v1(ids bigint[], actor text, why text)
     returns setof bigint
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.dismiss_v1 to redrive_operator;
 
@@ -934,6 +938,11 @@ create function redrive.hold_run_v1(name text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
+create function redrive.holds_key_v1(kind text)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
     language sql security definer
@@ -944,6 +953,13 @@ create function redrive.interrupt_runs_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
+    returns boolean
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.job_place_v1(queue text, priority smallint, lane smallint, run_at
     timestamptz, id bigint)
@@ -1143,7 +1159,7 @@ create function redrive.register_v3(worker_name text, worker_version text, ttl i
 grant execute on function redrive.register_v3 to redrive_worker;
 
 create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
-    text[], queues text[], depends_on jsonb)
+    text[], queues text[], depends_on jsonb, holds text[] default null::text[])
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
@@ -1320,6 +1336,16 @@ create function redrive.verify_audit_v1(after bigint, batch int, out place bigin
     set enable_seqscan = off;
 grant execute on function redrive.verify_audit_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
+
+create function redrive.wake_keys_v1(queues text[], keys text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.wake_slot_v1(queue text)
     returns int

@@ -19,7 +19,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter
-from typing import Any, Concatenate, Unpack, cast, overload
+from typing import Any, Concatenate, Unpack, cast, get_args, overload
 
 import msgspec
 
@@ -36,7 +36,7 @@ from redrive.job_function import (
 )
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
-from redrive.rules.policy import Policy
+from redrive.rules.policy import OnDeath, Policy
 from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -66,6 +66,7 @@ class Handler:
     upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
+    on_death: OnDeath = "continue"
     known: frozenset[str] = field(default=frozenset(), repr=False)
 
     def payload(self, text: str, version: int) -> Any:
@@ -157,6 +158,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        on_death: OnDeath = "continue",
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -183,16 +185,21 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
+                wait until the dead letter has been redriven and succeeded, or was dismissed.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
-            ValueError: the kind has a handler already, the function takes something else, or an
-                upgrade is missing.
+            ValueError: the kind has a handler already, the function takes something else, an
+                upgrade is missing, or `on_death` is something else.
         """
         check_name("kind", kind)
         check_name("queue", queue)
         for name in depends_on:
             check_name("depends_on", name)
+        if on_death not in get_args(OnDeath):
+            msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
+            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -203,6 +210,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=plain(on_expired),
             on_cancelled=plain(on_cancelled),
+            on_death=on_death,
         )
 
         def register(

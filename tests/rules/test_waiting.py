@@ -10,6 +10,7 @@ from redrive.rules.waiting import (
     Breaker,
     Code,
     Head,
+    Hold,
     Pause,
     Waiting,
     Worker,
@@ -85,6 +86,12 @@ ANSWERS = [
         HERE,
         Code.BEHIND_KEY,
         "will be woken",
+    ),
+    (
+        replace(DUE, state="blocked", run_at=None, hold=Hold("K", 3, 17)),
+        HERE,
+        Code.BEHIND_KEY,
+        "third in line behind ordering key K, held by dead letter 17 (redrive or dismiss it)",
     ),
     (replace(DUE, state="blocked", run_at=None), HERE, Code.BEHIND_KEY, "first of its ordering"),
     (

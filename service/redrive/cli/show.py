@@ -73,6 +73,9 @@ def _letter(letter: dict[str, Any]) -> Iterator[str]:
     yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
+    if letter["holds_key"]:
+        key = printable(letter["ordering_key"])
+        yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
     if letter["blocked"]:
         yield f"its last redrive was refused: {letter['blocked']}"
     if len(letter["lineage"]) > 1:

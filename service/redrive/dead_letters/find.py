@@ -17,7 +17,9 @@ _LISTED: LiteralString = """
 
 _GENERATIONS: LiteralString = f"""
     select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,
-           d.idempotency_key, d.ordering_key, d.headers, d.max_attempts, d.losses, d.first_failed_at
+           d.idempotency_key, d.ordering_key, d.headers,
+           coalesce(d.holds_key and d.state = 'open', false) as holds_key,
+           d.max_attempts, d.losses, d.first_failed_at
     from redrive.dead_letters d where d.id = %s order by d.redrives desc"""
 
 _FAILURES: LiteralString = """

@@ -115,6 +115,15 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The dead letter that holds a key; the job in question is the `place`th behind it, from 1."""
+
+    key: str
+    place: int
+    dead_letter: int
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
 
@@ -127,6 +136,7 @@ class Waiting:
     run_at: datetime | None
     was_given_back: bool = False
     head: Head | None = None
+    hold: Hold | None = None
     ahead: int | None = None
     worker: str | None = None
     seconds: float | None = None
@@ -137,6 +147,8 @@ def why(job: Waiting, around: Around) -> Why:
     """Say why a live job does not run, or that it does."""
     if job.state == "running":
         return _running(job)
+    if job.hold is not None:
+        return _held(job.hold)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
     breaker = _breaker(job, around)
@@ -199,6 +211,14 @@ def _behind(job: Waiting, now: datetime) -> Why:
         f" {head.job}, which {_doing(head, now)}"
     )
     return Why(Code.BEHIND_KEY, text)
+
+
+def _held(hold: Hold) -> Why:
+    return Why(
+        Code.BEHIND_KEY,
+        f"it is the {_nth(hold.place)} in line behind ordering key {hold.key}, held by dead letter"
+        f" {hold.dead_letter} (redrive or dismiss it)",
+    )
 
 
 def _doing(head: Head, now: datetime) -> str:

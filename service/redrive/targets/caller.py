@@ -86,6 +86,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 policy=_policy(target),
                 queue="default",
                 depends_on=tuple(target.depends_on),
+                on_death=target.on_death,
                 is_async=True,
                 takes_job=True,
                 read=lambda text: text,

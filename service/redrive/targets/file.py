@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
+from redrive.rules.policy import OnDeath
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
@@ -32,6 +33,7 @@ class Target(BaseModel):
     backoff: Annotated[float, Field(ge=0)] = 2
     backoff_cap: Annotated[float, Field(ge=0)] = 3600
     depends_on: list[str] = []
+    on_death: OnDeath = "continue"
 
 
 class Targets(BaseModel):

@@ -168,7 +168,8 @@ class Registration(NamedTuple):
     """What a worker says of itself.
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
-    `depends_on`: kind -> breakers, for those that have any.
+    `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
+    their ordering key.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Registration(NamedTuple):
     kinds: Sequence[str]
     queues: Sequence[str] | None
     depends_on: Mapping[str, Sequence[str]] = {}
+    holds: Sequence[str] = ()
 
 
 class Unhandled(NamedTuple):
@@ -384,11 +386,12 @@ def register(conn: Connection, worker: Registration) -> int:
     """Return a new identity for this worker."""
     sql = (
         "select redrive.register_v4("
-        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb)"
+        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
     )
     kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
-    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on
+    holds = list(worker.holds) or None
+    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
     return _value(conn, sql, *said) or 0
 
 

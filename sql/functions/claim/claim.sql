@@ -159,7 +159,12 @@ begin
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
                         and o.run_at < 'infinity' and o.id <> j.id
-                        and (o.id < j.id or o.worker is not null))))
+                        and (o.id < j.id or o.worker is not null))
+                  -- it was not parked when the death that holds it came; see is_key_held_v1
+                  and not exists (
+                      select from redrive.dead_letters d
+                      where d.queue = j.queue and d.ordering_key = j.ordering_key
+                        and d.id < j.id and d.holds_key and d.state = 'open')))
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;

@@ -39,8 +39,9 @@ begin
     end if;
 
     if tenant is not null then
-        select abs(hashtext(tenant)::bigint) % q.lanes into tenant_lane from redrive.queues q
-        where q.queue = enqueue_v1.queue;
+        -- lane 0 has what waited before the queue was fair, and what has no tenant
+        select 1 + abs(hashtext(tenant)::bigint) % q.lanes into tenant_lane from redrive.queues q
+        where q.queue = enqueue_v1.queue and q.lanes > 1;
         tenant_lane := coalesce(tenant_lane, 0);
     end if;
     loop

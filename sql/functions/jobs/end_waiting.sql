@@ -80,6 +80,7 @@ begin
                         and o.id not in (select e.id from gone e)
                       order by o.id limit 1)
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
           and not exists (select from redrive.running_keys r
                           where r.queue = g.queue and r.ordering_key = g.ordering_key))
     select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;

@@ -74,7 +74,8 @@ begin
           and n.id = (select o.id from redrive.jobs o
                       where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
                       order by o.id limit 1)
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'completed', count(*) from gone group by queue, kind

@@ -42,7 +42,9 @@ begin
         returning j.*, v.worker as held_by, v.claim, v.deliveries as delivered,
                   -- one more than the row says, unless the release before had written it
                   j.attempt + v.deliveries - j.deliveries as tried,
-                  v.outcome, v.failure, v.reason, v.refund, v.lost),
+                  v.outcome, v.failure, v.reason, v.refund, v.lost,
+                  case when v.outcome = 'dead' and j.ordering_key is not null
+                       then nullif(redrive.holds_key_v1(j.kind), false) end as holds_key),
     back as (
         update redrive.jobs j
         set worker = null, deliveries = v.deliveries,
@@ -102,7 +104,7 @@ begin
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
             attempts, deliveries, losses, max_attempts, priority, lane, created_at,
             first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
-            environment, version)
+            environment, version, holds_key)
         select g.id, g.redrives, g.queue, g.kind, g.reason,
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
@@ -111,7 +113,8 @@ begin
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
-               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
+               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
+               g.holds_key
         from gone g where g.outcome = 'dead'),
     -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
     -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
@@ -143,16 +146,19 @@ begin
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
-        from (select id, queue, ordering_key, false as is_back from gone
+        from (select id, queue, ordering_key, false as is_back, holds_key from gone
               union all
-              select id, queue, ordering_key, true from back) s
+              select id, queue, ordering_key, true, null from back) s
         where s.ordering_key is not null
           and n.id = (select o.id from redrive.jobs o
                       where o.queue = s.queue and o.ordering_key = s.ordering_key
                         and (o.id <> s.id or s.is_back)
                       order by o.id limit 1)
           and n.id <> s.id and n.worker is null
-          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          -- by the dead letter that comes with this statement, or by one that was there
+          and not (s.holds_key is true and s.id < n.id)
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone

@@ -207,6 +207,7 @@ class Supervisor:
             self._kinds.names(),
             options.queues,
             self._kinds.depends_on(),
+            self._kinds.holds(),
         )
 
     def _progress(self, worker: int) -> str:
