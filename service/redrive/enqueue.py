@@ -28,12 +28,14 @@ from redrive.rules.job_fields import (
 PLACEHOLDERS: dict[FieldType, LiteralString] = {
     "text": "cast(%s as text)",
     "integer": "cast(%s as int)",
+    "number": "cast(%s as bigint)",
+    "names": "cast(%s as text[])",
     "instant": "cast(%s as timestamptz)",
     "duration": "cast(%s as float8) * interval '1 second'",
     "object": "cast(cast(%s as text) as jsonb)",
 }
 ENQUEUE = (
-    "select id, created, outcome from redrive.enqueue_v1("
+    "select id, created, outcome from redrive.enqueue_v2("
     + ", ".join([PLACEHOLDERS[field.type] for field in PARAMETERS.values()])
     + ")"
 )
@@ -64,7 +66,8 @@ class Enqueued:
     Attributes:
         id: of the job; of the one that has the key, if another has it.
         created: whether the job is new.
-        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`.
+        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`; or
+            `replaced`: it gets this one's payload and time, when the transaction commits.
     """
 
     id: int
@@ -90,11 +93,11 @@ def enqueue(
             awaitable.
         kind: which handler runs it, `^[a-z][a-z0-9_.-]{0,62}$`.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
-        options: the fields of `JobOptions`: queue, run_at (an aware datetime), idempotency_key,
-            expires_in (seconds or a timedelta) and more.
+        options: the fields of `JobOptions`: queue, delay (seconds or a timedelta) or run_at (an
+            aware datetime), idempotency_key, unique_for, batch and more.
 
     Returns:
-        the job's id; with an idempotency key that is taken, the id of the job that has it.
+        the job's id; with a key that is taken, or unique, the id of the job that is in the way.
 
     Raises:
         InvalidJob: the job cannot be stored; its `path` and `rule` say why. Nothing was sent.
@@ -140,11 +143,17 @@ def _seal(job: CheckedJob) -> CheckedJob:
     if keyring is None:
         return job
     payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
+    if job["unique_for"] is not None:
+        plain: dict[str, Any] = msgspec.json.decode(job["payload"])
+        names = job["unique_by"]
+        counting = plain if names is None else {name: plain.get(name) for name in names}
+        payload = keyring.with_digest(payload, counting)
     headers = msgspec.json.decode(job["headers"]) | salt
-    return job | {"payload": _to_json(payload), "headers": _to_json(headers)}
+    return job | {"payload": to_json(payload), "headers": to_json(headers)}
 
 
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """A value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
@@ -168,7 +177,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
         return _stream(conn, jobs)
-    checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
+    checked = [checked_at(f"jobs[{n}]", job) for n, job in enumerate(jobs)]
     if family == "psycopg async":
         return _enqueue_many_async(conn, *_parted(checked))
     if family == "asyncpg":
@@ -178,8 +187,8 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     return _through_function(conn, checked)
 
 
-def _check_nth(n: int, job: Any) -> CheckedJob:
-    path = f"jobs[{n}]"
+def checked_at(path: str, job: Any) -> CheckedJob:
+    """Check and encrypt one job of several; InvalidJob says by `path` which one it is about."""
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
     try:
@@ -208,12 +217,13 @@ def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
 
 def _chunks(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
     """The parameters of one call of enqueue_many_v1 after the other."""
-    rest = map(_for_json, jobs)
+    rest = map(for_json, jobs)
     while chunk := list(islice(rest, CHUNK)):
-        yield (_to_json(chunk),)
+        yield (to_json(chunk),)
 
 
-def _for_json(job: CheckedJob) -> dict[str, Any]:
+def for_json(job: CheckedJob) -> dict[str, Any]:
+    """A checked job as enqueue_many_v1 takes it."""
     return job | {name: msgspec.Raw(job[name]) for name in _OBJECTS}
 
 
@@ -224,7 +234,7 @@ def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
         with contextlib.ExitStack() as stack:
             copy: Any = None
             for n, fields in enumerate(jobs):
-                job = _check_nth(n, fields)
+                job = checked_at(f"jobs[{n}]", fields)
                 if not _is_plain(job):
                     other.append(job)
                     continue

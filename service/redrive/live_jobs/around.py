@@ -38,6 +38,8 @@ _HEAD: LiteralString = """
     select v.id, v.state, nullif(j.run_at, 'infinity') as run_at
     from redrive.live_jobs_v1(%(ids)s::bigint[]) v join redrive.jobs j on j.id = v.id
     order by v.state <> 'running', v.id limit 1"""
+_BATCH: LiteralString = """
+    select (j.headers #>> '{batch,id}')::bigint from redrive.jobs j where j.id = %(id)s"""
 _AHEAD: LiteralString = """
     select count(*) from (
         select from redrive.jobs o
@@ -92,6 +94,7 @@ class Surroundings:
             ahead=self._ahead(row) if is_due else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
+            batch=self._batch(row) if row["run_at"] is None else None,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 
@@ -106,6 +109,13 @@ class Surroundings:
         if found is None or (not before and found[1] != "running"):
             return None
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+
+    def _batch(self, row: Row) -> int | None:
+        """Whose callback a parked job is; it has no ordering key then."""
+        if row["ordering_key"] is not None:
+            return None
+        (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
+        return batch
 
     def _ahead(self, row: Row) -> int:
         (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)

@@ -35,7 +35,7 @@ begin
                                -- as a worker of the release before had claimed it
                                or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted),
+                  j.noted, j.created_at, j.batch),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
     -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
     -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
@@ -43,10 +43,13 @@ begin
     special as materialized (
         select * from gone
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
-          or redrives > 0 or noted),
+          or redrives > 0 or noted or batch is not null),
+    batched as (
+        insert into redrive.batch_deltas (batch, succeeded)
+        select batch, count(*) from special where batch is not null group by batch),
     remembered as (
-        insert into redrive.completions (kind, key, job)
-        select kind, idempotency_key, id from special where idempotency_key is not null
+        insert into redrive.completions (kind, key, job, enqueued_at)
+        select kind, idempotency_key, id, created_at from special where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
         delete from redrive.failures f
