@@ -53,6 +53,7 @@ def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]
 
 
 _NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
+_COPIED = frozenset(COPIED)
 _OBJECTS = tuple(name for name, field in PARAMETERS.items() if field.type == "object")
 _NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
 _copied_values = _values_of(COPIED)
@@ -235,7 +236,7 @@ def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
             copy: Any = None
             for n, fields in enumerate(jobs):
                 job = checked_at(f"jobs[{n}]", fields)
-                if not _is_plain(job):
+                if not (fields.keys() <= _COPIED or _is_plain(job)):  # most have few fields
                     other.append(job)
                     continue
                 if copy is None:

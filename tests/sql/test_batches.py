@@ -1,5 +1,6 @@
 """Batches: one callback, when all jobs have ended or succeeded, whatever became of them between."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,6 +25,7 @@ from tests.factories import (
     silence,
 )
 from tests.postgres import Connection, Database
+from tests.sql.test_enqueue import of_asyncpg
 
 SUCCESS: Any = {"kind": "batch.succeeded", "payload": {"of": "batch"}}
 END: Any = {"kind": "batch.ended"}
@@ -485,3 +487,38 @@ def test_closing_takes_the_time_that_was_given(database: Database) -> None:
     )
     with pytest.raises(InvalidJob, match="close_within"):
         open_batch(database.conn, close_within=0)
+
+
+def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
+    """SQLAlchemy and asyncpg, besides psycopg; a unique job on the way."""
+    options: Any = {"unique_for": 60, "unique_by": ["n"], "on_conflict": "skip", "delay": 5}
+
+    async def by_asyncpg() -> None:
+        asyncpg = pytest.importorskip("asyncpg")
+        conn = await asyncpg.connect(**of_asyncpg(database.url))
+        batch = await open_batch(conn, on_end=END)
+        for _ in range(2):
+            await enqueue(conn, "page", {"n": 1}, batch=batch, **options)
+        assert await close_batch(conn, batch)
+        await conn.close()
+
+    def by_sqlalchemy() -> None:
+        sqlalchemy = pytest.importorskip("sqlalchemy")
+        engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(database.url)
+        )
+        with engine.begin() as conn:
+            batch = open_batch(conn, on_end=END)
+            for _ in range(2):
+                enqueue(conn, "page", {"n": 2}, batch=batch, **options)
+            assert close_batch(conn, batch)
+        engine.dispose()
+
+    asyncio.run(by_asyncpg())
+    by_sqlalchemy()
+
+    assert database.column("select sum(total)::int from redrive.batch_deltas group by batch") == [
+        1,
+        1,
+    ]
+    assert database.value("select bool_and(closed_at is not null) from redrive.batches")

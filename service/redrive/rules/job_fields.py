@@ -206,16 +206,21 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
     if job["kind"] is None:
         path, rule = "kind", "is missing"
         raise InvalidJob(path, rule)
-    if not _NEEDING_OTHERS.isdisjoint(fields):
-        _check_together(job)
+    if len(fields) > FEW or "payload" not in fields:
+        _check_together(job, fields)
     return job
 
+
+FEW = 2
+"""Most jobs have a kind and a payload and nothing that could contradict them."""
 
 _NEEDING_OTHERS = frozenset({"delay", "unique_for", "unique_by", "on_conflict"})
 
 
-def _check_together(job: CheckedJob) -> None:
+def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
     """Raise InvalidJob for fields that do not go together, as unique_fault does in SQL."""
+    if _NEEDING_OTHERS.isdisjoint(fields):
+        return
     given = {name for name, value in job.items() if value is not None}
     for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
         if {first, second} <= given:

@@ -9,7 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +27,7 @@ MAX_PRIORITY = 1_000
 MAX_ATTEMPTS = 100_000
 MAX_VERSION = 1_000_000
 MAX_NAMES = 16
+NO_TIME = timedelta(0)
 UNIQUE = "$unique:"
 """How the keys begin that the database makes for unique jobs."""
 
@@ -107,7 +108,7 @@ def check_duration(field: str, value: Any) -> float | None:
 
 def check_delay(field: str, value: Any) -> float | None:
     """Return a timedelta or a number of seconds as seconds, or None; none is one, too."""
-    return 0.0 if value == 0 else check_duration(field, value)
+    return 0.0 if value in (0, NO_TIME) else check_duration(field, value)
 
 
 def check_names(field: str, value: object) -> list[str] | None:
@@ -124,7 +125,7 @@ def check_names(field: str, value: object) -> list[str] | None:
 
 def check_on_conflict(field: str, value: object) -> str | None:
     """Return `value` if it is None or what may become of a job that is not unique."""
-    if value in {None, "skip", "replace"}:
+    if value in (None, "skip", "replace"):  # a tuple: it may be anything
         return cast("str | None", value)
     raise InvalidJob(field, "must be skip or replace")
 

@@ -12,7 +12,7 @@ as $$
 declare
     fault text;
     made bigint;
-    jobs bigint[];
+    callbacks bigint[];
 begin
     select case
         when close_within is null or close_within not between interval '1 s' and interval '1 year'
@@ -36,13 +36,13 @@ begin
         select e.id from redrive.enqueue_many_v1(
             case when c.job is null then '[]' else jsonb_build_array(
                 c.job || '{"run_at": "9999-12-30T00:00:00Z"}') end) e) order by c.n)
-    into jobs
+    into callbacks
     from (values (1, on_success), (2, on_end)) as c(n, job);
     update redrive.jobs j
     set run_at = 'infinity',
         headers = j.headers || jsonb_build_object('batch', jsonb_build_object('id', made))
-    where j.id = any (jobs);
-    update redrive.batches b set on_success = jobs[1], on_end = jobs[2] where b.id = made;
+    where j.id = any (callbacks);
+    update redrive.batches b set on_success = callbacks[1], on_end = callbacks[2] where b.id = made;
     return made;
 end
 $$;

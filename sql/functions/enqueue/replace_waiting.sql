@@ -17,7 +17,7 @@ declare
     wishes jsonb[];              -- the last one for each
     waiting bigint[];
     others jsonb;                -- what has to be enqueued
-    envelopes text[];
+    sealed text[];
     is_blind constant boolean := current_setting('transaction_isolation') not like 'read %';
 begin
     with mine as (
@@ -63,11 +63,11 @@ begin
                   j.created_at + (v.wanted ->> 'unique_for')::float8 * interval '1 second')) end
     from unnest(ids, wishes) as v(job, wanted)
     where j.id = v.job and j.id = any (waiting);
-    select array_agg(v.wanted #>> '{headers,$redrive}') into envelopes
+    select array_agg(v.wanted #>> '{headers,$redrive}') into sealed
     from unnest(ids, wishes) as v(job, wanted)
     where v.job = any (waiting) and v.wanted -> 'headers' ? '$redrive';
-    if envelopes is not null then
-        perform redrive.admit_envelopes_v1(envelopes);
+    if sealed is not null then
+        perform redrive.admit_envelopes_v1(sealed);
     end if;
     -- A job that runs gives its key up to the one that comes after it.
     update redrive.jobs j set idempotency_key = null

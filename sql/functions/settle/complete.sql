@@ -21,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
+    batches bigint[];            -- of those that have one
 begin
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -43,10 +44,7 @@ begin
     special as materialized (
         select * from gone
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
-          or redrives > 0 or noted or batch is not null),
-    batched as (
-        insert into redrive.batch_deltas (batch, succeeded)
-        select batch, count(*) from special where batch is not null group by batch),
+          or redrives > 0 or noted),
     remembered as (
         insert into redrive.completions (kind, key, job, enqueued_at)
         select kind, idempotency_key, id, created_at from special where idempotency_key is not null
@@ -89,8 +87,13 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
-    into settled from gone g;
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
+           array_agg(g.batch) filter (where g.batch is not null)
+    into settled, batches from gone g;
+    if batches is not null then
+        insert into redrive.batch_deltas (batch, succeeded)
+        select b.id, count(*) from unnest(batches) as b(id) group by b.id;
+    end if;
     return settled;
 end
 $$;
