@@ -35,13 +35,18 @@ begin
         select distinct d.batch from redrive.batch_deltas d where not d.is_folded
         order by d.batch limit fold_batches_v1.batch);
     foreach one in array looked loop
+        -- So many at a time: jobs enqueued one by one leave a row each.
         with gone as (
-            delete from redrive.batch_deltas d where d.batch = one
+            delete from redrive.batch_deltas d
+            where d.ctid = any (array(select o.ctid from redrive.batch_deltas o
+                                      where o.batch = one limit 100000))
             returning d.total, d.succeeded, d.dead, d.cancelled)
         insert into redrive.batch_deltas (batch, total, succeeded, dead, cancelled, is_folded)
         select one, coalesce(sum(g.total), 0), coalesce(sum(g.succeeded), 0),
                coalesce(sum(g.dead), 0), coalesce(sum(g.cancelled), 0), true
         from gone g;
+        continue when exists (select from redrive.batch_deltas d
+                              where d.batch = one and not d.is_folded);
         select b.* into held from redrive.batches b
         where b.id = one and b.over_at is null for update skip locked;
         if not found then
