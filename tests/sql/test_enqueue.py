@@ -72,6 +72,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("expires_in", "101 years", "expires_in: must lie between 1 ms and 100 years"),
     ("idempotency_key", "$unique:0", "idempotency_key: must not begin with $unique:"),
     ("delay", "-1 s", "delay: must lie between 0 and 100 years"),
+    ("delay", "170000000 years", "delay: must lie between 0 and 100 years"),
     ("unique_for", "0", "unique_for: must lie between 1 ms and 100 years"),
     ("unique_by", ["a"], "unique_by: needs unique_for, how long the job is unique"),
     ("on_conflict", "skip", "on_conflict: needs unique_for, how long the job is unique"),

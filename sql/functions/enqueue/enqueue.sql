@@ -19,7 +19,8 @@ as $$
 #variable_conflict use_column
 declare
     fault text;
-    due constant timestamptz := greatest(run_at, clock_timestamp() + coalesce(delay, '0'));
+    due constant timestamptz := greatest(run_at, clock_timestamp() + case
+        when delay between interval '0' and interval '100 years' then delay else '0' end);
     window_start timestamptz;    -- what was enqueued before is not in the way of a unique one
     tenant_lane smallint := 0;
     added bigint;
