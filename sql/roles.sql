@@ -21,9 +21,13 @@ grant select on redrive.migrations
     to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
 
 grant execute on function
-    redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
+    redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
+                    interval, interval, text[], text, bigint),
     redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
-    redrive.enqueue_many_v1(jsonb)
+    redrive.enqueue_v2(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
+                       interval, interval, text[], text, bigint),
+    redrive.enqueue_many_v1(jsonb),
+    redrive.open_batch_v1(jsonb, jsonb, interval), redrive.close_batch_v1(bigint)
 to redrive_producer, redrive_worker, redrive_operator;
 grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
     on redrive.jobs to redrive_producer, redrive_worker, redrive_operator;
@@ -53,7 +57,8 @@ grant execute on function
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.rescue_v1(interval, int),
-    redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
+    redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1(),
+    redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
 -- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
@@ -74,7 +79,8 @@ grant execute on function
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
+    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
+    redrive.batches, redrive.batch_deltas
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,

@@ -36,6 +36,38 @@ create table redrive.audit_chain (
 ) with (fillfactor=10);
 grant select on redrive.audit_chain to redrive_operator;
 
+create table redrive.batch_deltas (
+    batch bigint not null,
+    total bigint not null default 0,
+    succeeded bigint not null default 0,
+    dead bigint not null default 0,
+    cancelled bigint not null default 0,
+    is_folded boolean not null default false
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+create index batch_deltas_batch_idx on redrive.batch_deltas (batch);
+create index batch_deltas_new_idx on redrive.batch_deltas (batch) where not is_folded;
+grant select on redrive.batch_deltas to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.batches (
+    id bigint generated always as identity not null,
+    created_at timestamptz not null default clock_timestamp(),
+    close_by timestamptz not null,
+    closed_at timestamptz,
+    ended_at timestamptz,
+    over_at timestamptz,
+    outcome text,
+    on_success bigint,
+    on_end bigint,
+    constraint batches_pkey primary key (id),
+    constraint batches_outcome_check check (outcome = any (array['succeeded', 'ended',
+        'abandoned']))
+) with (fillfactor=70);
+create index batches_open_idx on redrive.batches (close_by) where closed_at is null and over_at is
+    null;
+create index batches_over_idx on redrive.batches (over_at) where over_at is not null;
+grant select on redrive.batches to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.breakers (
     name text not null,
     state text not null default 'closed',
@@ -124,6 +156,7 @@ create table redrive.completions (
     key text not null,
     job bigint not null,
     at timestamptz not null default clock_timestamp(),
+    enqueued_at timestamptz,
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
@@ -172,6 +205,7 @@ create table redrive.dead_letters (
     environment text,
     version text,
     holds_key boolean,
+    batch bigint,
     constraint dead_letters_pkey primary key (id, redrives),
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
@@ -303,6 +337,7 @@ create table redrive.jobs (
     payload jsonb not null default '{}',
     noted boolean not null default false,
     refunds int,
+    batch bigint,
     constraint jobs_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
@@ -398,6 +433,17 @@ create table redrive.redrive_lock (
 create table redrive.reencrypt_lock (
 
 );
+
+create table redrive.replacements (
+    id bigint generated always as identity not null,
+    xact xid8 not null default pg_current_xact_id(),
+    job bigint not null,
+    wanted jsonb not null,
+    constraint replacements_pkey primary key (id),
+    constraint replacements_applied trigger deferrable initially deferred
+);
+create constraint trigger replacements_applied after insert on redrive.replacements deferrable
+    initially deferred for each row execute function redrive.replace_waiting();
 
 create table redrive.retention (
     what text not null,
@@ -594,6 +640,12 @@ create function redrive.breakers_v1(names text[], failures int[], successes int[
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.breakers_v1 to redrive_worker;
 
+create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.cancel_v1(ids bigint[], actor text, why text)
     returns table(id bigint, outcome text)
     language plpgsql security definer
@@ -664,6 +716,14 @@ create function redrive.claims_of_v1(workers int[], ids bigint[])
     returns bigint[]
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.close_batch_v1(batch bigint)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.close_batch_v1 to redrive_operator, redrive_producer,
+    redrive_worker;
 
 create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
     returns void
@@ -776,7 +836,10 @@ create function redrive.end_waiting_v1(ids bigint[])
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
     null::int, idempotency_key text default null::text, ordering_key text default null::text, tenant
-    text default null::text, expires_in interval default null::interval, headers jsonb default '{}')
+    text default null::text, expires_in interval default null::interval, headers jsonb default '{}',
+    delay interval default null::interval, unique_for interval default null::interval, unique_by
+    text[] default null::text[], on_conflict text default null::text, batch bigint default
+    null::bigint)
     returns bigint
     language sql security definer
     set search_path = pg_catalog, pg_temp;
@@ -793,11 +856,20 @@ create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at 
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, out id bigint, out created boolean, out outcome text)
     returns record
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at timestamptz,
+    priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
+    interval, headers jsonb, delay interval, unique_for interval, unique_by text[], on_conflict
+    text, batch bigint, out id bigint, out created boolean, out outcome text)
+    returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+grant execute on function redrive.enqueue_v2 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.expect_chore_v1(chore text, every interval)
     returns void
@@ -809,6 +881,16 @@ create function redrive.first_time_v1(key text)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.first_time_v1 to redrive_worker;
+
+create function redrive.fold_batches_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.fold_batches_v1 to redrive_worker;
 
 create function redrive.fold_groups_v1()
     returns int
@@ -847,6 +929,14 @@ create function redrive.forget_audit_v1(older_than interval, batch int)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.forget_batches_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.forget_campaigns_v1(older_than interval, batch int)
     returns int
@@ -970,6 +1060,12 @@ create function redrive.job_state_v1(run_at timestamptz, failed_at timestamptz, 
     returns text
     language sql stable;
 
+create function redrive.join_batch_v1(batches bigint[], redriven boolean[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
     language sql security definer
@@ -1041,6 +1137,15 @@ create function redrive.oldest_dead_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.oldest_dead_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_within interval default
+    '1 day'::interval)
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.open_batch_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
 create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rate float8, matched
@@ -1170,6 +1275,19 @@ create function redrive.reopen_v1(ids bigint[], actor text, why text)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.reopen_v1 to redrive_operator;
+
+create function redrive.replace_at_commit_v1(job bigint, wanted jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.replace_waiting()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)
@@ -1310,6 +1428,16 @@ create function redrive.unhandled_v1()
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.unique_fault_v1(payload jsonb, run_at timestamptz, idempotency_key text,
+    delay interval, unique_for interval, unique_by text[], on_conflict text, batch bigint)
+    returns text
+    language sql immutable;
+
+create function redrive.unique_key_v1(queue text, tenant text, ordering_key text, payload jsonb,
+    fields text[])
+    returns text
+    language sql immutable;
 
 create function redrive.unpark_v1()
     returns int

@@ -1,5 +1,6 @@
 """Redrive runs background jobs from Postgres, and gets the failed ones back to work safely."""
 
+from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.errors import InvalidJob, RedriveError, StaleClaim
 from redrive.handlers import Handlers
@@ -28,7 +29,9 @@ __all__ = [
     "Rule",
     "Snooze",
     "StaleClaim",
+    "close_batch",
     "enqueue",
     "enqueue_many",
     "idempotent",
+    "open_batch",
 ]

@@ -95,6 +95,12 @@ ANSWERS = [
     ),
     (replace(DUE, state="blocked", run_at=None), HERE, Code.BEHIND_KEY, "first of its ordering"),
     (
+        replace(DUE, state="blocked", run_at=None, batch=7),
+        HERE,
+        Code.BATCH_RUNNING,
+        "waits for batch 7",
+    ),
+    (
         DUE,
         Around(NOW, breakers={"smtp": OPEN}, workers=[DEPENDS]),
         Code.BREAKER_OPEN,

@@ -98,7 +98,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
 """By the function's name."""
 
 NO_ACTS = {
-    *("enqueue", "enqueue_many"),  # as a producer
+    *("enqueue", "enqueue_many", "open_batch", "close_batch"),  # as a producer
     *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
 }

@@ -22,6 +22,8 @@ INLINED = {
     "job_state_v1",
     "recent_losses_v1",
     "redrive_obstacle_v1",
+    "unique_fault_v1",
+    "unique_key_v1",
     "wake_slot_v1",
 }
 """Becomes a part of the statement that asks; with settings or other rights it could not."""
@@ -30,6 +32,7 @@ UNVERSIONED = {
     "payload_fault",  # pure
     "chain_audit",  # a trigger, like these
     *("admit", "park_behind_key", "count_buried", "count_moved", "count_purged"),  # triggers
+    "replace_waiting",  # one more
     *("totals", "grouped"),  # views
 }
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "redrive.cli.check",
     "enqueue": "redrive.cli.enqueue",
     "job": "redrive.cli.job",
+    "batch": "redrive.cli.batch",
     "queue": "redrive.cli.queue",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",

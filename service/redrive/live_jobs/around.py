@@ -43,6 +43,8 @@ _HOLD: LiteralString = """
     where d.queue = %(queue)s and d.ordering_key = %(ordering_key)s and d.id < %(id)s
       and d.holds_key and d.state = 'open'
     order by d.id limit 1"""
+_BATCH: LiteralString = """
+    select (j.headers #>> '{batch,id}')::bigint from redrive.jobs j where j.id = %(id)s"""
 _AHEAD: LiteralString = """
     select count(*) from (
         select from redrive.jobs o
@@ -100,6 +102,7 @@ class Surroundings:
             ahead=self._ahead(row) if is_due else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
+            batch=self._batch(row) if row["run_at"] is None else None,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 
@@ -125,6 +128,13 @@ class Surroundings:
         if found is None or (not before and found[1] != "running"):
             return None
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+
+    def _batch(self, row: Row) -> int | None:
+        """Whose callback a parked job is; it has no ordering key then."""
+        if row["ordering_key"] is not None:
+            return None
+        (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
+        return batch
 
     def _ahead(self, row: Row) -> int:
         (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)

@@ -30,6 +30,7 @@ class Code(StrEnum):
     RETRYING = "retrying"
     QUEUE_PAUSED = "queue_paused"
     BEHIND_KEY = "behind_key"
+    BATCH_RUNNING = "batch_running"
     BREAKER_OPEN = "breaker_open"
     NO_WORKER = "no_worker"
     NOT_POLLED = "not_polled"
@@ -127,7 +128,8 @@ class Hold:
 class Waiting:
     """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
 
-    `worker` holds it, and has run it for `seconds`; None = it has not begun.
+    `worker` holds it, and has run it for `seconds`; None = it has not begun. `batch`: whose end it
+    waits for.
     """
 
     kind: str
@@ -141,12 +143,16 @@ class Waiting:
     worker: str | None = None
     seconds: float | None = None
     failed: str | None = None
+    batch: int | None = None
 
 
 def why(job: Waiting, around: Around) -> Why:
     """Say why a live job does not run, or that it does."""
     if job.state == "running":
         return _running(job)
+    if job.batch is not None:
+        text = f"it waits for batch {job.batch} to end: redrive batch show {job.batch}"
+        return Why(Code.BATCH_RUNNING, text)
     if job.hold is not None:
         return _held(job.hold)
     if job.head is not None or job.run_at is None:

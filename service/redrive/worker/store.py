@@ -59,6 +59,7 @@ _BREAKERS = (
 KEYS_AT_A_TIME = 1000
 """Ordering keys that one step of `unpark` looks at."""
 
+BATCHES_AT_A_TIME = 20
 CANCELLATIONS_AT_A_TIME = 1000
 
 Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
@@ -498,6 +499,15 @@ def unpark(conn: Connection) -> int:
 def end_cancellations(conn: Connection) -> int:
     """End the jobs that are to be cancelled and wait by now. Returns how many were looked at."""
     return _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME) or 0
+
+
+def fold_batches(conn: Connection) -> int:
+    """See which batches have ended, by short steps. Returns how many were looked at."""
+    end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
+    while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
+        last = _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
+        looked += last
+    return looked
 
 
 def unhandled(conn: Connection) -> list[Unhandled]:

@@ -27,7 +27,10 @@ begin
                     'max_attempts', j.max_attempts, 'streak', j.streak, 'refunds', j.refunds,
                     'losses', redrive.recent_losses_v1(j.losses, j.failed_at),
                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
-                    'headers', j.headers, 'idempotency_key', j.idempotency_key,
+                    'headers', j.headers,
+                    -- what makes a job unique for a time is the next one's, too
+                    'idempotency_key', case when j.idempotency_key not like '$unique:%'
+                                            then j.idempotency_key end,
                     'ordering_key', j.ordering_key,
                     'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end,
            j.run_at, date_part('epoch', j.created_at)

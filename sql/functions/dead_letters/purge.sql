@@ -28,7 +28,7 @@ begin
     gone as (
         delete from redrive.dead_letters d using pick p
         where d.id = p.id and d.redrives = p.redrives
-        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state, d.ordering_key,
+        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state, d.batch, d.ordering_key,
                   d.holds_key and d.state = 'open' as held),
     finished as (                                -- jobs of which nothing is left
         select distinct g.id from gone g
@@ -41,6 +41,10 @@ begin
         delete from redrive.failures f using finished n where f.job = n.id),
     unnoted as (
         delete from redrive.side_effects e using finished n where e.job = n.id),
+    batched as (                                 -- its work will not be done
+        insert into redrive.batch_deltas (batch, dead, cancelled)
+        select batch, -count(*), count(*) from gone
+        where batch is not null and state in ('open', 'dismissed') group by batch),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,

@@ -49,14 +49,14 @@ begin
     back as (
         insert into redrive.jobs (
             id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
-            expires_at, tenant, ordering_key, idempotency_key, headers, payload)
+            expires_at, tenant, ordering_key, idempotency_key, batch, headers, payload)
         select p.id, p.queue, p.kind,
                clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
                -- the window it had from the start, counted anew from when it is due
                clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second'
                    + (p.expires_at - p.created_at),
-               p.tenant, p.ordering_key, p.idempotency_key,
+               p.tenant, p.ordering_key, p.idempotency_key, p.batch,
                p.headers - 'attempt_traceparent' || coalesce((
                    -- the span of its new attempts is linked to the one that died
                    select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
@@ -102,7 +102,7 @@ begin
     -- that held it, and what that job's completion wrote is visible to this statement. Such a dead
     -- letter is opened again.
     with repeated as materialized (
-        select j.id, j.redrives - 1 as redrives, j.queue, j.kind
+        select j.id, j.redrives - 1 as redrives, j.queue, j.kind, j.batch
         from unnest(found_ids, causes) as v(id, cause)
         join redrive.jobs j on j.id = v.id
         where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
@@ -115,6 +115,9 @@ begin
         set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'
         from repeated r where d.id = any (ids) and d.id = r.id and d.redrives = r.redrives
         returning d.id, d.queue, d.kind, d.reason),
+    batched as (                                 -- admit has counted them as live again
+        insert into redrive.batch_deltas (batch, dead)
+        select r.batch, count(*) from repeated r where r.batch is not null group by r.batch),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select o.queue, o.kind, 'redriven', o.reason, -count(*) from reopened o

@@ -43,7 +43,8 @@ begin
     with gone as (
         delete from redrive.jobs j
         where j.id = any (waiting)
-        returning j.id, j.queue, j.kind, j.ordering_key, j.failed_at, j.redrives, j.noted),
+        returning j.id, j.queue, j.kind, j.ordering_key, j.failed_at, j.redrives, j.noted,
+                  j.batch),
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved',
@@ -59,6 +60,9 @@ begin
     unnoted as (
         delete from redrive.side_effects e
         where e.job = any (array(select g.id from gone g where g.noted and g.redrives = 0))),
+    batched as (
+        insert into redrive.batch_deltas (batch, cancelled)
+        select g.batch, count(*) from gone g where g.batch is not null group by g.batch),
     -- As if somebody had claimed them for that: who waits and who runs is told by these sums.
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)

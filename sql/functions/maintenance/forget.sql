@@ -20,6 +20,7 @@ begin
     end if;
     select jsonb_object_agg(r.what, r.keep) into keep from redrive.retention r;
     counts := array[
+        redrive.forget_batches_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_campaigns_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_completions_v1((keep ->> 'keys')::interval, batch),
         redrive.forget_effects_v1((keep ->> 'keys')::interval, batch),

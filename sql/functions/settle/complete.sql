@@ -21,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
+    batches bigint[];            -- of those that have one
 begin
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -35,7 +36,7 @@ begin
                                -- as a worker of the release before had claimed it
                                or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted),
+                  j.noted, j.created_at, j.batch),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
     -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
     -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
@@ -45,8 +46,8 @@ begin
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
           or redrives > 0 or noted),
     remembered as (
-        insert into redrive.completions (kind, key, job)
-        select kind, idempotency_key, id from special where idempotency_key is not null
+        insert into redrive.completions (kind, key, job, enqueued_at)
+        select kind, idempotency_key, id, created_at from special where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
         delete from redrive.failures f
@@ -87,8 +88,13 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
-    into settled from gone g;
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
+           array_agg(g.batch) filter (where g.batch is not null)
+    into settled, batches from gone g;
+    if batches is not null then
+        insert into redrive.batch_deltas (batch, succeeded)
+        select b.id, count(*) from unnest(batches) as b(id) group by b.id;
+    end if;
     return settled;
 end
 $$;

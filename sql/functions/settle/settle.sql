@@ -104,7 +104,7 @@ begin
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
             attempts, deliveries, losses, max_attempts, priority, lane, created_at,
             first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
-            environment, version, holds_key)
+            batch, environment, version, holds_key)
         select g.id, g.redrives, g.queue, g.kind, g.reason,
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
@@ -113,9 +113,14 @@ begin
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
-               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
+               g.batch, g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
                g.holds_key
         from gone g where g.outcome = 'dead'),
+    batched as (
+        insert into redrive.batch_deltas (batch, dead, cancelled)
+        select batch, count(*) filter (where outcome = 'dead'),
+               count(*) filter (where outcome = 'cancel')
+        from gone where batch is not null group by batch),
     -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
     -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
     dead_again as (
