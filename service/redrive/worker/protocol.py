@@ -11,6 +11,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from redrive.rules.slots import Declaration
 from redrive.rules.settlement import (
     Cancel,
     DeadLetter,
@@ -168,6 +169,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
     kinds: list[Kind]
     dependencies: list[Dependency]
+    schedules: list[Declaration] = []
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
