@@ -200,7 +200,7 @@ class Handlers:
 
         return register
 
-    def every(  # noqa: PLR0913 # a schedule, and who runs it
+    def every(  # a schedule, and who runs it
         self,
         cron: str,
         *,

@@ -1,7 +1,7 @@
 """When schedules are due: slots, changes of the clocks, what was missed, and what is refused."""
 
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -88,7 +88,7 @@ def test_slots_are_the_same_from_wherever_one_looks(
     cron, middle = f"{minute} {hour} * * *", since + timedelta(seconds=later)
     found = list(islice(slots_after(cron, tz, since), 100))
 
-    assert all(a < b for a, b in zip(found, found[1:], strict=False))
+    assert all(a < b for a, b in pairwise(found))
     assert found[0] > since
     if found[-1] > middle:
         rest = [slot for slot in found if slot > middle]
@@ -117,9 +117,7 @@ def test_what_is_a_little_late_is_not_missed(catch_up: str):
         ("all", [ago(hours=2, minutes=30), ago(hours=1, minutes=30), ago(minutes=30)]),
     ],
 )
-def test_what_was_missed_is_made_up_for_as_the_schedule_says(
-    catch_up: str, slots: list[datetime]
-):
+def test_what_was_missed_is_made_up_for_as_the_schedule_says(catch_up: str, slots: list[datetime]):
     found = plan("30 * * * *", "UTC", catch_up, ago(hours=2, minutes=30), NOW)
 
     assert found == (slots, ago(minutes=-30), catch_up != "all")

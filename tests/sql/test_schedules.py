@@ -14,7 +14,7 @@ import pytest
 from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.supervisor.schedules import Schedules
-from tests.factories import complete, claim_one, make_worker, silence
+from tests.factories import claim_one, complete, make_worker, silence
 from tests.postgres import Database, Session
 
 SECOND = timedelta(seconds=1)
@@ -125,7 +125,7 @@ def test_by_the_clock_of_the_database_alone(database: Database) -> None:
     assert jobs(database) == []
 
 
-@pytest.mark.parametrize("slot, following", [(-1, 60), (1, 1), (1, 0)])
+@pytest.mark.parametrize(("slot", "following"), [(-1, 60), (1, 1), (1, 0)])
 def test_slots_that_could_come_twice_are_refused(
     database: Database, slot: int, following: int
 ) -> None:
@@ -213,9 +213,9 @@ def test_a_slot_comes_once_even_when_its_job_is_done_and_gone(database: Database
     assert complete(database.conn, worker, claim_one(database.conn, worker)) == set(fired or [])
     database.rows("update redrive.schedules set next_at = %s, last_at = null", due.expected)
 
-    assert store.fire_schedule(
-        database.conn, due, [due.expected], due.expected + 60 * SECOND
-    ) == fired
+    assert (
+        store.fire_schedule(database.conn, due, [due.expected], due.expected + 60 * SECOND) == fired
+    )
     assert jobs(database) == []
 
 

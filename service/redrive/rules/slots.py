@@ -163,9 +163,7 @@ def _lately(cron: str, tz: str, since: datetime, now: datetime, most: int) -> li
     span = ON_TIME
     while True:
         start = max(since, now - span)
-        found = list(
-            takewhile(lambda slot: slot <= now, slots_after(cron, tz, start - _INSTANT))
-        )
+        found = list(takewhile(lambda slot: slot <= now, slots_after(cron, tz, start - _INSTANT)))
         if start == since or len(found) >= most:
             return found[-most:]
         span *= 4

@@ -11,7 +11,6 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from redrive.rules.slots import Declaration
 from redrive.rules.settlement import (
     Cancel,
     DeadLetter,
@@ -20,6 +19,7 @@ from redrive.rules.settlement import (
     Release,
     Retry,
 )
+from redrive.rules.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
