@@ -235,8 +235,13 @@ class Handlers:
 
         return register
 
-    def schedule(self, kind: str, schedule: Schedule) -> None:
+    def schedule(self, kind: str, schedule: Schedule, *, queue: str | None = None) -> None:
         """Let jobs of a kind come by themselves; its handler must be there already.
+
+        Args:
+            kind: of the jobs.
+            schedule: when they come.
+            queue: where to; by default the handler's.
 
         Raises:
             InvalidJob: a name is not valid, or the payload is none.
@@ -247,7 +252,7 @@ class Handlers:
         if handler is None:
             msg = f"the schedule of {kind!r} needs a handler of that kind"
             raise ValueError(msg)
-        declared = declaration(kind, handler.queue, schedule)
+        declared = declaration(kind, queue or handler.queue, schedule)
         if declared.name in self.schedules:
             msg = f"there are two schedules {declared.name!r}; give each a name of its own"
             raise ValueError(msg)

@@ -11,6 +11,8 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -21,6 +23,7 @@ from redrive.encryption import shown_payload
 from redrive.handlers import Handlers, decode_object
 from redrive.rules.job_fields import CheckedJob, JobOptions, Payload, check_job, fields_of_call
 from redrive.rules.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
+from redrive.rules.slots import Declaration, slots_after
 from redrive.worker.protocol import Jobs, Observed, SideEffect, Work, report_of
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.deadlines import cancel_overdue
@@ -75,6 +78,40 @@ def run(
     job = check_job(fields_of_call("run", kind, payload, options))
     work = _claimed(job, attempt)
     return asyncio.run(_run(handlers, Jobs(0, [job["queue"]], [work]), work))
+
+
+def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> list[datetime]:
+    """The first `n` slots of a schedule after an instant, UTC.
+
+    Args:
+        handlers: the registry under test.
+        schedule: its name; the kind, where it has none of its own.
+
+    Raises:
+        LookupError: there is no schedule of that name.
+    """
+    declared = _schedule(handlers, schedule)
+    return list(islice(slots_after(declared.cron, declared.tz, after), n))
+
+
+def run_scheduled(handlers: Handlers, schedule: str, slot: datetime) -> Outcome:
+    """Run one attempt of the job that a schedule would enqueue for a slot, as `run` does.
+
+    Raises:
+        LookupError: there is no schedule of that name.
+    """
+    declared = _schedule(handlers, schedule)
+    headers = {"schedule": declared.name, "scheduled_for": slot.astimezone(UTC).isoformat()}
+    payload = msgspec.json.decode(declared.payload)
+    return run(handlers, declared.kind, payload, queue=declared.queue, headers=headers)
+
+
+def _schedule(handlers: Handlers, name: str) -> Declaration:
+    found = handlers.schedules.get(name)
+    if found is None:
+        msg = f"no schedule {name!r}; there are: {', '.join(handlers.schedules) or 'none'}"
+        raise LookupError(msg)
+    return found
 
 
 def _claimed(job: CheckedJob, attempt: int) -> Work:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from redrive import Handlers, InvalidJob, Job, Schedule
 from redrive.rules.slots import MOST_MISSED, next_slot, plan, slots_after
-from redrive.testing import run
+from redrive.testing import run, run_scheduled, slots
 
 BERLIN = "Europe/Berlin"
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -233,3 +233,19 @@ def test_a_header_of_that_name_that_is_no_time_is_none(text: object):
     job = Job(id=1, kind="a", deadline=NOW, headers={"scheduled_for": text})
 
     assert job.scheduled_for is None
+
+
+def test_a_schedule_can_be_tried_in_a_test():
+    jobs, seen = Handlers(), list[object]()
+
+    @jobs.handle("report", schedule=Schedule("0 7 * * 1-5", BERLIN, payload={"days": 1}))
+    def report(payload: dict[str, int], job: Job) -> None:
+        seen.extend([payload, job.scheduled_for])
+
+    friday_noon = datetime(2026, 3, 27, 12, tzinfo=UTC)
+    monday = datetime(2026, 3, 30, 5, tzinfo=UTC)
+    assert slots(jobs, "report", friday_noon, 2) == [monday, monday + DAY]
+    assert run_scheduled(jobs, "report", monday).outcome == "completed"
+    assert seen == [{"days": 1}, monday]
+    with pytest.raises(LookupError, match="no schedule 'other'; there are: report"):
+        slots(jobs, "other", monday)

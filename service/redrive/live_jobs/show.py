@@ -160,9 +160,11 @@ def _story(
 
 def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
     """The schedule that enqueued a job, and for when; None: a producer did."""
-    found = {"name": headers.get("schedule"), "scheduled_for": headers.get("scheduled_for")}
+    name, slot = headers.get("schedule"), headers.get("scheduled_for")
     # a producer may have headers of these names
-    return found if all(isinstance(value, str) for value in found.values()) else None
+    if isinstance(name, str) and isinstance(slot, str):
+        return {"name": name, "scheduled_for": slot}
+    return None
 
 
 def _enqueued(schedule: Mapping[str, str] | None) -> str:
