@@ -54,36 +54,43 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-def wrong_clocks(home: Path, **seconds: int) -> dict[str, dict[str, object]]:
-    """By name, the environment of a worker whose clock is off by so much."""
+def step(clock: Path, seconds: int) -> None:
+    """Put the clock of the workers that go by this file off by so much, from now on."""
+    with clock.open("r+b" if clock.exists() else "wb") as file:
+        file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
+
+
+def wrong_clock(clock: Path, seconds: int) -> dict[str, object]:
+    """The environment of a worker whose clock can be stepped."""
     if COMPILER is None:
-        return {key: {} for key in seconds}
-    library = home / "clock.so"
+        return {}
+    library = clock.with_suffix(".so")
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O2", "-o", library, CLOCK], check=True)
-    found: dict[str, dict[str, object]] = {}
-    for name, off in seconds.items():
-        (home / name).write_bytes(off.to_bytes(8, sys.byteorder, signed=True))
-        found[name] = {"ld_preload": library, "chaos_clock": home / name}
-    return found
+    step(clock, seconds)
+    return {"ld_preload": library, "chaos_clock": clock}
 
 
 def test_each_slot_is_one_job_whatever_dies_and_whatever_clocks_say(
     postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
-    """Eight workers, two of them an hour off; they are killed, and Postgres crashes."""
-    clocks = wrong_clocks(tmp_path, ahead=3600, behind=-3600)
+    """Eight workers, two clocks are stepped by hours; workers are killed, Postgres crashes."""
+    ahead, behind = tmp_path / "ahead", tmp_path / "behind"
+    clocks = [wrong_clock(ahead, 3600), wrong_clock(behind, -3600)]
     with workers_on(postgres.url(), tmp_path) as workers:
 
         def start(**environment: object) -> Worker:
             return workers(handlers=APPLICATION, **QUICK, **environment)
 
-        up = [start(**clocks["ahead"]), start(**clocks["behind"]), *(start() for _ in range(6))]
+        up = [*(start(**clock) for clock in clocks), *(start() for _ in range(6))]
         wait_for(lambda: ran(tmp_path))
         for round_ in range(3):
             kill(up.pop(2))
             kill(up.pop(round_ % 2))  # one whose clock is off
-            up.insert(round_ % 2, start(**clocks["behind" if round_ % 2 else "ahead"]))
+            up.insert(round_ % 2, start(**clocks[round_ % 2]))
             up.append(start())
+            if COMPILER:
+                step(ahead, (round_ - 1) * 7200)
+                step(behind, (1 - round_) * 7200)
             if round_ == 1:
                 postgres.stop("immediate")
                 postgres.start()
