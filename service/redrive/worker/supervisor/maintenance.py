@@ -78,7 +78,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
-    schedules: Schedules
+    schedules: Schedules = field(default_factory=lambda: Schedules(""))
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
