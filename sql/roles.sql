@@ -106,6 +106,17 @@ grant execute on function
     redrive.outcome_v1(bigint)
 to redrive_operator;
 
+grant execute on function
+    redrive.declare_schedules_v1(int, text, jsonb), redrive.due_schedules_v1(),
+    redrive.fire_schedule_v1(text, bigint, timestamptz, timestamptz[], timestamptz)
+to redrive_worker;
+grant execute on function redrive.schedules_v1()
+    to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function
+    redrive.pause_schedule_v1(text, text, text), redrive.resume_schedule_v1(text, text, text),
+    redrive.run_schedule_v1(text, text, text)
+to redrive_operator;
+
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
     to redrive_encryptor;

@@ -483,6 +483,50 @@ create table redrive.samples (
     constraint samples_pkey primary key (minute, queue)
 );
 
+create table redrive.schedule_declarations (
+    id bigint generated always as identity not null,
+    schedule text not null,
+    kind text not null,
+    queue text not null,
+    cron text not null,
+    tz text not null,
+    catch_up text not null,
+    payload jsonb not null,
+    digest bytea not null,
+    declared_at timestamptz not null default clock_timestamp(),
+    constraint schedule_declarations_pkey primary key (id),
+    constraint schedule_declarations_catch_up check (catch_up = any (array['skip', 'one', 'all'])),
+    constraint schedule_declarations_once unique (schedule, digest)
+);
+
+create table redrive.schedule_declarers (
+    worker int not null,
+    declaration bigint not null,
+    version text,
+    constraint schedule_declarers_pkey primary key (worker, declaration),
+    constraint schedule_declarers_declaration_fkey foreign key (declaration) references
+        redrive.schedule_declarations(id) on delete cascade,
+    constraint schedule_declarers_worker_fkey foreign key (worker) references redrive.workers(id) on
+        delete cascade
+);
+create index schedule_declarers_declaration_idx on redrive.schedule_declarers (declaration);
+
+create table redrive.schedules (
+    name text not null,
+    declaration bigint not null,
+    next_at timestamptz,
+    since timestamptz not null default clock_timestamp(),
+    last_at timestamptz,
+    last_job bigint,
+    paused_at timestamptz,
+    paused_by text,
+    paused_why text,
+    constraint schedules_pkey primary key (name),
+    constraint schedules_declaration_fkey foreign key (declaration) references
+        redrive.schedule_declarations(id)
+) with (fillfactor=50);
+create index schedules_declaration_idx on redrive.schedules (declaration);
+
 create table redrive.side_effects (
     job bigint not null,
     deliveries int not null,
@@ -780,6 +824,18 @@ create function redrive.count_run_v1(run bigint, action text, n int, detail json
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.declare_schedules_v1 to redrive_worker;
+
+create function redrive.declared_schedules_v1()
+    returns table(id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up
+        text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.depths_v1()
     returns table(queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead
         bigint, paused boolean, oldest_ready_seconds float8)
@@ -801,6 +857,13 @@ create function redrive.done_chore_v1(chore text, every interval)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
+
+create function redrive.due_schedules_v1()
+    returns table(name text, declaration bigint, cron text, tz text, catch_up text, expected
+        timestamptz, next_at timestamptz, after timestamptz, as_of timestamptz)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.due_schedules_v1 to redrive_worker;
 
 create function redrive.end_cancellations_v1(batch int)
     returns int
@@ -852,6 +915,11 @@ create function redrive.enqueue_many_v1(jobs jsonb)
 grant execute on function redrive.enqueue_many_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
+create function redrive.enqueue_scheduled_v1(declaration bigint, slot timestamptz, key text)
+    returns bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, out id bigint, out created boolean, out outcome text)
@@ -875,6 +943,13 @@ create function redrive.expect_chore_v1(chore text, every interval)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.fire_schedule_v1(name text, declaration bigint, expected timestamptz, slots
+    timestamptz[], next timestamptz)
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.fire_schedule_v1 to redrive_worker;
 
 create function redrive.first_time_v1(key text)
     returns boolean
@@ -985,6 +1060,11 @@ create function redrive.forget_lanes_v1(batch int)
     set enable_seqscan = off;
 
 create function redrive.forget_names_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.forget_schedules_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
@@ -1168,6 +1248,12 @@ create function redrive.park_behind_key()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
+create function redrive.pause_schedule_v1(name text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pause_schedule_v1 to redrive_operator;
+
 create function redrive.pause_v1(queue text, actor text, why text)
     returns void
     language sql security definer
@@ -1299,6 +1385,12 @@ create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, ou
     set enable_mergejoin = off;
 grant execute on function redrive.rescue_v1 to redrive_worker;
 
+create function redrive.resume_schedule_v1(name text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.resume_schedule_v1 to redrive_operator;
+
 create function redrive.resume_v1(queue text, actor text, why text)
     returns boolean
     language sql security definer
@@ -1338,11 +1430,25 @@ create function redrive.run_now_v1(ids bigint[], actor text, why text)
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.run_now_v1 to redrive_operator;
 
+create function redrive.run_schedule_v1(name text, actor text, why text)
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.run_schedule_v1 to redrive_operator;
+
 create function redrive.sample_v1()
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.sample_v1 to redrive_viewer, redrive_worker;
+
+create function redrive.schedules_v1()
+    returns table(name text, kind text, queue text, cron text, tz text, catch_up text, state text,
+        next_at timestamptz, last_at timestamptz, last_job bigint, paused_at timestamptz, paused_by
+        text, paused_why text, versions text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.schedules_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
     returns void

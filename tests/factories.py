@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from redrive.enqueue import enqueue
+from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.protocol import Report
 from redrive.worker.store import START, Lane, Place
@@ -79,6 +80,14 @@ def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = No
     row = conn.execute("select redrive.register_v1(%s, 'test')", (name,)).fetchone()
     assert row
     return row[0]
+
+
+def make_schedule(conn: Connection, name: str, cron: str = "0 7 * * *") -> int:
+    """Let a worker declare a schedule of the kind `report`. Returns the worker."""
+    worker = make_worker(conn)
+    declared = Declaration(name, "report", "default", cron, "UTC", "one", "{}")
+    assert store.declare_schedules(conn, worker, "1", [declared])
+    return worker
 
 
 def silence(conn: Connection, worker: int, seconds: float = 3600) -> None:

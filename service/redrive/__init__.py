@@ -11,6 +11,7 @@ from redrive.rules.categories import Rule
 from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
 from redrive.rules.policy import Policy
+from redrive.rules.slots import Schedule
 from redrive.signals import Cancel, GiveUp, Retry, Snooze
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "RedriveError",
     "Retry",
     "Rule",
+    "Schedule",
     "Snooze",
     "StaleClaim",
     "close_batch",

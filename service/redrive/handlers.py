@@ -19,7 +19,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter
-from typing import Any, Concatenate, Unpack, cast, get_args, overload
+from typing import Any, Concatenate, TypeVar, Unpack, cast, get_args, overload
 
 import msgspec
 
@@ -37,6 +37,7 @@ from redrive.job_function import (
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
 from redrive.rules.policy import OnDeath, Policy
+from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -44,6 +45,9 @@ encode_json = msgspec.json.Encoder().encode
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Handlers:
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
         self.module = ""
+        self.schedules: dict[str, Declaration] = {}
 
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
@@ -159,6 +164,7 @@ class Handlers:
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
         on_death: OnDeath = "continue",
+        schedule: Schedule | Sequence[Schedule] = (),
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -187,11 +193,13 @@ class Handlers:
                 had it, and its attempt has ended for that.
             on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
                 wait until the dead letter has been redriven and succeeded, or was dismissed.
+            schedule: when its jobs come by themselves; several have names.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, or `on_death` is something else.
+                upgrade is missing, `on_death` is something else, or a schedule has the name of
+                another or a payload that the function does not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
@@ -227,6 +235,8 @@ class Handlers:
                 secret=frozenset(secret) | _secret_fields(payload_type),
             )
             self.add(handler)
+            for one in [schedule] if isinstance(schedule, Schedule) else schedule:
+                self.schedule(kind, one)
             return JobFunction(function, handler)
 
         return register
@@ -269,16 +279,86 @@ class Handlers:
         """
         return enqueue_many_for(self.known, conn, jobs)
 
+    def every(  # a schedule, and who runs it
+        self,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        catch_up: CatchUp = "one",
+        kind: str | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Register a function that is to run by the clock: a handler and its schedule in one.
+
+        @jobs.every("0 7 * * 1-5", tz="Europe/Berlin")
+        def morning_report() -> None: ...
+
+        It takes nothing, `(job)`, or what a handler takes; parameters with defaults keep them.
+
+        Args:
+            cron, tz, catch_up, name: as of a Schedule.
+            kind: of its jobs; by default the function's name.
+            options: as for `handle`.
+
+        Raises:
+            InvalidJob, ValueError: as for `handle`.
+        """
+        schedule = Schedule(cron, tz, catch_up, name=name)
+
+        def register(function: Function) -> Function:
+            self.handle(kind or function.__name__, schedule=schedule, **options)(
+                _without_payload(function)
+            )
+            return function
+
+        return register
+
+    def schedule(self, kind: str, schedule: Schedule, *, queue: str | None = None) -> None:
+        """Let jobs of a kind come by themselves; its handler must be there already.
+
+        Args:
+            kind: of the jobs.
+            schedule: when they come.
+            queue: where to; by default the handler's.
+
+        Raises:
+            InvalidJob: a name is not valid, or the payload is none.
+            ValueError: the kind has no handler, which may also refuse the payload, or the name is
+                another schedule's.
+        """
+        handler = self.get(kind)
+        if handler is None:
+            msg = f"the schedule of {kind!r} needs a handler of that kind"
+            raise ValueError(msg)
+        declared = declaration(kind, queue or handler.queue, schedule)
+        if declared.name in self.schedules:
+            msg = f"there are two schedules {declared.name!r}; give each a name of its own"
+            raise ValueError(msg)
+        try:
+            handler.read(declared.payload)
+        except ValueError as error:
+            msg = (
+                f"the payload of schedule {declared.name!r} is not one that the handler of"
+                f" {kind!r} takes: {_faults_of(error)}"
+            )
+            raise ValueError(msg) from None
+        self.schedules[declared.name] = declared
+
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module.
 
         Raises:
-            ValueError: a kind has a handler here already.
+            ValueError: a kind has a handler here already, or a schedule's name is taken.
         """
         # first: `add` gives the defaults to those that are not set
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
+        if twice := self.schedules.keys() & other.schedules.keys():
+            msg = f"there are two schedules {min(twice)!r}; give each a name of its own"
+            raise ValueError(msg)
+        self.schedules |= other.schedules
 
     def add(self, handler: Handler) -> None:
         """Add one handler. Its kind may be a prefix that ends in `*`; the longest that fits wins.
@@ -397,6 +477,35 @@ def _every_upgrade(
         )
         raise ValueError(msg)
     return dict(upgrade)
+
+
+def _without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler from a function that may need no payload: it takes nothing, or the job alone."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
+    ]
+    if needed not in ([], ["job"]):
+        return function
+    is_async = inspect.iscoroutinefunction(function)
+
+    def run(_payload: dict[str, Any], job: object) -> Any:
+        return function(*([job] if needed else []))
+
+    async def run_async(_payload: dict[str, Any], job: object) -> Any:
+        return await run(_payload, job)
+
+    return run_async if is_async else run
+
+
+def _faults_of(error: ValueError) -> str:
+    """What is wrong with a payload, by field where it has a model; never its values."""
+    errors: Any = getattr(error, "errors", None)
+    if errors is None:
+        return type(error).__name__
+    faults = errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults)
 
 
 def _takes_job(kind: str, function: Callable[..., Any]) -> bool:

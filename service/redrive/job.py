@@ -42,6 +42,7 @@ class Job:
         deadline: when this attempt will be stopped, UTC.
         redrives: how often it came back from the dead letters.
         tenant, headers: as enqueued.
+        scheduled_for: the slot for which its schedule enqueued it; None: no schedule did.
         cancelled: an operator wants it no longer. An async handler is cancelled then; a plain one
             looks here now and then, and returns or raises. Ten seconds later its process is killed.
     """
@@ -98,6 +99,14 @@ class Job:
         self._tell = tell
         self._watch = watch or Watch()
         self._completed_on: Any = None
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The slot for which its schedule enqueued it, UTC; None: no schedule did."""
+        try:
+            return datetime.fromisoformat(self.headers["scheduled_for"])
+        except (KeyError, TypeError, ValueError):  # a producer may have a header of that name
+            return None
 
     def side_effect(self, what: str, **detail: Any) -> None:
         """Record what was just done in the world: `job.side_effect("charged", id=charge.id)`.

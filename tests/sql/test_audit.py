@@ -12,6 +12,7 @@ from tests.factories import (
     make_dead_letter,
     make_dead_letters,
     make_job,
+    make_schedule,
     redrive,
 )
 from tests.postgres import Database, Session
@@ -88,6 +89,21 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "run now",
         1,
     ),
+    "pause_schedule": (
+        "select redrive.pause_schedule_v1('report', 'ada', 'why')",
+        "pause schedule",
+        1,
+    ),
+    "resume_schedule": (
+        "select redrive.resume_schedule_v1('paused', 'ada', 'why')",
+        "resume schedule",
+        1,
+    ),
+    "run_schedule": (
+        "select redrive.run_schedule_v1('report', 'ada', 'why')",
+        "run schedule",
+        1,
+    ),
     "reopen": (
         "select redrive.reopen_v1(array(select id from redrive.dead_letters), 'ada', 'why')",
         "reopen",
@@ -113,6 +129,9 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
     make_job(database.conn, run_at=datetime.now(UTC) + timedelta(hours=1))
     database.rows("insert into redrive.breakers (name) values ('smtp')")
     database.rows("select redrive.pause_v1('paused', 'bo', 'why')")
+    make_schedule(database.conn, "report")
+    make_schedule(database.conn, "paused")
+    database.rows("select redrive.pause_schedule_v1('paused', 'bo', 'why')")
     statement, action, n = ACTS[act]
     operator = database.session()
     operator.rows("set session authorization redrive_operator")

@@ -30,6 +30,7 @@ COMMANDS = {
     "job": "redrive.cli.job",
     "batch": "redrive.cli.batch",
     "queue": "redrive.cli.queue",
+    "schedule": "redrive.cli.schedule",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
     "retention": "redrive.cli.retention",

@@ -64,6 +64,7 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
         found = _gone(job, lines[-1])
     if found is None:
         return None
+    found = {"schedule": None} | found
     story = _story(found, deaths, failures, effects, lines)
     return found | {
         "failures": failures,
@@ -86,6 +87,7 @@ def _live(
     payload = shown_payload(row)
     secrets = secret_values([payload, row["headers"]], declared)
     return listed(live) | {
+        "schedule": _schedule_of(redact(row["headers"], declared, secrets)),
         "payload": redact(payload, declared, secrets),
         "why": _answer(live["why"]),
     }
@@ -111,6 +113,7 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
             "category": letter["category"],
             "at": letter["died_at"],
         },
+        "schedule": _schedule_of(letter["headers"]),
         "payload": letter["payload"],
         "why": _answer(Why(Code.ENDED, text)),
     }
@@ -137,7 +140,7 @@ def _story(
 ) -> Iterator[dict[str, Any]]:
     """What happened, in any order."""
     if job["created_at"] is not None:
-        yield _step(job["created_at"], "enqueued")
+        yield _step(job["created_at"], _enqueued(job["schedule"]))
     for failure in failures:
         what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
         yield _step(failure["at"], what, failure["worker"])
@@ -153,6 +156,21 @@ def _story(
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
             yield _step(line["at"], line["action"], line["actor"], line["why"])
+
+
+def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
+    """The schedule that enqueued a job, and for when; None: a producer did."""
+    name, slot = headers.get("schedule"), headers.get("scheduled_for")
+    # a producer may have headers of these names
+    if isinstance(name, str) and isinstance(slot, str):
+        return {"name": name, "scheduled_for": slot}
+    return None
+
+
+def _enqueued(schedule: Mapping[str, str] | None) -> str:
+    if schedule is None:
+        return "enqueued"
+    return "enqueued by schedule {name} for {scheduled_for}".format_map(schedule)
 
 
 def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:

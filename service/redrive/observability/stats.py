@@ -133,6 +133,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
     expected: dict[str, float] = {}
+    schedule_overdue: float = 0.0
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -321,6 +322,13 @@ FIGURES = (
         "Since when the task is expected to run that often, as Unix time.",
         ("task",),
         lambda s: {(task,): since for task, since in s.expected.items()},
+    ),
+    Figure(
+        "redrive_schedule_overdue_seconds",
+        "How late the slot is that has waited longest, of schedules that are declared and not"
+        " paused.",
+        (),
+        lambda s: {(): s.schedule_overdue},
     ),
     Figure(
         "redrive_workers",

@@ -19,6 +19,7 @@ from redrive.rules.settlement import (
     Release,
     Retry,
 )
+from redrive.rules.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -169,6 +170,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
     kinds: list[Kind]
     dependencies: list[Dependency]
+    schedules: list[Declaration] = []
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):

@@ -3,16 +3,18 @@
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
+import msgspec
 import psycopg
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
+from redrive.rules.slots import Declaration
 from redrive.worker.protocol import Dependency, Report, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -189,6 +191,23 @@ class Unhandled(NamedTuple):
     kind: str
     jobs: int
     handled: list[str]
+
+
+class DueSchedule(NamedTuple):
+    """A schedule for which something is to be done, by the database's clock: `as_of`.
+
+    `expected`: its `next_at` there; `next_at` None = to be worked out, after `after`.
+    """
+
+    name: str
+    declaration: int
+    cron: str
+    tz: str
+    catch_up: str
+    expected: datetime | None
+    next_at: datetime | None
+    after: datetime
+    as_of: datetime
 
 
 class Rescued(NamedTuple):
@@ -516,6 +535,46 @@ def unhandled(conn: Connection) -> list[Unhandled]:
         return cursor.execute(
             "select queue, kind, jobs, handled from redrive.unhandled_v1()"
         ).fetchall()
+
+
+def declare_schedules(
+    conn: Connection, worker: int, version: str, declared: Sequence[Declaration]
+) -> bool:
+    """Say which schedules a worker's code has. Returns whether the worker is still alive."""
+    said = [asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared]
+    return bool(
+        _value(
+            conn,
+            "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)",
+            worker,
+            version,
+            Jsonb(said),
+        )
+    )
+
+
+def due_schedules(conn: Connection) -> list[DueSchedule]:
+    """The schedules for which something is to be done."""
+    with conn.cursor(row_factory=class_row(DueSchedule)) as cursor:
+        return cursor.execute(
+            "select name, declaration, cron, tz, catch_up, expected, next_at, after, as_of"
+            " from redrive.due_schedules_v1()"
+        ).fetchall()
+
+
+def fire_schedule(
+    conn: Connection, due: DueSchedule, slots: Sequence[datetime], next_at: datetime
+) -> list[int] | None:
+    """Enqueue the jobs of slots and move the schedule on. Returns them; None: somebody else did."""
+    return _value(
+        conn,
+        "select redrive.fire_schedule_v1(%s, %s, %s, %s::timestamptz[], %s)",
+        due.name,
+        due.declaration,
+        due.expected,
+        list(slots),
+        next_at,
+    )
 
 
 def is_pending(

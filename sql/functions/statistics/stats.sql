@@ -105,6 +105,12 @@ begin
         'expected', (select coalesce(jsonb_object_agg(
                          c.name, extract(epoch from c.expected_at)::float8), '{}')
                      from redrive.chores c where c.expected_at is not null),
+        'schedule_overdue', (select coalesce(max(extract(
+                                 epoch from clock_timestamp() - coalesce(s.next_at, s.since))), 0)
+                             from redrive.schedules s
+                             join redrive.declared_schedules_v1() d on d.schedule = s.name
+                             where s.paused_at is null
+                               and coalesce(s.next_at, s.since) < clock_timestamp()),
         'workers', (select count(*) from redrive.workers w
                     where w.lost_at is null
                       and w.seen_at > clock_timestamp() - interval '2 minutes'),

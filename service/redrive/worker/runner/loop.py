@@ -214,7 +214,8 @@ def _hello(handlers: Handlers) -> Hello:
         Dependency(name, breaker.threshold, breaker.window, breaker.cooldown)
         for name, breaker in handlers.breakers.items()
     ]
-    return Hello([_kind(handler) for handler in handlers], dependencies)
+    kinds = [_kind(handler) for handler in handlers]
+    return Hello(kinds, dependencies, list(handlers.schedules.values()))
 
 
 def _kind(handler: Handler) -> Kind:

@@ -17,6 +17,7 @@ import psycopg
 from redrive.database.connect import Link
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
+from redrive.worker.supervisor.schedules import Schedules
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.maintenance")
@@ -28,6 +29,7 @@ CANCEL_SECONDS = 1.0
 BATCHES_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
+SCHEDULES_SECONDS = 1.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -45,6 +47,7 @@ Before that its policy decides, at the claim.
 """
 
 RESCUE = "rescue"
+SCHEDULES = "schedules"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
@@ -77,6 +80,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
+    schedules: Schedules = field(default_factory=lambda: Schedules(""))
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -114,9 +118,23 @@ class Maintenance:
     def _do_all(self, now: float) -> None:
         self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
         for name, (every, do) in CHORES.items():
-            failing = self._failing.get(name)
-            if failing is None or now - failing.last_at > PUT_OFF_SECONDS:
+            if self._is_tried(name, now):
                 self._attempt(name, every, do)
+        if self.schedules and self._is_tried(SCHEDULES, now):
+            self._declare()
+            self._attempt(SCHEDULES, SCHEDULES_SECONDS, self.schedules.fire)
+
+    def _is_tried(self, name: str, now: float) -> bool:
+        failing = self._failing.get(name)
+        return failing is None or now - failing.last_at > PUT_OFF_SECONDS
+
+    def _declare(self) -> None:
+        """Say which schedules there are, for each identity that has not."""
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                self.schedules.declare(conn, self.identities())
+        except psycopg.Error as error:
+            self._failed(SCHEDULES, error)
 
     def _hear_of_cancelled(self) -> None:
         """See which jobs of this worker are no longer wanted; the next round asks again."""
