@@ -169,6 +169,7 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
         "headers": {},
         "payload": {},
         "noted": False,
+        "limits": None,
     }
     stored = database.value(
         "select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j"

@@ -20,8 +20,12 @@ INLINED = {
     "handles_v1",
     "job_place_v1",
     "job_state_v1",
+    "limit_of_v1",
+    "limits_of_v1",
+    "next_at_v1",
     "recent_losses_v1",
     "redrive_obstacle_v1",
+    "tokens_v1",
     "wake_slot_v1",
 }
 """Becomes a part of the statement that asks; with settings or other rights it could not."""

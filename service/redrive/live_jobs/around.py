@@ -7,7 +7,16 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.rules.waiting import MOST_AHEAD, Around, Breaker, Head, Pause, Waiting, Worker
+from redrive.rules.waiting import (
+    MOST_AHEAD,
+    Around,
+    Breaker,
+    Head,
+    Line,
+    Pause,
+    Waiting,
+    Worker,
+)
 
 Row = Mapping[str, Any]
 
@@ -47,6 +56,9 @@ _AHEAD: LiteralString = """
               select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)
               where k.queue = %(queue)s and k.priority = %(priority)s and k.lane = %(lane)s)
         limit %(most)s) a"""
+
+_LINE: LiteralString = """
+    select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
 
 
 SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
@@ -89,6 +101,7 @@ class Surroundings:
             row["run_at"],
             was_given_back=row["deliveries"] > row["attempt"],
             head=self._head(row) if row["ordering_key"] is not None else None,
+            line=self._line(row) if row["run_at"] is None else None,
             ahead=self._ahead(row) if is_due else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
@@ -106,6 +119,11 @@ class Surroundings:
         if found is None or (not before and found[1] != "running"):
             return None
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+
+    def _line(self, row: Row) -> Line | None:
+        """Behind which limit it waits, if that is what it waits for."""
+        found = self._conn.execute(_LINE, (row["id"],)).fetchone()
+        return found and Line(*found)
 
     def _ahead(self, row: Row) -> int:
         (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)

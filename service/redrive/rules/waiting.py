@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from redrive.rules.concurrency import of_rate
+
 QUIET_SECONDS = 60.0
 """A worker that has a free slot asks for jobs far more often than that."""
 
@@ -31,6 +33,7 @@ class Code(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     BEHIND_KEY = "behind_key"
     BREAKER_OPEN = "breaker_open"
+    LIMITED = "limited"
     NO_WORKER = "no_worker"
     NOT_POLLED = "not_polled"
     ENDED = "ended"
@@ -115,6 +118,20 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """The limit that a job waits behind, as the `place`th, from 1.
+
+    `used` of its `concurrency` run, None = any number may; `rate`: jobs per second, None = at once.
+    """
+
+    name: str
+    place: int
+    used: int
+    concurrency: int | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
 
@@ -131,12 +148,15 @@ class Waiting:
     worker: str | None = None
     seconds: float | None = None
     failed: str | None = None
+    line: Line | None = None
 
 
 def why(job: Waiting, around: Around) -> Why:
     """Say why a live job does not run, or that it does."""
     if job.state == "running":
         return _running(job)
+    if job.line is not None:
+        return _limited(job.line, job, around)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
     breaker = _breaker(job, around)
@@ -187,6 +207,19 @@ def _running(job: Waiting) -> Why:
             " began a moment ago",
         )
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+
+
+def _limited(line: Line, job: Waiting, around: Around) -> Why:
+    more = " or later" if line.place > MOST_AHEAD else ""
+    place = f"it is the {_nth(line.place)}{more} in line"
+    if line.concurrency is not None and line.used >= line.concurrency:
+        text = f"limit {line.name} holds {line.used} of {line.concurrency}; {place}"
+    elif line.rate is not None:
+        text = f"limit {line.name} lets {of_rate(line.rate)} begin; {place}"
+    else:
+        text = f"limit {line.name} has room; {place}, and will be woken within seconds"
+    also = _paused(job.queue, around) or _without_worker(job, around)
+    return Why(Code.LIMITED, f"{text}; also: {also.text}" if also else text)
 
 
 def _behind(job: Waiting, now: datetime) -> Why:

@@ -56,8 +56,11 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
+_TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
+_DECLARE_LIMITS: LiteralString = "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
+
 KEYS_AT_A_TIME = 1000
-"""Ordering keys that one step of `unpark` looks at."""
+"""Ordering keys that one step of `unpark` looks at, and names one of `tend_limits`."""
 
 CANCELLATIONS_AT_A_TIME = 1000
 
@@ -168,7 +171,7 @@ class Registration(NamedTuple):
     """What a worker says of itself.
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
-    `depends_on`: kind -> breakers, for those that have any.
+    `depends_on`: kind -> breakers, for those that have any; `limits`: kind -> templates, likewise.
     """
 
     name: str
@@ -177,6 +180,7 @@ class Registration(NamedTuple):
     kinds: Sequence[str]
     queues: Sequence[str] | None
     depends_on: Mapping[str, Sequence[str]] = {}
+    limits: Mapping[str, Sequence[str]] = {}
 
 
 class Unhandled(NamedTuple):
@@ -389,6 +393,7 @@ def register(conn: Connection, worker: Registration) -> int:
     kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on
+    conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
     return _value(conn, sql, *said) or 0
 
 
@@ -490,6 +495,11 @@ def unpark(conn: Connection) -> int:
     Returns how many.
     """
     return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
+
+
+def tend_limits(conn: Connection) -> int:
+    """Wake those that wait behind a limit though there is room. Returns how many."""
+    return _value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
 
 
 def end_cancellations(conn: Connection) -> int:

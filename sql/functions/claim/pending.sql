@@ -12,4 +12,9 @@ as $$
           and j.kind = any (kinds)
           and not exists (select from redrive.queues q
                           where q.queue = j.queue and q.paused_at is not null))
+        or exists (
+            select from redrive.limit_waits w
+            where (only_queues is null or w.queue = any (only_queues)) and w.kind = any (kinds)
+              and not exists (select from redrive.queues q
+                              where q.queue = w.queue and q.paused_at is not null))
 $$;

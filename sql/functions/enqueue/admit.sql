@@ -91,6 +91,11 @@ begin
         perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
         from fresh f where f.redrives = 0 and f.headers ? '$redrive';
     end if;
+    if exists (select from redrive.kind_limits) then
+        perform redrive.park_limited_v1(array_agg(f.id)) from fresh f
+        where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
+        having count(*) > 0;
+    end if;
     -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for enqueue.
     if is_late and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
         update redrive.jobs j set run_at = clock_timestamp()

@@ -21,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
+    is_any_limited boolean;
 begin
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -35,7 +36,7 @@ begin
                                -- as a worker of the release before had claimed it
                                or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted),
+                  j.noted, j.limits is not null as is_limited),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
     -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
     -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
@@ -86,8 +87,12 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
-    into settled from gone g;
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
+           bool_or(g.is_limited)
+    into settled, is_any_limited from gone g;
+    if is_any_limited then
+        perform redrive.free_slots_v1(coalesce(settled, ids));
+    end if;
     return settled;
 end
 $$;
