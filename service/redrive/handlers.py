@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from redrive.errors import SettingsError
+from redrive.rules.concurrency import check_templates
 from redrive.rules.limits import check_name
 from redrive.rules.policy import Policy
 from redrive.signals import Seconds, seconds
@@ -46,6 +47,7 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    limits: tuple[str, ...] = ()
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -135,6 +137,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        limits: Sequence[str] = (),
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -156,9 +159,11 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            limits: the names under which its jobs count, for `redrive limit set`: `emails`, or
+                `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
 
         Raises:
-            InvalidJob: the kind, the queue or a dependency is not a valid name.
+            InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, or an
                 upgrade is missing.
         """
@@ -166,6 +171,7 @@ class Handlers:
         check_name("queue", queue)
         for name in depends_on:
             check_name("depends_on", name)
+        check_templates(limits)
         declared = partial(
             Handler,
             kind=kind,
@@ -176,6 +182,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
             on_cancelled=on_cancelled,
+            limits=tuple(limits),
         )
 
         def register(function: Function) -> Function:

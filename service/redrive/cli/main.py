@@ -22,6 +22,7 @@ COMMANDS = {
     "enqueue": "redrive.cli.enqueue",
     "job": "redrive.cli.job",
     "queue": "redrive.cli.queue",
+    "limit": "redrive.cli.limit",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
     "retention": "redrive.cli.retention",

@@ -87,6 +87,15 @@ class Objective(NamedTuple):
     value: float
 
 
+class Limit(NamedTuple):
+    """How far a limit is used; `customer:*` stands for all keys, which have no slots together."""
+
+    name: str
+    slots: int | None
+    used: int
+    waiting: int
+
+
 class Chore(NamedTuple):
     """When a maintenance task last succeeded (Unix time), and how often it should (seconds)."""
 
@@ -133,6 +142,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
     expected: dict[str, float] = {}
+    limits: list[Limit] = []
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -303,6 +313,24 @@ FIGURES = (
             for name, current in s.breakers.items()
             for state in BREAKER_STATES
         },
+    ),
+    Figure(
+        "redrive_limit_slots",
+        "Jobs that may run at once under the limit.",
+        ("limit",),
+        lambda s: {(n.name,): n.slots for n in s.limits if n.slots is not None},
+    ),
+    Figure(
+        "redrive_limit_slots_used",
+        "Jobs that run under the limit; of `customer:*` those of all keys.",
+        ("limit",),
+        lambda s: {(n.name,): n.used for n in s.limits},
+    ),
+    Figure(
+        "redrive_limit_waiting",
+        "Jobs that wait behind the limit, as far as 100,000 are looked at.",
+        ("limit",),
+        lambda s: {(n.name,): n.waiting for n in s.limits},
     ),
     Figure(
         "redrive_maintenance_last_success_timestamp_seconds",

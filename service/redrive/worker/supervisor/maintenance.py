@@ -25,6 +25,7 @@ RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
+LIMITS_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 CHORE_SECONDS = 10.0
@@ -49,6 +50,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
+    "limits": (LIMITS_SECONDS, store.tend_limits),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
 }
