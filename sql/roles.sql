@@ -65,6 +65,14 @@ grant execute on function redrive.fold_groups_v1() to redrive_worker;
 -- worker is up.
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
 to redrive_worker, redrive_viewer;
+grant execute on function
+    redrive.declare_limits_v1(text[], jsonb), redrive.tend_limits_v1(int)
+to redrive_worker;
+grant execute on function redrive.limits_v1(), redrive.limited_v1()
+to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function
+    redrive.set_limit_v1(text, int, float8, text, text), redrive.limit_line_v1(bigint[])
+to redrive_operator;
 grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),

@@ -338,6 +338,7 @@ create table redrive.jobs (
     noted boolean not null default false,
     refunds int,
     batch bigint,
+    limits text[],
     constraint jobs_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
@@ -360,12 +361,57 @@ grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
 
+create table redrive.kind_limits (
+    kind text not null,
+    templates text[] not null,
+    constraint kind_limits_pkey primary key (kind)
+);
+
 create table redrive.lanes (
     queue text not null,
     priority smallint not null,
     lane smallint not null,
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
+create table redrive.limit_keys (
+    name text not null,
+    next_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
+    placed_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
+    constraint limit_keys_pkey primary key (name)
+) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+
+create table redrive.limit_slots (
+    name text not null,
+    job bigint not null,
+    constraint limit_slots_pkey primary key (name, job)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500,
+    autovacuum_vacuum_cost_delay=0);
+create index limit_slots_job_idx on redrive.limit_slots (job);
+
+create table redrive.limit_waits (
+    job bigint not null,
+    name text not null,
+    queue text not null,
+    kind text not null,
+    priority smallint not null,
+    due timestamptz not null,
+    constraint limit_waits_pkey primary key (job)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000,
+    autovacuum_vacuum_cost_delay=0);
+create index limit_waits_line_idx on redrive.limit_waits (name, queue, kind, priority, due, job);
+
+create table redrive.limits (
+    name text not null,
+    concurrency int,
+    rate float8,
+    set_at timestamptz not null default clock_timestamp(),
+    constraint limits_pkey primary key (name),
+    constraint limits_check check (concurrency is not null or rate is not null),
+    constraint limits_concurrency_check check (concurrency >= 0 and concurrency <= 1000000),
+    constraint limits_name_check check (length(name) >= 1 and length(name) <= 255),
+    constraint limits_rate_check check (rate > 0::float8)
+);
 
 create table redrive.migrations (
     version int not null,
@@ -604,6 +650,12 @@ create view redrive.totals (
 );
 grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
 
+create function redrive.add_limit_v1(ids bigint[], name text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.added_per_minute_v1()
     returns table(queue text, added float8)
     language sql stable security definer
@@ -823,6 +875,12 @@ create function redrive.count_run_v1(run bigint, action text, n int, detail json
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.declare_limits_v1(kinds text[], templates jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.declare_limits_v1 to redrive_worker;
 
 create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
     returns boolean
@@ -1083,6 +1141,14 @@ create function redrive.forget_v1(batch int, out gone int, out more boolean)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
+create function redrive.free_slots_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
@@ -1161,11 +1227,53 @@ create function redrive.lanes_v1(only_queues text[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
+create function redrive.limit_line_v1(ids bigint[])
+    returns table(job bigint, name text, concurrency int, used int, rate float8, place int)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.limit_line_v1 to redrive_operator;
+
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.limit_names_v1 to redrive_operator;
+
+create function redrive.limit_of_v1(name text)
+    returns table(setting text, concurrency int, rate float8, burst int)
+    language sql stable;
+
+create function redrive.limit_room_v1(name text, out slots int, out room int, out rate float8, out
+    burst int)
+    returns record
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.limited_v1()
+    returns table(queue text, waiting bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.limited_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.limits_of_v1(templates text[], kind text, queue text, tenant text, payload
+    jsonb)
+    returns table(names text[])
+    language sql stable;
+
+create function redrive.limits_v1()
+    returns table(name text, concurrency int, rate float8, set_at timestamptz, used bigint, waiting
+        bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.live_jobs_v1(ids bigint[])
     returns table(id bigint, place text, state text, worker int)
@@ -1195,6 +1303,11 @@ create function redrive.names_used_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.names_used_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.next_at_v1(next_at timestamptz, rate float8, burst int, n int, at
+    timestamptz)
+    returns timestamptz
+    language sql immutable;
 
 create function redrive.next_lanes_v1(only_queues text[], after_queue text, after_priority int,
     after_lane int, at_most int)
@@ -1248,6 +1361,22 @@ create function redrive.park_behind_key()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
+create function redrive.park_limited_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off;
+
+create function redrive.park_v1(ids bigint[], names text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off;
+
 create function redrive.pause_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
@@ -1284,6 +1413,12 @@ create function redrive.purge_v2(run bigint, ids bigint[], generations int[], st
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.purge_v2 to redrive_operator;
+
+create function redrive.put_limit_v1(name text, concurrency int, rate float8)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -1385,6 +1520,14 @@ create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, ou
     set enable_mergejoin = off;
 grant execute on function redrive.rescue_v1 to redrive_worker;
 
+create function redrive.resolve_limits_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
 create function redrive.resume_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
@@ -1456,6 +1599,12 @@ create function redrive.set_lanes_v1(queue text, lanes int, actor text, why text
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_lanes_v1 to redrive_operator;
 
+create function redrive.set_limit_v1(name text, concurrency int, rate float8, actor text, why text)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_limit_v1 to redrive_operator;
+
 create function redrive.set_objective_v1(queue text, objective text, value float8, actor text, why
     text)
     returns void
@@ -1526,6 +1675,32 @@ create function redrive.take_probe_v1(name text, worker int, lease interval)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.take_probe_v1 to redrive_worker;
 
+create function redrive.take_slots_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.tell_v1(slots int)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.tend_limits_v1(most int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.tend_limits_v1 to redrive_worker;
+
+create function redrive.tokens_v1(next_at timestamptz, rate float8, burst int, at timestamptz)
+    returns int
+    language sql immutable;
+
 create function redrive.unhandled_v1()
     returns table(queue text, kind text, jobs bigint, handled text[])
     language plpgsql stable security definer
@@ -1585,6 +1760,16 @@ create function redrive.wake_slot_v1(queue text)
     returns int
     language sql immutable;
 grant execute on function redrive.wake_slot_v1 to redrive_worker;
+
+create function redrive.wake_v1(name text, n int, is_served boolean)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.walk_jobs_v1(only_queues text[], states text[], after text, looks int)
     returns table(id bigint, place text, state text, worker int)

@@ -90,6 +90,14 @@ def make_schedule(conn: Connection, name: str, cron: str = "0 7 * * *") -> int:
     return worker
 
 
+def make_limited_worker(conn: Connection, *templates: str, kind: str = "a.b") -> int:
+    """Register a worker whose jobs of a kind count under these limits. Returns its id."""
+    limits = {kind: templates} if templates else {}
+    return store.register(
+        conn, store.Registration("w", "test", 30.0, [kind, "*"], None, limits=limits)
+    )
+
+
 def silence(conn: Connection, worker: int, seconds: float = 3600) -> None:
     """Let the last beat of a worker be that long ago, in a time without an outage."""
     conn.execute(

@@ -34,6 +34,7 @@ from redrive.job_function import (
     enqueue_many_for,
     plain,
 )
+from redrive.rules.concurrency import check_templates
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
 from redrive.rules.policy import OnDeath, Policy
@@ -72,6 +73,7 @@ class Handler:
     on_cancelled: Callable[..., Any] | None = None
     on_death: OnDeath = "continue"
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    limits: tuple[str, ...] = ()
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -165,6 +167,7 @@ class Handlers:
         on_cancelled: Callable[..., Any] | None = None,
         on_death: OnDeath = "continue",
         schedule: Schedule | Sequence[Schedule] = (),
+        limits: Sequence[str] = (),
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -194,9 +197,11 @@ class Handlers:
             on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
                 wait until the dead letter has been redriven and succeeded, or was dismissed.
             schedule: when its jobs come by themselves; several have names.
+            limits: the names under which its jobs count, for `redrive limit set`: `emails`, or
+                `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
 
         Raises:
-            InvalidJob: the kind, the queue or a dependency is not a valid name.
+            InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
                 upgrade is missing, `on_death` is something else, or a schedule has the name of
                 another or a payload that the function does not take.
@@ -208,6 +213,7 @@ class Handlers:
         if on_death not in get_args(OnDeath):
             msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
             raise ValueError(msg)
+        check_templates(limits)
         declared = partial(
             Handler,
             kind=kind,
@@ -219,6 +225,7 @@ class Handlers:
             on_expired=plain(on_expired),
             on_cancelled=plain(on_cancelled),
             on_death=on_death,
+            limits=tuple(limits),
         )
 
         def register(

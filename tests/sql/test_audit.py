@@ -51,6 +51,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
     "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),
     "set_lanes": ("select redrive.set_lanes_v1('q', 4, 'ada', 'why')", "set lanes", 1),
+    "set_limit": (
+        "select redrive.set_limit_v1('emails', 20, null, 'ada', 'why')",
+        "set limit",
+        1,
+    ),
     "set_retention": (
         "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
         "retention",

@@ -179,6 +179,7 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
         "payload": {},
         "noted": False,
         "batch": None,
+        "limits": None,
     }
     stored = database.value(
         "select to_jsonb(j) - '{run_at,created_at}'::text[] from redrive.jobs j"

@@ -58,7 +58,9 @@ def prepare(session: Session, function: str) -> None:
     numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
-    statement = re.sub(r" into settled, batches|into found_ids, causes", "", statement)
+    statement = re.sub(
+        r" into (?:settled, batches, is_any_limited|ours|found_ids, causes)", "", statement
+    )
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
             statement = re.sub(rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)

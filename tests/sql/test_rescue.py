@@ -249,6 +249,7 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
         "refunds",
         "failed_at",
         "noted",
+        "limits",
         "losses",
         "fingerprint",
     }

@@ -31,6 +31,7 @@ COMMANDS = {
     "batch": "redrive.cli.batch",
     "queue": "redrive.cli.queue",
     "schedule": "redrive.cli.schedule",
+    "limit": "redrive.cli.limit",
     "dlq": "redrive.cli.dlq",
     "purge": "redrive.cli.purge",
     "retention": "redrive.cli.retention",

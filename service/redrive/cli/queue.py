@@ -55,9 +55,11 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             row["queue"]
             for row in cursor.execute("select queue from redrive.queues where lanes > 1")
         }
+        limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
         unhandled = store.unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
+        row["limited"] = limited.get(row["queue"], 0)
         answer = why_queue(row["queue"], around)
         row["why"] = answer and {"code": str(answer.code), "text": answer.text}
         row["fair_by"] = "tenant" if row["queue"] in fair else None
@@ -82,6 +84,8 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if row["why"] and row["ready"]:
             click.echo(f"{row['queue']}: {printable(row['why']['text'])}")
+        if row["limited"]:
+            click.echo(f"{row['queue']}: {row['limited']} wait behind limits (redrive limit ls)")
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -7,7 +7,17 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.rules.waiting import MOST_AHEAD, Around, Breaker, Head, Hold, Pause, Waiting, Worker
+from redrive.rules.waiting import (
+    MOST_AHEAD,
+    Around,
+    Breaker,
+    Head,
+    Hold,
+    Line,
+    Pause,
+    Waiting,
+    Worker,
+)
 
 Row = Mapping[str, Any]
 
@@ -55,6 +65,9 @@ _AHEAD: LiteralString = """
               where k.queue = %(queue)s and k.priority = %(priority)s and k.lane = %(lane)s)
         limit %(most)s) a"""
 
+_LINE: LiteralString = """
+    select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
+
 
 SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
 """What is known of the jobs of a worker that says nothing of them."""
@@ -99,6 +112,7 @@ class Surroundings:
             was_given_back=row["deliveries"] > row["attempt"],
             head=None if before is None or hold else self._head(row, before),
             hold=hold,
+            line=self._line(row) if row["run_at"] is None else None,
             ahead=self._ahead(row) if is_due else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
@@ -135,6 +149,11 @@ class Surroundings:
             return None
         (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
         return batch
+
+    def _line(self, row: Row) -> Line | None:
+        """Behind which limit it waits, if that is what it waits for."""
+        found = self._conn.execute(_LINE, (row["id"],)).fetchone()
+        return found and Line(*found)
 
     def _ahead(self, row: Row) -> int:
         (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)

@@ -87,6 +87,15 @@ class Objective(NamedTuple):
     value: float
 
 
+class Limit(NamedTuple):
+    """How far a limit is used; `customer:*` stands for all keys, which have no slots together."""
+
+    name: str
+    slots: int | None
+    used: int
+    waiting: int
+
+
 class Chore(NamedTuple):
     """When a maintenance task last succeeded (Unix time), and how often it should (seconds)."""
 
@@ -134,6 +143,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     bases: list[Tally] = []
     expected: dict[str, float] = {}
     schedule_overdue: float = 0.0
+    limits: list[Limit] = []
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -304,6 +314,24 @@ FIGURES = (
             for name, current in s.breakers.items()
             for state in BREAKER_STATES
         },
+    ),
+    Figure(
+        "redrive_limit_slots",
+        "Jobs that may run at once under the limit.",
+        ("limit",),
+        lambda s: {(n.name,): n.slots for n in s.limits if n.slots is not None},
+    ),
+    Figure(
+        "redrive_limit_slots_used",
+        "Jobs that run under the limit; of `customer:*` those of all keys.",
+        ("limit",),
+        lambda s: {(n.name,): n.used for n in s.limits},
+    ),
+    Figure(
+        "redrive_limit_waiting",
+        "Jobs that wait behind the limit, as far as 100,000 are looked at.",
+        ("limit",),
+        lambda s: {(n.name,): n.waiting for n in s.limits},
     ),
     Figure(
         "redrive_maintenance_last_success_timestamp_seconds",

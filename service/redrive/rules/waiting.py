@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from redrive.rules.concurrency import of_rate
+
 QUIET_SECONDS = 60.0
 """A worker that has a free slot asks for jobs far more often than that."""
 
@@ -32,6 +34,7 @@ class Code(StrEnum):
     BEHIND_KEY = "behind_key"
     BATCH_RUNNING = "batch_running"
     BREAKER_OPEN = "breaker_open"
+    LIMITED = "limited"
     NO_WORKER = "no_worker"
     NOT_POLLED = "not_polled"
     ENDED = "ended"
@@ -125,6 +128,20 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """The limit that a job waits behind, as the `place`th, from 1.
+
+    `used` of its `concurrency` run, None = any number may; `rate`: jobs per second, None = at once.
+    """
+
+    name: str
+    place: int
+    used: int
+    concurrency: int | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
 
@@ -144,6 +161,7 @@ class Waiting:
     seconds: float | None = None
     failed: str | None = None
     batch: int | None = None
+    line: Line | None = None
 
 
 def why(job: Waiting, around: Around) -> Why:
@@ -153,6 +171,8 @@ def why(job: Waiting, around: Around) -> Why:
     if job.batch is not None:
         text = f"it waits for batch {job.batch} to end: redrive batch show {job.batch}"
         return Why(Code.BATCH_RUNNING, text)
+    if job.line is not None:
+        return _limited(job.line, job, around)
     if job.hold is not None:
         return _held(job.hold)
     if job.head is not None or job.run_at is None:
@@ -205,6 +225,19 @@ def _running(job: Waiting) -> Why:
             " began a moment ago",
         )
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+
+
+def _limited(line: Line, job: Waiting, around: Around) -> Why:
+    more = " or later" if line.place > MOST_AHEAD else ""
+    place = f"it is the {_nth(line.place)}{more} in line"
+    if line.concurrency is not None and line.used >= line.concurrency:
+        text = f"limit {line.name} holds {line.used} of {line.concurrency}; {place}"
+    elif line.rate is not None:
+        text = f"limit {line.name} lets {of_rate(line.rate)} begin; {place}"
+    else:
+        text = f"limit {line.name} has room; {place}, and will be woken within seconds"
+    also = _paused(job.queue, around) or _without_worker(job, around)
+    return Why(Code.LIMITED, f"{text}; also: {also.text}" if also else text)
 
 
 def _behind(job: Waiting, now: datetime) -> Why:

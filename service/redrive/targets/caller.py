@@ -21,6 +21,7 @@ from redrive.job import Job
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.categories import Rule
+from redrive.rules.concurrency import check_templates
 from redrive.rules.policy import Policy
 from redrive.rules.redact import redact, scrub, secrets_of_environment
 from redrive.rules.slots import Schedule
@@ -92,6 +93,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 takes_job=True,
                 read=lambda text: text,
                 known=caller.known,
+                limits=check_templates(target.limits),
             )
         )
 

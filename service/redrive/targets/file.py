@@ -35,6 +35,7 @@ class Target(BaseModel):
     backoff_cap: Annotated[float, Field(ge=0)] = 3600
     depends_on: list[str] = []
     on_death: OnDeath = "continue"
+    limits: list[str] = []
 
 
 class TargetSchedule(BaseModel):

@@ -136,6 +136,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     depends_on: tuple[str, ...] = ()
     queue: str = "default"
     holds_key: bool = False
+    limits: tuple[str, ...] = ()
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

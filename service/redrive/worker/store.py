@@ -58,8 +58,11 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
+_TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
+_DECLARE_LIMITS: LiteralString = "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
+
 KEYS_AT_A_TIME = 1000
-"""Ordering keys that one step of `unpark` looks at."""
+"""Ordering keys that one step of `unpark` looks at, and names one of `tend_limits`."""
 
 BATCHES_AT_A_TIME = 20
 CANCELLATIONS_AT_A_TIME = 1000
@@ -172,7 +175,7 @@ class Registration(NamedTuple):
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
     `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
-    their ordering key.
+    their ordering key; `limits`: kind -> templates, for those that have any.
     """
 
     name: str
@@ -182,6 +185,7 @@ class Registration(NamedTuple):
     queues: Sequence[str] | None
     depends_on: Mapping[str, Sequence[str]] = {}
     holds: Sequence[str] = ()
+    limits: Mapping[str, Sequence[str]] = {}
 
 
 class Unhandled(NamedTuple):
@@ -412,6 +416,7 @@ def register(conn: Connection, worker: Registration) -> int:
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
+    conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
     return _value(conn, sql, *said) or 0
 
 
@@ -513,6 +518,11 @@ def unpark(conn: Connection) -> int:
     Returns how many.
     """
     return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
+
+
+def tend_limits(conn: Connection) -> int:
+    """Wake those that wait behind a limit though there is room. Returns how many."""
+    return _value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
 
 
 def end_cancellations(conn: Connection) -> int:

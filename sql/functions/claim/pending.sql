@@ -20,4 +20,9 @@ as $$
             where not d.is_folded and b.closed_at is not null and b.over_at is null
               and (only_queues is null or j.queue = any (only_queues))
               and redrive.handles_v1(kinds, j.kind))
+        or exists (
+            select from redrive.limit_waits w
+            where (only_queues is null or w.queue = any (only_queues)) and redrive.handles_v1(kinds, w.kind)
+              and not exists (select from redrive.queues q
+                              where q.queue = w.queue and q.paused_at is not null))
 $$;

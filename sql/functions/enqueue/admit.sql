@@ -96,6 +96,11 @@ begin
         perform redrive.join_batch_v1(array_agg(f.batch), array_agg(f.redrives > 0))
         from fresh f where f.batch is not null;
     end if;
+    if exists (select from redrive.kind_limits) then
+        perform redrive.park_limited_v1(array_agg(f.id)) from fresh f
+        where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
+        having count(*) > 0;
+    end if;
     -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for enqueue.
     if is_late and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
         update redrive.jobs j set run_at = clock_timestamp()

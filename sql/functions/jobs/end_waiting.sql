@@ -88,6 +88,7 @@ begin
           and not exists (select from redrive.running_keys r
                           where r.queue = g.queue and r.ordering_key = g.ordering_key))
     select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;
+    delete from redrive.limit_waits w where w.job = any (ended);
     return ended;
 end
 $$;

@@ -22,6 +22,7 @@ as $$
 declare
     settled bigint[];
     batches bigint[];            -- of those that have one
+    is_any_limited boolean;
 begin
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -36,7 +37,7 @@ begin
                                -- as a worker of the release before had claimed it
                                or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted, j.created_at, j.batch),
+                  j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
     -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
     -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
@@ -89,11 +90,15 @@ begin
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
     select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
-           array_agg(g.batch) filter (where g.batch is not null)
-    into settled, batches from gone g;
+           array_agg(g.batch) filter (where g.batch is not null),
+           bool_or(g.is_limited)
+    into settled, batches, is_any_limited from gone g;
     if batches is not null then
         insert into redrive.batch_deltas (batch, succeeded)
         select b.id, count(*) from unnest(batches) as b(id) group by b.id;
+    end if;
+    if is_any_limited then
+        perform redrive.free_slots_v1(coalesce(settled, ids));
     end if;
     return settled;
 end

@@ -22,8 +22,9 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+    ours bigint[];
 begin
-    return query
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
@@ -181,7 +182,11 @@ begin
         select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
-    select s.id from settled s where s.event <> 'outcome';
+    select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
+    if exists (select from redrive.limit_slots s where s.job = any (ours)) then
+        perform redrive.free_slots_v1(ours);
+    end if;
+    return query select o.id from unnest(ours) as o(id);
 end
 $$;
 

@@ -98,6 +98,22 @@ begin
                        from redrive.objectives o),
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
                      from redrive.breakers b),
+        -- what is set for a key, or a campaign, counts for all keys: their names tell of payloads
+        'limits', (select coalesce(jsonb_agg(jsonb_build_array(
+                       l.name, l.concurrency, l.used, l.waiting) order by l.name), '[]')
+                   from (select case when n.nth <= 100 then n.name else 'other' end as name,
+                                case when n.nth <= 100 then min(n.concurrency) end as concurrency,
+                                sum(n.used) as used, sum(n.waiting) as waiting
+                         from (select b.name, b.used, b.waiting,
+                                      case when strpos(b.name, ':') = 0 then b.concurrency end
+                                          as concurrency,
+                                      dense_rank() over (order by b.name) as nth
+                               from (select case when strpos(l.name, ':') = 0 then l.name
+                                                 else split_part(l.name, ':', 1) || ':*' end
+                                                as name,
+                                            l.concurrency, l.used, l.waiting
+                                     from redrive.limits_v1() l) b) n
+                         group by 1, n.nth <= 100) l),
         'chores', (select coalesce(jsonb_agg(jsonb_build_array(
                        c.name, extract(epoch from nullif(c.ran_at, '-infinity'))::float8,
                        extract(epoch from c.every)::float8)), '[]')

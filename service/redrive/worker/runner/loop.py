@@ -228,4 +228,5 @@ def _kind(handler: Handler) -> Kind:
         handler.depends_on,
         handler.queue,
         handler.on_death == "hold",
+        handler.limits,
     )

@@ -37,6 +37,10 @@ class KnownKinds:
         """The kinds whose deaths hold their ordering key."""
         return [name for name, kind in self._kinds.items() if kind.holds_key]
 
+    def limits(self) -> dict[str, tuple[str, ...]]:
+        """The templates of the kinds that are limited."""
+        return {name: kind.limits for name, kind in self._kinds.items() if kind.limits}
+
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")

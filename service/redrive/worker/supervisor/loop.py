@@ -211,6 +211,7 @@ class Supervisor:
             options.queues,
             self._kinds.depends_on(),
             self._kinds.holds(),
+            self._kinds.limits(),
         )
 
     def _progress(self, worker: int) -> str:

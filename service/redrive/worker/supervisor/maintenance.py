@@ -27,6 +27,7 @@ FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
 BATCHES_SECONDS = 1.0
+LIMITS_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0
@@ -54,6 +55,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "batches": (BATCHES_SECONDS, store.fold_batches),
+    "limits": (LIMITS_SECONDS, store.tend_limits),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
 }
