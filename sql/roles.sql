@@ -50,6 +50,10 @@ grant execute on function
     redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
                       int[], jsonb[], text[], bigint[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
+    redrive.keep_checkpoints_v1(int[], bigint[], bigint[], int[], jsonb[]),
+    redrive.keep_progress_v1(int[], bigint[], bigint[], int[], float8[], jsonb[]),
+    redrive.complete_with_results_v1(int[], bigint[], bigint[], int[], bigint[], bigint[], jsonb[],
+                                     float8[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.rescue_v1(interval, int),
@@ -78,6 +82,7 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
@@ -96,12 +101,15 @@ to redrive_operator;
 
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
-    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text),
-    redrive.outcome_v1(bigint)
+    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
 to redrive_operator;
+-- Whoever enqueued a job may wait for its end.
+grant execute on function redrive.outcome_v1(bigint)
+to redrive_producer, redrive_worker, redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results
     to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),

@@ -88,6 +88,15 @@ create table redrive.cancellations (
     constraint cancellations_pkey primary key (job)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
+create table redrive.checkpoints (
+    job bigint not null,
+    deliveries int not null,
+    at timestamptz not null default clock_timestamp(),
+    data jsonb not null,
+    constraint checkpoints_pkey primary key (job)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+grant select on redrive.checkpoints to redrive_encryptor, redrive_operator;
+
 create table redrive.chores (
     name text not null,
     ran_at timestamptz not null default '-infinity'::timestamptz,
@@ -372,6 +381,17 @@ create table redrive.objectives (
 );
 grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.progress (
+    job bigint not null,
+    deliveries int not null,
+    at timestamptz not null default clock_timestamp(),
+    share real not null,
+    detail jsonb not null,
+    constraint progress_pkey primary key (job),
+    constraint progress_share_check check (share >= 0::float8 and share <= 1::float8)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+grant select on redrive.progress to redrive_encryptor, redrive_operator;
+
 create table redrive.purge_lock (
 
 );
@@ -395,6 +415,18 @@ create table redrive.redrive_lock (
 create table redrive.reencrypt_lock (
 
 );
+
+create table redrive.results (
+    job bigint not null,
+    deliveries int not null,
+    outcome text not null,
+    result jsonb,
+    keep_until timestamptz not null,
+    constraint results_pkey primary key (job),
+    constraint results_outcome_check check (outcome = any (array['succeeded', 'cancelled']))
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+create index results_keep_until_idx on redrive.results (keep_until);
+grant select on redrive.results to redrive_encryptor, redrive_operator;
 
 create table redrive.retention (
     what text not null,
@@ -691,6 +723,13 @@ create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[]
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.complete_v2 to redrive_worker;
 
+create function redrive.complete_with_results_v1(workers int[], claims bigint[], ids bigint[],
+    deliveries int[], ended bigint[], returned bigint[], results jsonb[], keeps float8[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.complete_with_results_v1 to redrive_worker;
+
 create function redrive.contact_now_v1()
     returns interval
     language sql stable security definer
@@ -738,6 +777,12 @@ create function redrive.done_chore_v1(chore text, every interval)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
 
+create function redrive.drop_checkpoints_v1(ids bigint[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.end_cancellations_v1(batch int)
     returns int
     language plpgsql security definer
@@ -747,6 +792,15 @@ create function redrive.end_cancellations_v1(batch int)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.end_cancellations_v1 to redrive_worker;
+
+create function redrive.end_cancelled_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], outcomes text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.end_claims_v1(workers int[])
     returns void
@@ -895,6 +949,12 @@ create function redrive.forget_names_v1(older_than interval, batch int)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.forget_results_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.forget_side_effects_v1(batch int)
     returns int
     language plpgsql security definer
@@ -959,6 +1019,28 @@ create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.keep_checkpoints_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], data jsonb[])
+    returns table(id bigint, delivery int, is_kept boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.keep_checkpoints_v1 to redrive_worker;
+
+create function redrive.keep_progress_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], shares float8[], details jsonb[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.keep_progress_v1 to redrive_worker;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
@@ -1034,12 +1116,12 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.open_campaign_v1 to redrive_operator;
 
-create function redrive.outcome_v1(job bigint)
-    returns text
+create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
+    returns record
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
-grant execute on function redrive.outcome_v1 to redrive_operator;
+grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger

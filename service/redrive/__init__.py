@@ -5,6 +5,7 @@ from redrive.errors import InvalidJob, RedriveError, StaleClaim
 from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
+from redrive.results import Ended, wait
 from redrive.rules.categories import Rule
 from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
@@ -14,6 +15,7 @@ from redrive.signals import Cancel, GiveUp, Retry, Snooze
 __all__ = [
     "Cancel",
     "Category",
+    "Ended",
     "GiveUp",
     "Handlers",
     "InvalidJob",
@@ -29,4 +31,5 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "idempotent",
+    "wait",
 ]

@@ -6,6 +6,7 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from inspect import Parameter
 from typing import Any, TypeVar, cast
@@ -29,7 +30,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Handler:
     """One registered function; `read` turns the payload's JSON into what the function takes.
 
-    `known` are secrets of its own, as an endpoint's keys, which no text may quote.
+    `known` are secrets of its own, as an endpoint's keys, which no text may quote; `keep_result` is
+    in seconds.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    keep_result: float = 0.0
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -135,6 +138,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        keep_result: Seconds = timedelta(days=1),
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -156,6 +160,8 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            keep_result: how long what the function returns is kept, if it is not None, for whoever
+                waits for the job; 0 = not at all.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
@@ -176,6 +182,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
             on_cancelled=on_cancelled,
+            keep_result=seconds(keep_result),
         )
 
         def register(function: Function) -> Function:

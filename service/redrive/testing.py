@@ -21,7 +21,16 @@ from redrive.encryption import shown_payload
 from redrive.handlers import Handlers, decode_object
 from redrive.rules.job_fields import CheckedJob, JobOptions, Payload, check_job, fields_of_call
 from redrive.rules.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
-from redrive.worker.protocol import Jobs, Observed, SideEffect, Work, report_of
+from redrive.worker.protocol import (
+    Checkpoint,
+    CheckpointKept,
+    Jobs,
+    Observed,
+    Progress,
+    SideEffect,
+    Work,
+    report_of,
+)
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.deadlines import cancel_overdue
 from redrive.worker.runner.services import Services
@@ -137,8 +146,16 @@ def _shown(jobs: list[dict[str, Any]]) -> str:
 
 
 async def _run(handlers: Handlers, batch: Jobs, work: Work) -> Outcome:
-    sent: list[SideEffect | Observed] = []
-    with contextlib.closing(Services(handlers, 1, sent.append, where={})) as services:
+    sent: list[SideEffect | Observed | Checkpoint | Progress] = []
+
+    def send(message: SideEffect | Observed | Checkpoint | Progress) -> None:
+        sent.append(message)
+        if isinstance(message, Checkpoint):
+            kept = CheckpointKept(message.id, message.deliveries, message.n, is_kept=True)
+            loop.call_soon_threadsafe(services.notes.heed, kept)
+
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(Services(handlers, 1, send, where={})) as services:
         settlement = await _settlement_of(services, batch, work)
     side_effects = [
         (message.what, msgspec.json.decode(message.detail))

@@ -169,7 +169,18 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
     )
     payload = printable(json.dumps(found["payload"], ensure_ascii=False))
     yield f"{click.style('payload', bold=True)}  {payload}"
+    yield from _notes(found)
     yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+
+
+def _notes(found: dict[str, Any]) -> Iterator[str]:
+    """What its handler said of long work."""
+    if (progress := found["progress"]) is not None:
+        said = f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
+        yield f"{click.style('progress', bold=True)}  {printable(said)}"
+    if (checkpoint := found["checkpoint"]) is not None:
+        data = printable(json.dumps(checkpoint["data"], ensure_ascii=False))
+        yield f"{click.style('checkpoint', bold=True)}  {data}"
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -293,14 +304,16 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
 
     Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
     is no such job. One of which nothing is left has succeeded, unless it is on record that it was
-    cancelled.
+    cancelled. Shows what the handler returned, with secrets redacted, while that is kept.
     """
     with database(settings_for(database_url)) as conn:
-        outcome = control.wait(conn, which, timeout)
-    if outcome is None:
+        ended = control.wait(conn, which, timeout)
+    if ended is None:
         return not_found(f"there is no job {which}")
+    outcome, result = ended.outcome, ended.result
     if as_json:
-        emit({"id": which, "outcome": outcome, "result": None})
+        emit({"id": which, "outcome": outcome, "result": result})
     else:
-        click.echo(outcome)
+        returned = "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
+        click.echo(printable(outcome + returned))
     return {"succeeded": Exit.DONE, control.LIVE: Exit.NOTHING_MATCHED}.get(outcome, Exit.FAILED)

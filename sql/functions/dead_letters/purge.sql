@@ -38,6 +38,10 @@ begin
         delete from redrive.failures f using finished n where f.job = n.id),
     unnoted as (
         delete from redrive.side_effects e using finished n where e.job = n.id),
+    unchecked as (
+        delete from redrive.checkpoints c using finished n where c.job = n.id),
+    halted as (
+        delete from redrive.progress p using finished n where p.job = n.id),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,

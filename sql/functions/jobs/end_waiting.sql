@@ -15,6 +15,7 @@ as $$
 declare
     waiting bigint[];
     ended bigint[];
+    noted bigint[];        -- those that may have left a checkpoint
 begin
     -- A lane's first claim makes its row; whoever needs it before that makes it, too.
     insert into redrive.lanes (queue, priority, lane)
@@ -82,7 +83,10 @@ begin
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not exists (select from redrive.running_keys r
                           where r.queue = g.queue and r.ordering_key = g.ordering_key))
-    select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;
+    select coalesce(array_agg(g.id order by g.id), '{}'),
+           array_agg(g.id) filter (where g.noted or g.redrives > 0)
+    into ended, noted from gone g;
+    perform redrive.drop_checkpoints_v1(noted) where noted is not null;
     return ended;
 end
 $$;

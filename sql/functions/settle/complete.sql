@@ -21,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
+    noted bigint[];        -- those that may have left a checkpoint
 begin
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -86,8 +87,12 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
-    into settled from gone g;
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
+           (select array_agg(s.id) from special s where s.noted or s.redrives > 0)
+    into settled, noted from gone g;
+    if noted is not null then
+        perform redrive.drop_checkpoints_v1(noted);
+    end if;
     return settled;
 end
 $$;

@@ -23,6 +23,9 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
+    if 'cancel' = any (outcomes) then
+        perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
+    end if;
     return query
     with alive as materialized (
         select k.id, k.worker from redrive.claims k

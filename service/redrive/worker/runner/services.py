@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from redrive.encryption import Keyring
 from redrive.handlers import Handlers
 from redrive.rules.redact import secrets_of_environment
-from redrive.worker.protocol import Observed, SideEffect
+from redrive.worker.protocol import Checkpoint, Observed, Progress, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks
+from redrive.worker.runner.notes import NoteBook
 
 MOST_KNOWN = 64
 """So many secrets of targets are hidden everywhere; of more, each from its own jobs alone.
@@ -33,7 +34,7 @@ class Services:
         self,
         handlers: Handlers,
         slots: int,
-        send: Callable[[SideEffect | Observed], None],
+        send: Callable[[SideEffect | Observed | Checkpoint | Progress], None],
         where: dict[str, str],
         keyring: Keyring | None = None,
     ) -> None:
@@ -45,6 +46,7 @@ class Services:
         if keyring is not None:
             self.secrets |= keyring.secrets
         self.dependencies = Dependencies(send)
+        self.notes = NoteBook(send)
         self.hooks = Hooks(handlers.on_dead)
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
 

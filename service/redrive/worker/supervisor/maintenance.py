@@ -17,6 +17,7 @@ import psycopg
 from redrive.database.connect import Link
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
+from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.maintenance")
@@ -67,7 +68,8 @@ class Failing(NamedTuple):
 class Maintenance:
     """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted.
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
+    is what its handlers say.
     """
 
     link: Link
@@ -75,6 +77,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
+    progress: ProgressBook
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -106,6 +109,7 @@ class Maintenance:
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
+                self._write_progress()
                 self._do_all(now)
         self.link.close()
 
@@ -126,6 +130,13 @@ class Maintenance:
                     self.on_cancelled(unwanted)
         except psycopg.Error as error:
             self._failed("cancel", error)
+
+    def _write_progress(self) -> None:
+        """Write how far handlers say that they are."""
+        try:
+            self.progress.write(self.link, CHORE_SECONDS)
+        except psycopg.Error as error:
+            self._failed("progress", error)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:
