@@ -65,6 +65,7 @@ grant execute on function redrive.fold_groups_v1() to redrive_worker;
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
 to redrive_worker, redrive_viewer;
 grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
+grant execute on function redrive.tend_history_v1() to redrive_worker;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
@@ -78,11 +79,11 @@ grant execute on function
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
+    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers, redrive.history_queues
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.checkpoints, redrive.progress, redrive.results,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
@@ -96,6 +97,7 @@ grant execute on function
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
+    redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
 to redrive_operator;
 
@@ -109,7 +111,7 @@ to redrive_producer, redrive_worker, redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.checkpoints, redrive.progress, redrive.results
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history
     to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),

@@ -8,8 +8,14 @@ from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
-from redrive.cli.output import emit, not_found, printable, table
+from redrive.cli.options import (
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
 from redrive.rules.limits import check_name
@@ -27,7 +33,23 @@ NAMES = {
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""
 MOST_NAMES = 1_000_000
+DAY = 86_400.0
+MOST_DAYS = 400
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
+
+
+class _Days(Duration):
+    """A number of days, or `off`: 0."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "off":
+            return 0
+        days = super().convert(value, param, ctx) / DAY
+        if not days.is_integer() or not 1 <= days <= MOST_DAYS:
+            self.fail(f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off", param, ctx)
+        return int(days)
 
 
 @click.group()
@@ -107,20 +129,35 @@ def resume(name: str, why: str, settings: Settings) -> int:
 @click.option(
     "--fair-by",
     type=click.Choice(["tenant", "none"]),
-    required=True,
     help="Whose jobs take turns, of those enqueued from now on.",
 )
+@click.option(
+    "--history",
+    type=_Days(),
+    metavar="DAYS|off",
+    help="How long to keep jobs that end from now on: 7d.",
+)
 @acting_options
-def set_options(name: str, fair_by: str, why: str, settings: Settings) -> None:
+def set_options(
+    name: str, fair_by: str | None, history: int | None, why: str, settings: Settings
+) -> None:
     """Set how a queue is served.
 
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+    redrive queue set mail --history 7d --why 'support asks what became of a mail'
     """
-    lanes = FAIR_LANES if fair_by == "tenant" else 1
-    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
-    turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
-    click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+    if fair_by is None and history is None:
+        raise click.UsageError("nothing to set: --fair-by or --history")
+    if fair_by is not None:
+        lanes = FAIR_LANES if fair_by == "tenant" else 1
+        _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
+        turns = "tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
+        click.echo(f"{name} is set: its {turns}, of jobs enqueued from now on")
+    if history is not None:
+        _act("select redrive.set_history_v1(%s, %s, %s, %s)", name, why, settings, history or None)
+        kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
+        click.echo(f"{name} is set: jobs that end from now on are {kept}")
 
 
 _COUNT = click.IntRange(1, MOST_NAMES)

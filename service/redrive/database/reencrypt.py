@@ -167,6 +167,15 @@ PLACES = {
         seal=_seal_side_effect,
         or_stale=_OF_NO_DELIVERY,
     ),
+    "history": Place(
+        table="redrive.history",
+        job="id",
+        n="deliveries",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+        or_stale=_UNBOUND,
+    ),
     "checkpoints": Place(
         table="redrive.checkpoints",
         job="job",

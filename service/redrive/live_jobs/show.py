@@ -11,6 +11,7 @@ from redrive.dead_letters import find as dead_letters
 from redrive.encryption import MARK, shown_failure, shown_noted, shown_payload, shown_side_effect
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import LISTED, find, listed
+from redrive.live_jobs.history import ended
 from redrive.rules.redact import redact, secret_values
 from redrive.rules.waiting import Code, Why
 
@@ -61,14 +62,10 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
         effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
     failures = [shown_failure(job, failure) for failure in failures]
     effects = [shown_side_effect(job, effect) for effect in effects]
-    found = _live(conn, job, failures)
-    if found is None and deaths:
-        found = _ended(dead_letters.show(conn, job) or {}, deaths[-1])
-    elif found is None and lines:
-        found = _gone(job, lines[-1])
+    found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None
-    story = _story(found, deaths, failures, effects, lines)
+    story = [*_story(found, deaths, failures, effects, lines), *_end(found)]
     return found | {
         "failures": failures,
         "side_effects": effects,
@@ -128,6 +125,28 @@ def _live(
     return listed(live) | {
         "payload": redact(payload, declared, secrets),
         "why": _answer(live["why"]),
+    }
+
+
+def _over(
+    conn: psycopg.Connection[Any], job: int, deaths: Sequence[Row], lines: Sequence[Row]
+) -> dict[str, Any] | None:
+    """A job that lives no longer, by whatever tells most of it."""
+    if (row := ended(conn, job)) is not None:
+        return _kept(row)
+    if deaths:
+        return _ended(dead_letters.show(conn, job) or {}, deaths[-1])
+    return _gone(job, lines[-1]) if lines else None
+
+
+def _kept(row: Row) -> dict[str, Any]:
+    """A job that the history of its queue has."""
+    payload = shown_payload(row)
+    secrets = secret_values([payload, row["headers"]])
+    return listed(row) | {
+        "payload": redact(payload, (), secrets),
+        "why": _answer(Why(Code.ENDED, f"it has ended: {row['state']}")),
+        "ended_at": row["ended_at"],
     }
 
 
@@ -193,6 +212,12 @@ def _story(
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
             yield _step(line["at"], line["action"], line["actor"], line["why"])
+
+
+def _end(job: Row) -> Iterator[dict[str, Any]]:
+    """How it ended, as the history has it."""
+    if "ended_at" in job:
+        yield _step(job["ended_at"], job["state"], job["worker"])
 
 
 def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:

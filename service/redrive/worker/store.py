@@ -530,6 +530,11 @@ def forget(conn: Connection) -> int:
     return forgotten
 
 
+def tend_history(conn: Connection) -> int:
+    """Make the history's next partitions, drop those whose day has come. Returns how many."""
+    return _value(conn, "select redrive.tend_history_v1()") or 0
+
+
 def sample(conn: Connection) -> None:
     """Remember the counters at the start of this minute."""
     conn.execute("select redrive.sample_v1()")

@@ -41,6 +41,9 @@ begin
                 where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
                   and j.id = any (k.ids))
           order by j.id for update) h;
+    if exists (select from redrive.history_queues) then
+        perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
+    end if;
     with gone as (
         delete from redrive.jobs j
         where j.id = any (waiting)

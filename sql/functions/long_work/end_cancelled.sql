@@ -35,6 +35,13 @@ begin
             keep_until = excluded.keep_until
         returning job)
     select array_agg(e.job) into gone from ended e;
+    if gone is not null and exists (select from redrive.history_queues) then
+        perform redrive.keep_history_v1(
+            'cancelled', array_agg(v.worker), array_agg(v.id), array_agg(v.deliveries),
+            clock_timestamp())
+        from unnest(workers, ids, deliveries, outcomes) as v(worker, id, deliveries, outcome)
+        where v.id = any (gone) and v.outcome = 'cancel';
+    end if;
     perform redrive.drop_checkpoints_v1(gone);
 end
 $$;

@@ -22,7 +22,13 @@ as $$
 declare
     settled bigint[];
     noted bigint[];        -- those that may have left a checkpoint
+    kept bigint[];         -- those whose queues have a history
+    kept_at timestamptz;
 begin
+    if exists (select from redrive.history_queues) then
+        kept_at := clock_timestamp();
+        kept := redrive.keep_history_v1('completed', workers, ids, deliveries, kept_at);
+    end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
@@ -92,6 +98,9 @@ begin
     into settled, noted from gone g;
     if noted is not null then
         perform redrive.drop_checkpoints_v1(noted);
+    end if;
+    if kept is not null and settled is not null then
+        perform redrive.drop_from_history_v1(kept, settled, kept_at);
     end if;
     return settled;
 end

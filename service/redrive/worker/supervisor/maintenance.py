@@ -28,6 +28,7 @@ UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
+HISTORY_SECONDS = 300.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -52,6 +53,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
+    "history": (HISTORY_SECONDS, store.tend_history),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 
