@@ -194,7 +194,7 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(
 ) -> None:
     ours = database.column(
         "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace"
-        " and relkind in ('r', 'v')"
+        " and relkind in ('r', 'v', 'p')"
     )
     code = "\n".join(line.split("--", 1)[0] for line in text.splitlines())
     bare = re.compile(rf"\b(?:from|join|into|update)\s+(?:{'|'.join(ours)})\b")

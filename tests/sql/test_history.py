@@ -306,6 +306,23 @@ def test_a_page_of_it_is_found_by_an_index_in_every_day(database: Database) -> N
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 60
 
 
+def test_its_payloads_are_sealed_anew_like_others(database: Database) -> None:
+    conn = database.conn
+    keep(database)
+    job = make_job(conn, payload={"n": 1})
+    finish(conn)
+    new = '{"$redrive": {"k": "new"}}'
+    seal = (
+        "select redrive.reencrypt_v1('history', %s, '{1}', array['{\"n\": 1}'::jsonb],"
+        " array[%s::jsonb], '{salt}')"
+    )
+
+    assert database.column(seal, [job], new) == [1]
+    assert database.rows("select payload::text, headers::text from redrive.history") == [
+        (new, '{"$redrive": "salt"}')
+    ]
+
+
 # What it costs
 
 
