@@ -54,6 +54,10 @@ grant execute on function
     redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
                       int[], jsonb[], text[], bigint[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
+    redrive.keep_checkpoints_v1(int[], bigint[], bigint[], int[], jsonb[]),
+    redrive.keep_progress_v1(int[], bigint[], bigint[], int[], float8[], jsonb[]),
+    redrive.complete_with_results_v1(int[], bigint[], bigint[], int[], bigint[], bigint[], jsonb[],
+                                     float8[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.rescue_v1(interval, int),
@@ -74,6 +78,7 @@ grant execute on function
     redrive.set_limit_v1(text, int, float8, text, text), redrive.limit_line_v1(bigint[])
 to redrive_operator;
 grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
+grant execute on function redrive.tend_history_v1() to redrive_worker;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
@@ -88,10 +93,11 @@ grant execute on function
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
-    redrive.batches, redrive.batch_deltas
+    redrive.history_queues, redrive.batches, redrive.batch_deltas
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
@@ -105,14 +111,17 @@ grant execute on function
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
+    redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
 to redrive_operator;
 
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
-    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text),
-    redrive.outcome_v1(bigint)
+    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
 to redrive_operator;
+-- Whoever enqueued a job may wait for its end.
+grant execute on function redrive.outcome_v1(bigint)
+to redrive_producer, redrive_worker, redrive_operator;
 
 grant execute on function
     redrive.declare_schedules_v1(int, text, jsonb), redrive.due_schedules_v1(),
@@ -126,7 +135,8 @@ grant execute on function
 to redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history
     to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),

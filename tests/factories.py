@@ -286,3 +286,9 @@ def depths(conn: Connection) -> dict[str, Depth]:
         "select queue, ready, scheduled, retrying, running, dead, paused from redrive.depths_v1()"
     )
     return {queue: Depth(*figures) for queue, *figures in rows}
+
+
+def outcome(conn: Connection, job: int) -> str | None:
+    """What became of a job, None when there was none."""
+    row = conn.execute("select outcome from redrive.outcome_v1(%s)", (job,)).fetchone()
+    return row[0] if row else None

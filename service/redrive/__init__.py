@@ -7,6 +7,7 @@ from redrive.handlers import Handlers
 from redrive.idempotency import idempotent
 from redrive.job import Job
 from redrive.job_function import JobFunction
+from redrive.results import Ended, wait
 from redrive.rules.categories import Rule
 from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
@@ -17,6 +18,7 @@ from redrive.signals import Cancel, GiveUp, Retry, Snooze
 __all__ = [
     "Cancel",
     "Category",
+    "Ended",
     "GiveUp",
     "Handlers",
     "InvalidJob",
@@ -36,4 +38,5 @@ __all__ = [
     "enqueue_many",
     "idempotent",
     "open_batch",
+    "wait",
 ]

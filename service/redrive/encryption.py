@@ -165,6 +165,23 @@ class Keyring:
         return HIDDEN, self.seal_record(told, "side effect", job, delivery)
 
 
+def open_noted(
+    keyring: Keyring | None, value: dict[str, Any], what: str, job: int, delivery: int
+) -> dict[str, Any]:
+    """What `Keyring.seal_record` sealed, or what was never sealed. Raises Undecryptable."""
+    if not is_sealed(value):
+        return value
+    return _required(keyring, value).open_record(value, what, job, delivery)
+
+
+def shown_noted(value: dict[str, Any], what: str, job: int, delivery: int) -> dict[str, Any]:
+    """The same for people: opened, or under the mark why it cannot be."""
+    try:
+        return open_noted(configured(), value, what, job, delivery)
+    except Undecryptable as error:
+        return {MARK: str(error)}
+
+
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A failure's detail as the part that stays in the clear and the part that is sealed."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}

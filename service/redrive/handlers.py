@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from inspect import Parameter
 from typing import Any, Concatenate, TypeVar, Unpack, cast, get_args, overload
@@ -55,7 +56,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Handler:
     """One registered function; `read` turns the payload's JSON into what the function takes.
 
-    `known` are secrets of its own, as an endpoint's keys, which no text may quote.
+    `known` are secrets of its own, as an endpoint's keys, which no text may quote; `keep_result` is
+    in seconds.
     """
 
     kind: str
@@ -74,6 +76,7 @@ class Handler:
     on_death: OnDeath = "continue"
     known: frozenset[str] = field(default=frozenset(), repr=False)
     limits: tuple[str, ...] = ()
+    keep_result: float = 0.0
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -168,6 +171,7 @@ class Handlers:
         on_death: OnDeath = "continue",
         schedule: Schedule | Sequence[Schedule] = (),
         limits: Sequence[str] = (),
+        keep_result: Seconds = timedelta(days=1),
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -226,6 +230,7 @@ class Handlers:
             on_cancelled=plain(on_cancelled),
             on_death=on_death,
             limits=tuple(limits),
+            keep_result=seconds(keep_result),
         )
 
         def register(

@@ -224,6 +224,7 @@ def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database
         "failures",
         "side_effects",
         "progress",
+        "checkpoint",
         "story",
         "why",
     }

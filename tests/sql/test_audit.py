@@ -49,6 +49,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "done_chore": ("select redrive.done_chore_v1('purge', '1 day')", "done", 1),
     "dismiss": ("select redrive.dismiss_v1(%s::bigint[], 'ada', 'why')", "dismiss", 1),
     "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
+    "set_history": ("select redrive.set_history_v1('q', 7, 'ada', 'why')", "set history", 1),
     "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),
     "set_lanes": ("select redrive.set_lanes_v1('q', 4, 'ada', 'why')", "set lanes", 1),
     "set_limit": (

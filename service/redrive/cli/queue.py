@@ -9,8 +9,14 @@ from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
-from redrive.cli.output import emit, not_found, printable, table
+from redrive.cli.options import (
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
 from redrive.rules.limits import check_name
@@ -30,7 +36,23 @@ FAIR_LANES = 16
 MOST_NAMES = 1_000_000
 _PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
 _RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
+DAY = 86_400.0
+MOST_DAYS = 400
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
+
+
+class _Days(Duration):
+    """A number of days, or `off`: 0."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "off":
+            return 0
+        days = super().convert(value, param, ctx) / DAY
+        if not days.is_integer() or not 1 <= days <= MOST_DAYS:
+            self.fail(f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off", param, ctx)
+        return int(days)
 
 
 @click.group()
@@ -132,19 +154,32 @@ def resume(name: str, why: str, settings: Settings) -> int:
     help="Whose jobs take turns, of those enqueued from now on.",
 )
 @click.option("--paused/--no-paused", default=None, help="Whether nothing is claimed from it.")
+@click.option(
+    "--history",
+    type=_Days(),
+    metavar="DAYS|off",
+    help="How long to keep jobs that end from now on: 7d.",
+)
 @_create_option
 @acting_options
-def set_options(
-    name: str, fair_by: str | None, paused: bool | None, create: bool, why: str, settings: Settings
+def set_options(  # what may be set, each by itself or several at once
+    name: str,
+    fair_by: str | None,
+    paused: bool | None,
+    history: int | None,
+    create: bool,
+    why: str,
+    settings: Settings,
 ) -> int:
     """Set how a queue is served.
 
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
     redrive queue set mail --paused --why 'the provider is down'
+    redrive queue set mail --history 7d --why 'support asks what became of a mail'
     """
-    if fair_by is None and paused is None:
-        msg = "say what to set: --fair-by, --paused or --no-paused"
+    if fair_by is None and paused is None and history is None:
+        msg = "say what to set: --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
     if not create and (unknown := _unknown(name, settings)):
         return not_found(unknown)
@@ -156,6 +191,10 @@ def set_options(
     if paused is not None:
         _act(_PAUSED if paused else _RESUMED, name, why, settings)
         click.echo(f"{name} is {'paused' if paused else 'not paused'}")
+    if history is not None:
+        _act("select redrive.set_history_v1(%s, %s, %s, %s)", name, why, settings, history or None)
+        kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
+        click.echo(f"{name} is set: jobs that end from now on are {kept}")
     return Exit.DONE
 
 

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
 from redrive.rules.slots import Declaration
-from redrive.worker.protocol import Dependency, Report, SideEffect
+from redrive.worker.protocol import Dependency, Report, Returned, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -39,6 +39,18 @@ _CLAIMED = (
 )
 _COMPLETE = (
     "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+)
+_COMPLETE_WITH_RESULTS = (
+    "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
+    " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
+)
+_KEEP_CHECKPOINTS = (
+    "select id, delivery, is_kept from redrive.keep_checkpoints_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::jsonb[])"
+)
+_KEEP_PROGRESS = (
+    "select redrive.keep_progress_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float8[], %s::jsonb[])"
 )
 _SETTLE = (
     "select redrive.settle_v2("
@@ -81,6 +93,17 @@ ClaimReport = tuple[Report, int, int]
 
 WorkerSideEffect = tuple[int, SideEffect]
 """The identity that holds a job, and what its handler reported."""
+
+
+class Noted(NamedTuple):
+    """What the handler of a job that is held says of it; `data` is JSON."""
+
+    worker: int
+    claim: int
+    id: int
+    deliveries: int
+    data: str
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,11 +163,15 @@ _OF_A_LANE = len(LaneClaim._fields)
 
 
 class Settlements(NamedTuple):
-    """What to settle. `ended`: the claims of which nothing is left with it."""
+    """What to settle. `ended`: the claims of which nothing is left with it.
+
+    `results`: of some of the completions.
+    """
 
     completions: Sequence[Completion] = ()
     reports: Sequence[ClaimReport] = ()
     ended: Sequence[int] = ()
+    results: Sequence[Returned] = ()
 
 
 class Answer(NamedTuple):
@@ -257,9 +284,9 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
 
 
 def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
-    completions, reports, ended = settlements
+    completions, reports, ended, results = settlements
     if completions:
-        _send_completions(completing, completions, () if reports else ended)
+        _send_completions(completing, completions, () if reports else ended, results)
     if reports:
         _send_reports(settling, reports, ended)
 
@@ -291,13 +318,19 @@ def _settled(
 
 
 def _send_completions(
-    cursor: Cursor, completions: Sequence[Completion], ended: Sequence[int]
+    cursor: Cursor,
+    completions: Sequence[Completion],
+    ended: Sequence[int],
+    results: Sequence[Returned],
 ) -> None:
     ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
-    cursor.execute(
-        _COMPLETE,
-        (Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)),
-    )
+    batch = Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)
+    if not results:
+        cursor.execute(_COMPLETE, batch)
+        return
+    returned = Bigints([one.id for one in results]), Texts([one.result for one in results])
+    keeps = Floats([one.keep for one in results])
+    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps))
 
 
 def _completed(cursor: Cursor) -> set[int] | None:
@@ -364,6 +397,24 @@ def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[
         ),
     )
     return {job for (job,) in found}
+
+
+def keep_checkpoints(conn: Connection, noted: Sequence[Noted]) -> dict[tuple[int, int], bool]:
+    """Keep checkpoints. Of jobs still held: (id, deliveries) -> False: come with it again."""
+    workers, claims, ids, deliveries, data, _ = zip(*noted, strict=True)
+    found = conn.execute(
+        _KEEP_CHECKPOINTS, (list(workers), list(claims), list(ids), list(deliveries), list(data))
+    )
+    return {(job, delivery): is_kept for job, delivery, is_kept in found}
+
+
+def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
+    """Keep how far jobs are, of those still held."""
+    workers, claims, ids, deliveries, data, shares = zip(*noted, strict=True)
+    conn.execute(
+        _KEEP_PROGRESS,
+        (list(workers), list(claims), list(ids), list(deliveries), list(shares), list(data)),
+    )
 
 
 def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:
@@ -505,6 +556,11 @@ def forget(conn: Connection) -> int:
         gone = _value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
         forgotten += gone
     return forgotten
+
+
+def tend_history(conn: Connection) -> int:
+    """Make the history's next partitions, drop those whose day has come. Returns how many."""
+    return _value(conn, "select redrive.tend_history_v1()") or 0
 
 
 def sample(conn: Connection) -> None:

@@ -45,6 +45,10 @@ begin
         insert into redrive.batch_deltas (batch, dead, cancelled)
         select batch, -count(*), count(*) from gone
         where batch is not null and state in ('open', 'dismissed') group by batch),
+    unchecked as (
+        delete from redrive.checkpoints c using finished n where c.job = n.id),
+    halted as (
+        delete from redrive.progress p using finished n where p.job = n.id),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,

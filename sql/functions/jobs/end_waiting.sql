@@ -15,6 +15,7 @@ as $$
 declare
     waiting bigint[];
     ended bigint[];
+    noted bigint[];        -- those that may have left a checkpoint
 begin
     -- A lane's first claim makes its row; whoever needs it before that makes it, too.
     insert into redrive.lanes (queue, priority, lane)
@@ -40,6 +41,9 @@ begin
                 where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
                   and j.id = any (k.ids))
           order by j.id for update) h;
+    if exists (select from redrive.history_queues) then
+        perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
+    end if;
     with gone as (
         delete from redrive.jobs j
         where j.id = any (waiting)
@@ -87,7 +91,10 @@ begin
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
           and not exists (select from redrive.running_keys r
                           where r.queue = g.queue and r.ordering_key = g.ordering_key))
-    select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;
+    select coalesce(array_agg(g.id order by g.id), '{}'),
+           array_agg(g.id) filter (where g.noted or g.redrives > 0)
+    into ended, noted from gone g;
+    perform redrive.drop_checkpoints_v1(noted) where noted is not null;
     delete from redrive.limit_waits w where w.job = any (ended);
     return ended;
 end

@@ -23,7 +23,14 @@ declare
     settled bigint[];
     batches bigint[];            -- of those that have one
     is_any_limited boolean;
+    noted bigint[];        -- those that may have left a checkpoint
+    kept bigint[];         -- those whose queues have a history
+    kept_at timestamptz;
 begin
+    if exists (select from redrive.history_queues) then
+        kept_at := clock_timestamp();
+        kept := redrive.keep_history_v1('completed', workers, ids, deliveries, kept_at);
+    end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
@@ -91,14 +98,21 @@ begin
         group by queue, kind)
     select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
            array_agg(g.batch) filter (where g.batch is not null),
-           bool_or(g.is_limited)
-    into settled, batches, is_any_limited from gone g;
+           bool_or(g.is_limited),
+           (select array_agg(s.id) from special s where s.noted or s.redrives > 0)
+    into settled, batches, is_any_limited, noted from gone g;
     if batches is not null then
         insert into redrive.batch_deltas (batch, succeeded)
         select b.id, count(*) from unnest(batches) as b(id) group by b.id;
     end if;
     if is_any_limited then
         perform redrive.free_slots_v1(coalesce(settled, ids));
+    end if;
+    if noted is not null then
+        perform redrive.drop_checkpoints_v1(noted);
+    end if;
+    if kept is not null and settled is not null then
+        perform redrive.drop_from_history_v1(kept, settled, kept_at);
     end if;
     return settled;
 end

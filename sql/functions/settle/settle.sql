@@ -25,6 +25,9 @@ as $$
 declare
     ours bigint[];
 begin
+    if 'cancel' = any (outcomes) then
+        perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
+    end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),

@@ -40,6 +40,7 @@ from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
+from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.reload import CodeWatch
 from redrive.worker.supervisor.runner_process import RunnerProcess
 from redrive.worker.supervisor.schedules import Schedules
@@ -144,8 +145,16 @@ class Supervisor:
         self._polling = Polling(self._ticked_at)
         self._schedules = Schedules(options.where.get("version", ""))
         self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
+        self._progress_book = ProgressBook()
         self._connect()
-        self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
+        self._inbox = Inbox(
+            capacity,
+            self._dispatch,
+            self._breakers,
+            self._exchange,
+            self._drain,
+            self._progress_book,
+        )
         self._crashes = Crashes(
             self._pool,
             self._kinds,
@@ -189,6 +198,7 @@ class Supervisor:
             self._telemetry,
             self._heartbeat.identities,
             self._unwanted.extend,
+            self._progress_book,
             self._schedules,
         )
         self._watchdog = Watchdog(

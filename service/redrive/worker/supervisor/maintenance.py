@@ -17,6 +17,7 @@ import psycopg
 from redrive.database.connect import Link
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
+from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.schedules import Schedules
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -31,6 +32,7 @@ LIMITS_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0
+HISTORY_SECONDS = 300.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -58,6 +60,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "limits": (LIMITS_SECONDS, store.tend_limits),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
+    "history": (HISTORY_SECONDS, store.tend_history),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 
@@ -74,7 +77,8 @@ class Failing(NamedTuple):
 class Maintenance:
     """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted.
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
+    is what its handlers say.
     """
 
     link: Link
@@ -82,6 +86,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
+    progress: ProgressBook
     schedules: Schedules = field(default_factory=lambda: Schedules(""))
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
@@ -114,6 +119,7 @@ class Maintenance:
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
+                self._write_progress()
                 self._do_all(now)
         self.link.close()
 
@@ -148,6 +154,13 @@ class Maintenance:
                     self.on_cancelled(unwanted)
         except psycopg.Error as error:
             self._failed("cancel", error)
+
+    def _write_progress(self) -> None:
+        """Write how far handlers say that they are."""
+        try:
+            self.progress.write(self.link, CHORE_SECONDS)
+        except psycopg.Error as error:
+            self._failed("progress", error)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:
