@@ -85,6 +85,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         "headers": {"traceparent": "00-1"},
         "idempotency_key": "ik",
         "ordering_key": "ok",
+        "checkpoint": None,
     }
 
 

@@ -59,7 +59,7 @@ def prepare(session: Session, function: str) -> None:
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(
-        r" into (?:settled, batches, is_any_limited|ours|found_ids, causes)", "", statement
+        r" into (?:settled, batches, is_any_limited, noted|ours|found_ids, causes)", "", statement
     )
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
