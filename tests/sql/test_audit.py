@@ -151,7 +151,9 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
     campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
     before = database.value("select max(id) from redrive.audit")
-    operator.rows(statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else []))  # type: ignore[arg-type]
+    operator.rows(
+        statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])
+    )  # type: ignore[arg-type]
 
     assert database.rows("select action, n from redrive.audit where id > %s", before) == [
         (action, n)

@@ -1,7 +1,7 @@
 """Campaigns: planned redrives that live in the database. Whoever is alive carries them on."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, LiteralString
@@ -25,6 +25,9 @@ STEP_SIZE = 500
 REFUSED = "RD001"
 """A rule of the database does not allow it."""
 
+FEED_SECONDS = 0.2
+"""Between two looks of whoever waits for the feed."""
+
 STEPS_SECONDS = 1.0
 """How long a chore goes on by steps: others share its connection."""
 
@@ -34,8 +37,9 @@ class Plan:
     """What a campaign would put back; the ids are in the database.
 
     Attributes:
-        plan: its id, that of the campaign.
+        plan: its id, that of the campaign; None = nothing was frozen.
         matched: how many open dead letters the filter selects.
+        missing: ids that were asked for and are not among them.
         blocked: cause -> how many of them would stay.
         acted: how many have side effects on record.
         sample: a few of them to look at first.
@@ -43,8 +47,9 @@ class Plan:
             message, and the id of the oldest; at most a hundred of `group_count`.
     """
 
-    plan: int
+    plan: int | None
     matched: int
+    missing: list[int]
     blocked: dict[str, int]
     acted: int
     sample: list[int]
@@ -71,26 +76,43 @@ class Terms:
         return {name: value for name, value in conditions.items() if value}
 
 
-def plan(conn: Connection, chosen: Filter, *, actor: str, max_redrives: int = MAX_REDRIVES) -> Plan:
-    """Freeze the open dead letters that a filter selects, the oldest first."""
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What came of a campaign so far. `blocked`: cause -> how many stayed."""
+
+    matched: int
+    redriven: int = 0
+    blocked: dict[str, int] = field(default_factory=dict[str, int])
+    campaign: int | None = None
+
+
+def plan(
+    conn: Connection,
+    chosen: Filter,
+    *,
+    actor: str | None,
+    max_redrives: int = MAX_REDRIVES,
+) -> Plan:
+    """Freeze the open dead letters that a filter selects, the oldest first.
+
+    Args:
+        actor: who plans; None = nothing is frozen, it is only looked at.
+    """
     selects = {name: value for name, value in chosen.described().items() if name != "state"}
-    found = _value(
-        conn, "select redrive.plan_campaign_v1(%s, %s, %s)", Jsonb(selects), max_redrives, actor
-    )
-    made = Plan(**found)
-    reveal(conn, made.groups)
-    return made
+    statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
+    found = _value(conn, statement, Jsonb(selects), max_redrives, actor)
+    reveal(conn, found["groups"])
+    return Plan(**found)
 
 
-def missed(conn: Connection, plan_id: int, ids: list[int]) -> list[int]:
-    """Those of these jobs that a plan has not, ascending."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select v.id from (select distinct unnest(%s::bigint[])) as v(id)"
-            " where not exists (select from redrive.campaign_jobs j"
-            " where j.campaign = %s and j.id = v.id) order by 1",
-            (ids, plan_id),
-        ).fetchall()
+def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
+    """What those of a plan have on record, and of how many jobs; the most frequent first."""
+    return conn.execute(
+        "select e.what, count(distinct e.job)::int from redrive.campaign_jobs j"
+        " join redrive.side_effects e on e.job = j.id where j.campaign = %s"
+        " group by e.what order by 2 desc, 1 limit 10",
+        (campaign,),
+    ).fetchall()
 
 
 def start(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
@@ -152,20 +174,22 @@ def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
 def drive_all(conn: Connection) -> int:
     """Take the next steps of all campaigns, for about a second. Returns how many those were."""
     end, steps = time.monotonic() + STEPS_SECONDS, 0
-    going = _ids(conn)
-    while going:
+    trouble: psycopg.Error | None = None
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
+    while going and time.monotonic() < end:
         for campaign in list(going):
-            step = drive(conn, campaign)
+            step = None
+            try:
+                step = drive(conn, campaign)
+            except psycopg.Error as error:  # it stops none of the others
+                trouble = error
             steps += step is not None
             if step is None or step.feed <= STEP_SIZE:
                 going.remove(campaign)
-        if time.monotonic() > end:
-            break
+    if trouble is not None:
+        raise trouble
     return steps
-
-
-def _ids(conn: Connection) -> list[int]:
-    return [campaign for (campaign,) in conn.execute("select redrive.live_campaigns_v1()")]
 
 
 _SHOWN: LiteralString = """
@@ -201,6 +225,31 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     if row["planned_login"] is None:
         return row | {"waiting": 0, "in_flight": 0}
     return row
+
+
+def feed(
+    conn: Connection, campaign: int, *, progress: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
+    """Carry a campaign on until all of it has had its turn, or it goes on no more.
+
+    Args:
+        progress: told how many more have had their turn.
+    """
+    found, turned = _known(conn, campaign), 0
+    while found["waiting"] and found["state"] in GOING:
+        step = drive(conn, campaign)
+        if step is None or not step.feed:
+            time.sleep(FEED_SECONDS)
+        found = _known(conn, campaign)
+        progress(found["matched"] - found["waiting"] - turned)
+        turned = found["matched"] - found["waiting"]
+    return found
+
+
+def _known(conn: Connection, campaign: int) -> dict[str, Any]:
+    found = show(conn, campaign)
+    assert found is not None  # noqa: S101 # it was started, and is kept for longer than this takes
+    return found
 
 
 def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:

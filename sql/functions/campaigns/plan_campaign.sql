@@ -1,8 +1,8 @@
 -- plan_campaign: freeze the open dead letters that a filter selects, the oldest first, and say what
 -- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day.
 -- in:    filter: the fields of redrive.dead_letters.filter.Filter by name; what is absent selects
---        nothing out
--- out:   plan (the campaign's id), matched, blocked: cause -> count, acted: how many have side
+--        nothing out; actor: null = freeze nothing, only say what it would be
+-- out:   plan (the campaign's id), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
 --        effects on record, sample, groups: the most frequent first, at most a hundred
 -- plan:  dead_letters_open_idx, dead_letters_died_idx, ...: planned for what was asked
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
@@ -24,8 +24,9 @@ begin
         holds text[], since timestamptz, until timestamptz, "limit" bigint);
     insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login,
                                    max_redrives)
-    values (plan_campaign_v1.actor, plan_campaign_v1.filter, 0, 'planned', plan_campaign_v1.actor,
-            session_user, plan_campaign_v1.max_redrives)
+    select plan_campaign_v1.actor, plan_campaign_v1.filter, 0, 'planned', plan_campaign_v1.actor,
+           session_user, plan_campaign_v1.max_redrives
+    where plan_campaign_v1.actor is not null
     returning id into plan_id;
     with pick as materialized (
         select d.id, d.redrives, d.kind, d.queue, d.fingerprint, o.cause,
@@ -50,7 +51,7 @@ begin
         order by d.died_at, d.id limit f."limit"),
     frozen as (
         insert into redrive.campaign_jobs (campaign, n, id, redrives)
-        select plan_id, p.n, p.id, p.redrives from pick p),
+        select plan_id, p.n, p.id, p.redrives from pick p where plan_id is not null),
     counted as materialized (
         select p.fingerprint, p.kind, p.queue, p.cause, count(*) as count, min(p.n) as first
         from pick p group by p.fingerprint, p.kind, p.queue, p.cause),
@@ -65,6 +66,8 @@ begin
     select jsonb_build_object(
         'plan', plan_id,
         'matched', (select coalesce(sum(g.count), 0) from causes g),
+        'missing', (select coalesce(jsonb_agg(distinct a.id order by a.id), '[]')
+                    from unnest(f.ids) as a(id) where a.id not in (select p.id from pick p)),
         'blocked', (select coalesce(jsonb_object_agg(b.cause, b.count), '{}')
                     from (select c.cause, sum(c.count)::bigint as count from counted c
                           where c.cause is not null group by c.cause) b),
@@ -81,7 +84,7 @@ begin
     -- without what dead letters say: whoever may look at campaigns may not read these
     update redrive.campaigns c
     set matched = (report ->> 'matched')::int, blocked = report -> 'blocked',
-        plan = report - 'groups'
+        plan = report - 'groups' - 'missing'
     where c.id = plan_id;
     return report;
 end

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psycopg
 
 from redrive.database.connect import Link
+from redrive.dead_letters import campaign
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
 from redrive.worker.supervisor.telemetry import Telemetry
@@ -25,6 +26,7 @@ RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
+CAMPAIGN_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 CHORE_SECONDS = 10.0
@@ -49,6 +51,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
+    "campaign": (CAMPAIGN_SECONDS, campaign.drive_all),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
 }
