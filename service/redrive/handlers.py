@@ -20,6 +20,7 @@ from redrive.signals import Seconds, seconds
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
 
+Approval = typing.Literal["two"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,6 +47,7 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    approval: Approval | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -135,6 +137,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        approval: Approval | None = None,
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -156,16 +159,21 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            approval: "two": of its dead letters one person plans a redrive and another starts it,
+                by their database logins.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
-            ValueError: the kind has a handler already, the function takes something else, or an
-                upgrade is missing.
+            ValueError: the kind has a handler already, the function takes something else, an
+                upgrade is missing, or the approval is not "two".
         """
         check_name("kind", kind)
         check_name("queue", queue)
         for name in depends_on:
             check_name("depends_on", name)
+        if approval not in {None, "two"}:
+            msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
+            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -176,6 +184,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
             on_cancelled=on_cancelled,
+            approval=approval,
         )
 
         def register(function: Function) -> Function:

@@ -134,6 +134,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     max_losses: int
     depends_on: tuple[str, ...] = ()
     queue: str = "default"
+    approval: str | None = None
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

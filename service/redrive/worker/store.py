@@ -168,7 +168,8 @@ class Registration(NamedTuple):
     """What a worker says of itself.
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
-    `depends_on`: kind -> breakers, for those that have any.
+    `depends_on`: kind -> breakers, for those that have any; `approvals`: kinds whose redrive needs
+    two people.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Registration(NamedTuple):
     kinds: Sequence[str]
     queues: Sequence[str] | None
     depends_on: Mapping[str, Sequence[str]] = {}
+    approvals: Sequence[str] = ()
 
 
 class Unhandled(NamedTuple):
@@ -389,6 +391,9 @@ def register(conn: Connection, worker: Registration) -> int:
     kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on
+    conn.execute(
+        "select redrive.say_approvals_v1(%s::text[], %s::text[])", (kinds, list(worker.approvals))
+    )
     return _value(conn, sql, *said) or 0
 
 

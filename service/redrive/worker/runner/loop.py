@@ -226,4 +226,5 @@ def _kind(handler: Handler) -> Kind:
         policy.max_losses,
         handler.depends_on,
         handler.queue,
+        handler.approval,
     )

@@ -32,6 +32,10 @@ class KnownKinds:
         """The breakers of the kinds that depend on any."""
         return {name: kind.depends_on for name, kind in self._kinds.items() if kind.depends_on}
 
+    def approvals(self) -> list[str]:
+        """The kinds whose redrive needs two people."""
+        return [name for name, kind in self._kinds.items() if kind.approval == "two"]
+
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")

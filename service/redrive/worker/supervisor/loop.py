@@ -203,6 +203,7 @@ class Supervisor:
             self._kinds.names(),
             options.queues,
             self._kinds.depends_on(),
+            self._kinds.approvals(),
         )
 
     def _progress(self, worker: int) -> str:
