@@ -117,6 +117,11 @@ def redrive_dead_letters(
         terms = Terms(rate, _canaries(planned, chosen, canaries))
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     _show_outcome(planned, found, run, is_vague=is_vague, as_json=as_json)
+    return _exit(planned, chosen, found)
+
+
+def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
+    """Name what was asked for and is not there. Returns the exit code."""
     for missed in planned.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     if found and found["state"] == State.ABORTED:

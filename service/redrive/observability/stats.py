@@ -103,6 +103,15 @@ class Table(NamedTuple):
     size: int
 
 
+class Campaign(NamedTuple):
+    """One that is not over: those whose turn has not come; of what ended how many died again."""
+
+    state: str
+    waiting: int
+    ended: int
+    dead: int
+
+
 class Unhandled(NamedTuple):
     """Due jobs of a kind that none of the workers of their queue handles."""
 
@@ -132,6 +141,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # a snapshot of the release before has none of these
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
+    campaigns: list[Campaign] = []
     expected: dict[str, float] = {}
 
 
@@ -234,8 +244,23 @@ DLQ_DEPTH = Total(
     {"dead": 1, "reopened": 1} | dict.fromkeys(OPEN_ENDS, -1),
     known=REASONS,
 )
+CAMPAIGN_STATES = ("waiting", "canary", "ramp", "running", "paused", "aborted")
+"""Of those that are not over."""
+
 BIRTHS = ("enqueued", "completed", "dead")
 """Events that make a kind known on a queue."""
+
+
+def _campaigns(snapshot: Snapshot) -> Values:
+    """How many there are in each state."""
+    states = [campaign.state for campaign in snapshot.campaigns]
+    return {(state,): states.count(state) for state in CAMPAIGN_STATES}
+
+
+def _dead_again(snapshot: Snapshot) -> Values:
+    """The largest share of those that go on."""
+    shares = (c.dead / c.ended for c in snapshot.campaigns if c.ended)
+    return {(): max(shares, default=0.0)}
 
 
 def _objectives(snapshot: Snapshot) -> Values:
@@ -303,6 +328,24 @@ FIGURES = (
             for name, current in s.breakers.items()
             for state in BREAKER_STATES
         },
+    ),
+    Figure(
+        "redrive_campaigns",
+        "Campaigns that are not over, by state.",
+        ("state",),
+        _campaigns,
+    ),
+    Figure(
+        "redrive_campaign_waiting_jobs",
+        "Dead letters of campaigns whose turn has not come.",
+        (),
+        lambda s: {(): sum(c.waiting for c in s.campaigns)},
+    ),
+    Figure(
+        "redrive_campaign_dead_again_ratio",
+        "Share of what campaigns put back that died again; of several the largest.",
+        (),
+        _dead_again,
     ),
     Figure(
         "redrive_maintenance_last_success_timestamp_seconds",
