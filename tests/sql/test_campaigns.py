@@ -427,6 +427,16 @@ def test_the_next_of_an_ordering_key_moves_up_when_one_is_taken_back(database: D
     assert database.column("select id from redrive.dead_letters where state = 'open'") == [dead]
 
 
+def test_a_viewer_lists_and_watches(database: Database) -> None:
+    make_dead_letters(database.conn, 1)
+    campaign = started(database.conn)
+    viewer = database.connect("redrive_viewer")
+    watched = campaigns.watch(viewer, campaign, every=0.0)
+
+    assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
+    assert [found["campaign"] for found in campaigns.find(viewer)] == [campaign]
+
+
 # Two people
 
 
