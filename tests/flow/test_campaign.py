@@ -37,9 +37,7 @@ def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
     (found,) = campaigns.find(database.conn)
     assert (found["redriven"], found["succeeded"], found["waiting"]) == (40, 40, 0)
     left = "select id, redrives, state, outcome from redrive.dead_letters order by id"
-    assert database.rows(left) == [
-        (job, 0, "resolved", "succeeded") for job in ids
-    ]
+    assert database.rows(left) == [(job, 0, "resolved", "succeeded") for job in ids]
     assert database.value("select count(*) from redrive.jobs") == 0
     assert {job for job in ids if workers.starts(job)} == set(ids)
 
