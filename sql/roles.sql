@@ -98,13 +98,25 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
-    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
+    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
+    redrive.campaign_jobs, redrive.approvals
     to redrive_operator;
+-- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
+grant execute on function
+    redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
+    redrive.step_campaign_v1(bigint, int, text, int, float8, text)
+to redrive_worker, redrive_operator;
+grant execute on function redrive.say_approvals_v1(text[], text[]) to redrive_worker;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
     redrive.redrive_obstacle_v1(text, text, int, text, int),
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
-    redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
+    redrive.close_campaign_v1(bigint, int, jsonb),
+    redrive.plan_campaign_v1(jsonb, int, text),
+    redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
+    redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
+    redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
+    redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),

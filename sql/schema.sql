@@ -6,6 +6,15 @@ create schema redrive;
 grant usage on schema redrive to redrive_encryptor, redrive_operator, redrive_producer,
     redrive_viewer, redrive_worker;
 
+create table redrive.approvals (
+    kind text not null,
+    login text not null default session_user,
+    at timestamptz not null default clock_timestamp(),
+    constraint approvals_pkey primary key (kind),
+    constraint approvals_kind_check check ((kind collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+);
+grant select on redrive.approvals to redrive_operator;
+
 create table redrive.audit (
     id bigint generated always as identity not null,
     at timestamptz not null default clock_timestamp(),
@@ -88,11 +97,23 @@ create table redrive.breakers (
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 grant select on redrive.breakers to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.campaign_jobs (
+    campaign bigint not null,
+    n int not null,
+    id bigint not null,
+    redrives int not null,
+    state text,
+    constraint campaign_jobs_pkey primary key (campaign, n)
+) with (fillfactor=90);
+create index campaign_jobs_redriven_idx on redrive.campaign_jobs (campaign, n) where state =
+    'redriven';
+grant select on redrive.campaign_jobs to redrive_operator;
+
 create table redrive.campaigns (
     id bigint generated always as identity not null,
     created_at timestamptz not null default clock_timestamp(),
     actor text not null,
-    why text not null,
+    why text,
     filter jsonb not null,
     rate float8,
     matched int not null,
@@ -101,12 +122,42 @@ create table redrive.campaigns (
     state text not null default 'running',
     active_at timestamptz not null default now(),
     db_user text default session_user,
+    planned_by text,
+    planned_login text,
+    plan jsonb not null default '{}',
+    max_redrives int not null default 5,
+    canaries int not null default 0,
+    abort_share float8 not null default 0.1,
+    not_before timestamptz,
+    conditions jsonb not null default '{}',
+    started_at timestamptz,
+    ended_at timestamptz,
+    said text,
+    step int not null default 0,
+    place int not null default 0,
+    fed_at timestamptz,
+    succeeded int not null default 0,
+    dead_again int not null default 0,
+    cancelled int not null default 0,
+    round_fed int not null default 0,
+    round_ended int not null default 0,
+    round_dead int not null default 0,
+    latest_ended int not null default 0,
+    latest_dead int not null default 0,
     constraint campaigns_pkey primary key (id),
+    constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
+        1::float8),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint campaigns_canaries_check check (canaries >= 0),
     constraint campaigns_rate_check check (rate > 0::float8),
-    constraint campaigns_state_check check (state = any (array['running', 'done', 'interrupted'])),
+    constraint campaigns_state_check check (state = any (array['planned', 'waiting', 'canary',
+        'ramp', 'running', 'paused', 'aborted', 'cancelled', 'done', 'interrupted'])),
     constraint campaigns_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index campaigns_live_idx on redrive.campaigns (id) where planned_login is not null and
+    ((state = any (array['waiting', 'canary', 'ramp', 'running'])) or redriven > (succeeded +
+    dead_again + cancelled));
+create index campaigns_planned_idx on redrive.campaigns (created_at) where state = 'planned';
 create index campaigns_running_idx on redrive.campaigns (active_at) where state = 'running';
 grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
 
@@ -811,6 +862,13 @@ create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
+create function redrive.cancel_campaign_v1(campaign bigint, actor text, why text)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.cancel_campaign_v1 to redrive_operator;
+
 create function redrive.cancel_v1(ids bigint[], actor text, why text)
     returns table(id bigint, outcome text)
     language plpgsql security definer
@@ -1277,10 +1335,25 @@ create function redrive.hold_run_v1(name text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
+create function redrive.hold_waiting_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+
 create function redrive.holds_key_v1(kind text)
     returns boolean
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[])
+    returns boolean
+    language sql immutable;
+grant execute on function redrive.holds_v1 to redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
@@ -1409,6 +1482,13 @@ create function redrive.limits_v1()
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
+create function redrive.live_campaigns_v1()
+    returns setof bigint
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.live_campaigns_v1 to redrive_operator, redrive_worker;
+
 create function redrive.live_jobs_v1(ids bigint[])
     returns table(id bigint, place text, state text, worker int)
     language plpgsql stable security definer
@@ -1419,6 +1499,15 @@ create function redrive.live_jobs_v1(ids bigint[])
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.live_jobs_v1 to redrive_operator;
+
+create function redrive.look_at_campaign_v1(campaign bigint)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
 
 create function redrive.mark_lost_v1(ttl interval)
     returns int
@@ -1511,6 +1600,12 @@ create function redrive.park_v1(ids bigint[], names text[])
     set enable_nestloop = off
     set enable_mergejoin = off;
 
+create function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pause_campaign_v1 to redrive_operator;
+
 create function redrive.pause_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
@@ -1532,6 +1627,14 @@ create function redrive.pending_v1(only_queues text[], kinds text[], horizon int
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.pending_v1 to redrive_worker;
+
+create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan
+    set work_mem = 64MB;
+grant execute on function redrive.plan_campaign_v1 to redrive_operator;
 
 create function redrive.purge_v1(ids bigint[], generations int[], states text[])
     returns int
@@ -1569,12 +1672,19 @@ create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, f
     returns table(id bigint, blocked text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.redrive_v1 to redrive_operator;
+
+create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, first_position int,
+    max_redrives int)
+    returns table(id bigint, blocked text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_nestloop = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.redrive_v1 to redrive_operator;
 
 create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
     salts text[])
@@ -1662,6 +1772,12 @@ create function redrive.resolve_limits_v1(ids bigint[])
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 
+create function redrive.resume_campaign_v1(campaign bigint, actor text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.resume_campaign_v1 to redrive_operator;
+
 create function redrive.resume_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
@@ -1718,6 +1834,12 @@ create function redrive.sample_v1()
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.sample_v1 to redrive_viewer, redrive_worker;
+
+create function redrive.say_approvals_v1(kinds text[], twice text[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.say_approvals_v1 to redrive_worker;
 
 create function redrive.schedules_v1()
     returns table(name text, kind text, queue text, cron text, tz text, catch_up text, state text,
@@ -1796,12 +1918,37 @@ create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries 
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.side_effects_v2 to redrive_worker;
 
+create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries
+    int, abort_share float8, not_before timestamptz, conditions jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.start_campaign_v1 to redrive_operator;
+
 create function redrive.stats_v1(max_age interval)
     returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = on;
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
+    float8, said text)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
+
+create function redrive.take_back_v1(campaign bigint, ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.take_chore_v1(chore text, every interval)
     returns boolean

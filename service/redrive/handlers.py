@@ -45,6 +45,7 @@ from redrive.signals import Seconds, seconds
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
 
+Approval = typing.Literal["two"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
@@ -77,6 +78,7 @@ class Handler:
     known: frozenset[str] = field(default=frozenset(), repr=False)
     limits: tuple[str, ...] = ()
     keep_result: float = 0.0
+    approval: Approval | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -172,6 +174,7 @@ class Handlers:
         schedule: Schedule | Sequence[Schedule] = (),
         limits: Sequence[str] = (),
         keep_result: Seconds = timedelta(days=1),
+        approval: Approval | None = None,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -203,11 +206,13 @@ class Handlers:
             schedule: when its jobs come by themselves; several have names.
             limits: the names under which its jobs count, for `redrive limit set`: `emails`, or
                 `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
+            approval: "two": of its dead letters one person plans a redrive and another starts it,
+                by their database logins.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, `on_death` is something else, or a schedule has the name of
+                upgrade is missing, `on_death` or `approval` is something else, or a schedule has the name of
                 another or a payload that the function does not take.
         """
         check_name("kind", kind)
@@ -218,6 +223,9 @@ class Handlers:
             msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
             raise ValueError(msg)
         check_templates(limits)
+        if approval not in {None, "two"}:
+            msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
+            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -231,6 +239,7 @@ class Handlers:
             on_death=on_death,
             limits=tuple(limits),
             keep_result=seconds(keep_result),
+            approval=approval,
         )
 
         def register(

@@ -66,6 +66,11 @@ def fail_in_order(payload: dict[str, Any], job: Job) -> None:
     note("end", job)
 
 
+@jobs.handle("work.two", approval="two")
+def work_two(payload: dict[str, Any]) -> None:
+    pass
+
+
 @jobs.handle("work.payload-only")
 def work_payload_only(payload: dict[str, Any]) -> None:
     pass

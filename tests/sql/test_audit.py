@@ -18,6 +18,7 @@ from tests.factories import (
 from tests.postgres import Database, Session
 
 VERIFY = "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)"
+START = "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 3, 0.1, null, '{}')"
 PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
 SEALED = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
 
@@ -115,6 +116,31 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "reopen",
         1,
     ),
+    "start_campaign": (
+        "select redrive.start_campaign_v1({plan}, 'ada', 'why', null, 3, 0.1, null, '{{}}')",
+        "redrive",
+        1,
+    ),
+    "step_campaign": (
+        "select redrive.step_campaign_v1({going}, 0, 'aborted', 0, null, 'so')",
+        "abort redrive",
+        0,
+    ),
+    "pause_campaign": (
+        "select redrive.pause_campaign_v1({going}, 'ada', 'why')",
+        "pause redrive",
+        1,
+    ),
+    "resume_campaign": (
+        "select redrive.resume_campaign_v1({paused}, 'ada', 'why')",
+        "resume redrive",
+        1,
+    ),
+    "cancel_campaign": (
+        "select redrive.cancel_campaign_v1({going}, 'ada', 'why')",
+        "cancel redrive",
+        1,
+    ),
     "begin_run": ("select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')", "purge", 3),
 }
 """By the function's name."""
@@ -123,6 +149,7 @@ NO_ACTS = {
     *("enqueue", "enqueue_many", "open_batch", "close_batch"),  # as a producer
     *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
+    *("plan_campaign", "look_at_campaign"),  # a plan changes nothing; what became of it is counted
 }
 """What an operator may do without a line; end_run has one where there was a run."""
 
@@ -141,9 +168,17 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
     statement, action, n = ACTS[act]
     operator = database.session()
     operator.rows("set session authorization redrive_operator")
-    campaign = make_campaign(operator.conn)
+    plan, going, paused = (
+        operator.value("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'") for _ in "123"
+    )
+    for started in (going, paused):
+        operator.rows(START, started)
+    operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
+    campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
     before = database.value("select max(id) from redrive.audit")
-    operator.rows(statement.format(campaign=campaign), *([[dead]] if "%s" in statement else []))  # type: ignore[arg-type]
+    operator.rows(
+        statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])
+    )  # type: ignore[arg-type]
 
     assert database.rows("select action, n from redrive.audit where id > %s", before) == [
         (action, n)

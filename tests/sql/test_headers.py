@@ -18,6 +18,7 @@ PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
 INLINED = {
     "handles_v1",
+    "holds_v1",
     "job_place_v1",
     "job_state_v1",
     "limit_of_v1",

@@ -430,7 +430,7 @@ def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
     conn = database.conn
     declared = {"a.b": ("emails",), "lonely": ("emails",)}
     worker = store.register(
-        conn, store.Registration("w", "test", 30.0, ["a.b", "lonely"], None, {}, declared)
+        conn, store.Registration("w", "test", 30.0, ["a.b", "lonely"], None, limits=declared)
     )
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")

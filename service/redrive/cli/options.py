@@ -83,6 +83,19 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
         return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
+class Later(Instant):
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration from now (2h)."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        seconds = None if isinstance(value, datetime) else _seconds(str(value))
+        if seconds is not None:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+        return super().convert(value, param, ctx)
+
+
 database_option: Decorator = click.option(
     "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
 )

@@ -48,6 +48,17 @@ class Filter(Criteria):
         Sequence[str],
         Criterion("d.environment = any (%s::text[])", "Environment of the worker it failed on."),
     ] = ()
+    version: Annotated[
+        Sequence[str],
+        Criterion("d.version = any (%s::text[])", "Version of the worker it failed on."),
+    ] = ()
+    holds: Annotated[
+        Sequence[str],
+        Criterion(
+            "redrive.holds_v1(d.payload, d.headers, %s::text[])",
+            "Holds this: payload.currency=XAU, or headers.source=import.",
+        ),
+    ] = ()
     since: Annotated[
         datetime | None,
         Criterion("d.died_at >= %s", "Died at or after: an instant, or 2h for two hours ago."),

@@ -112,6 +112,15 @@ class Table(NamedTuple):
     size: int
 
 
+class Campaign(NamedTuple):
+    """One that is not over: those whose turn has not come; of what ended how many died again."""
+
+    state: str
+    waiting: int
+    ended: int
+    dead: int
+
+
 class Unhandled(NamedTuple):
     """Due jobs of a kind that none of the workers of their queue handles."""
 
@@ -141,6 +150,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # a snapshot of the release before has none of these
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
+    campaigns: list[Campaign] = []
     expected: dict[str, float] = {}
     schedule_overdue: float = 0.0
     limits: list[Limit] = []
@@ -245,8 +255,23 @@ DLQ_DEPTH = Total(
     {"dead": 1, "reopened": 1} | dict.fromkeys(OPEN_ENDS, -1),
     known=REASONS,
 )
+CAMPAIGN_STATES = ("waiting", "canary", "ramp", "running", "paused", "aborted")
+"""Of those that are not over."""
+
 BIRTHS = ("enqueued", "completed", "dead")
 """Events that make a kind known on a queue."""
+
+
+def _campaigns(snapshot: Snapshot) -> Values:
+    """How many there are in each state."""
+    states = [campaign.state for campaign in snapshot.campaigns]
+    return {(state,): states.count(state) for state in CAMPAIGN_STATES}
+
+
+def _dead_again(snapshot: Snapshot) -> Values:
+    """The largest share of those that go on."""
+    shares = (c.dead / c.ended for c in snapshot.campaigns if c.ended)
+    return {(): max(shares, default=0.0)}
 
 
 def _objectives(snapshot: Snapshot) -> Values:
@@ -332,6 +357,24 @@ FIGURES = (
         "Jobs that wait behind the limit, as far as 100,000 are looked at.",
         ("limit",),
         lambda s: {(n.name,): n.waiting for n in s.limits},
+    ),
+    Figure(
+        "redrive_campaigns",
+        "Campaigns that are not over, by state.",
+        ("state",),
+        _campaigns,
+    ),
+    Figure(
+        "redrive_campaign_waiting_jobs",
+        "Dead letters of campaigns whose turn has not come.",
+        (),
+        lambda s: {(): sum(c.waiting for c in s.campaigns)},
+    ),
+    Figure(
+        "redrive_campaign_dead_again_ratio",
+        "Share of what campaigns put back that died again; of several the largest.",
+        (),
+        _dead_again,
     ),
     Figure(
         "redrive_maintenance_last_success_timestamp_seconds",

@@ -145,6 +145,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     queue: str = "default"
     holds_key: bool = False
     limits: tuple[str, ...] = ()
+    approval: str | None = None
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

@@ -202,7 +202,8 @@ class Registration(NamedTuple):
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
     `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
-    their ordering key; `limits`: kind -> templates, for those that have any.
+    their ordering key; `limits`: kind -> templates, for those that have any; `approvals`: kinds
+    whose redrive needs two people.
     """
 
     name: str
@@ -213,6 +214,7 @@ class Registration(NamedTuple):
     depends_on: Mapping[str, Sequence[str]] = {}
     holds: Sequence[str] = ()
     limits: Mapping[str, Sequence[str]] = {}
+    approvals: Sequence[str] = ()
 
 
 class Unhandled(NamedTuple):
@@ -468,6 +470,9 @@ def register(conn: Connection, worker: Registration) -> int:
     holds = list(worker.holds) or None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
     conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
+    conn.execute(
+        "select redrive.say_approvals_v1(%s::text[], %s::text[])", (kinds, list(worker.approvals))
+    )
     return _value(conn, sql, *said) or 0
 
 

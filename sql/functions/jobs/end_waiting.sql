@@ -17,30 +17,7 @@ declare
     ended bigint[];
     noted bigint[];        -- those that may have left a checkpoint
 begin
-    -- A lane's first claim makes its row; whoever needs it before that makes it, too.
-    insert into redrive.lanes (queue, priority, lane)
-    select distinct j.queue, j.priority, j.lane from redrive.jobs j
-    where j.id = any (end_waiting_v1.ids)
-      and not exists (select from redrive.lanes l where l.queue = j.queue
-                      and l.priority = j.priority and l.lane = j.lane)
-    order by 1, 2, 3
-    on conflict do nothing;
-    perform from (
-        select distinct j.queue, j.priority, j.lane from redrive.jobs j
-        where j.id = any (end_waiting_v1.ids)) v
-    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
-    order by l.queue, l.priority, l.lane
-    for update of l;
-    -- Only now, with a snapshot of its own: what was claimed before the lanes were ours is seen to
-    -- be claimed. Its row is not locked, for whoever settles it may want those that we hold.
-    select array_agg(h.id) into waiting
-    from (select j.id from redrive.jobs j
-          where j.id = any (end_waiting_v1.ids) and j.worker is null
-            and not exists (
-                select from redrive.claims k
-                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                  and j.id = any (k.ids))
-          order by j.id for update) h;
+    waiting := redrive.hold_waiting_v1(end_waiting_v1.ids);
     if exists (select from redrive.history_queues) then
         perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
     end if;

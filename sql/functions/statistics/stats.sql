@@ -127,6 +127,14 @@ begin
                              join redrive.declared_schedules_v1() d on d.schedule = s.name
                              where s.paused_at is null
                                and coalesce(s.next_at, s.since) < clock_timestamp()),
+        'campaigns', (select coalesce(jsonb_agg(jsonb_build_array(
+                          c.state, greatest(c.matched - c.place, 0), c.round_ended,
+                          c.round_dead)), '[]')
+                      from redrive.campaigns c
+                      where c.planned_login is not null
+                        and c.state in ('waiting', 'canary', 'ramp', 'running', 'paused',
+                                        'aborted')
+                        and c.active_at > clock_timestamp() - interval '30 days'),
         'workers', (select count(*) from redrive.workers w
                     where w.lost_at is null
                       and w.seen_at > clock_timestamp() - interval '2 minutes'),

@@ -239,4 +239,5 @@ def _kind(handler: Handler) -> Kind:
         handler.queue,
         handler.on_death == "hold",
         handler.limits,
+        handler.approval,
     )

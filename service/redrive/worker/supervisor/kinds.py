@@ -41,6 +41,10 @@ class KnownKinds:
         """The templates of the kinds that are limited."""
         return {name: kind.limits for name, kind in self._kinds.items() if kind.limits}
 
+    def approvals(self) -> list[str]:
+        """The kinds whose redrive needs two people."""
+        return [name for name, kind in self._kinds.items() if kind.approval == "two"]
+
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")

@@ -222,6 +222,7 @@ class Supervisor:
             self._kinds.depends_on(),
             self._kinds.holds(),
             self._kinds.limits(),
+            self._kinds.approvals(),
         )
 
     def _progress(self, worker: int) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psycopg
 
 from redrive.database.connect import Link
+from redrive.dead_letters import campaign
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
 from redrive.worker.supervisor.progress import ProgressBook
@@ -29,6 +30,7 @@ UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
 BATCHES_SECONDS = 1.0
 LIMITS_SECONDS = 1.0
+CAMPAIGN_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0
@@ -58,6 +60,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "batches": (BATCHES_SECONDS, store.fold_batches),
     "limits": (LIMITS_SECONDS, store.tend_limits),
+    "campaign": (CAMPAIGN_SECONDS, campaign.drive_all),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
     "history": (HISTORY_SECONDS, store.tend_history),
