@@ -78,7 +78,7 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
+    redrive.edits, redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
@@ -86,6 +86,7 @@ grant execute on function
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
     redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text),
+    redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
@@ -101,8 +102,8 @@ grant execute on function
 to redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
-    to redrive_encryptor;
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.edits to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),
     redrive.reencrypt_v2(bigint, text, bigint[], int[], jsonb[], jsonb[], text[]),

@@ -505,6 +505,7 @@ def at_version(url: str, version: int) -> None:
         conn.execute("drop table redrive.names, redrive.name_limits")
         conn.execute("drop trigger audit_chained on redrive.audit")
         conn.execute("drop table redrive.audit_chain, redrive.runs, redrive.cancellations")
+        conn.execute("drop table redrive.edits")
         conn.execute("drop index redrive.audit_ids_idx")
         conn.execute("alter table redrive.workers drop column depends_on")
         conn.execute("delete from redrive.chores where name = 'cancel'")

@@ -1,9 +1,9 @@
 -- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
 -- table.
 -- in:    run     the line of the audit log that began it
---        place   jobs | dead_letters | failures | side_effects
---        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
---          of a job
+--        place   jobs | dead_letters | failures | side_effects | edits
+--        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, n
+--          of an edit, 0 of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
 --        news    envelopes that take its place; salts  the header that goes with a payload, null where it
 --          has one
@@ -28,8 +28,8 @@ begin
     if exists (select from unnest(olds, news) as v(old, new)
                where jsonb_typeof(new) is distinct from 'object'
                   or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
-                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters')
-                                                    then '{}' else old end) then
+                  or not (new - '$redrive') <@ case when place in ('failures', 'side_effects')
+                                                    then old else '{}' end) then
         raise exception using errcode = 'RD001', message = 'news: must be envelopes';
     end if;
     if place = 'jobs' then
@@ -68,6 +68,18 @@ begin
             for update of e skip locked)
         update redrive.side_effects e set detail = p.new, what = '[encrypted]'
         from pick p where e.ctid = p.tid;
+    elsif place = 'edits' then
+        with pick as materialized (
+            select e.job, e.n, v.new, v.salt
+            from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
+            join redrive.edits e on e.job = v.id and e.n = v.n and e.payload = v.old
+            for update of e skip locked)
+        update redrive.edits e
+        set payload = p.new, salt = coalesce(p.salt, e.salt),
+            -- what it was changed to is not to be read either
+            patch = (select coalesce(jsonb_agg(o.op - 'value' order by o.n), '[]')
+                     from jsonb_array_elements(e.patch) with ordinality as o(op, n))
+        from pick p where e.job = p.job and e.n = p.n;
     else
         return 0;
     end if;
