@@ -30,7 +30,7 @@ _DEATHS: LiteralString = """
     from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
     where d.id = %s order by d.redrives"""
 _AUDIT: LiteralString = """
-    select a.at, a.actor, a.action, a.why from redrive.audit a
+    select a.at, a.actor, a.action, a.why, a.detail -> 'paths' as paths from redrive.audit a
     where a.detail -> 'ids' @> to_jsonb(%s::bigint) order by a.id"""
 
 _STATES = {
@@ -43,6 +43,9 @@ _STATES = {
 
 _BY_CAMPAIGN = "redrive"
 """The action of the audit log that a dead letter's own columns tell of."""
+
+_EDIT = "edit"
+"""The action that says what it changed."""
 
 
 def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
@@ -152,7 +155,8 @@ def _story(
             yield _step(death["settled_at"], f"redriven{campaign}", death["actor"], death["why"])
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
-            yield _step(line["at"], line["action"], line["actor"], line["why"])
+            paths = f"ed: {', '.join(line['paths'])}" if line["action"] == _EDIT else ""
+            yield _step(line["at"], line["action"] + paths, line["actor"], line["why"])
 
 
 def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:
