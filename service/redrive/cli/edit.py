@@ -64,6 +64,8 @@ def edit(
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     if not chosen.narrows():
         raise click.UsageError("name ids or a filter")
+    if tuple(chosen.state) != ("open",):
+        raise click.UsageError("--state: only open dead letters can be edited")
     if patch is None and (len(chosen.ids) != 1 or as_json):
         raise click.UsageError("give --patch; without it one is edited, by its id, in an editor")
     wanted = None if patch is None else rules.read_patch(patch)
@@ -159,7 +161,7 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
         yield f"{count} will stay: {cause}"
     for job, fault in seen.faults.items():
         yield f"  job {job}: {fault}"
-    if seen.unchecked:
+    if seen.ids and seen.unchecked:
         yield f"checked by no handler: {', '.join(sorted(seen.unchecked))}; see --handlers"
 
 

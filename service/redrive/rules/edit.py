@@ -138,7 +138,10 @@ def difference(shown: Any, edited: Any) -> Patch:
     Raises:
         InvalidJob: it would write what stands in the place of a secret.
     """
-    patch = cast("list[Operation]", jsonpatch.make_patch(shown, edited).patch)
+    found = jsonpatch.JsonPatch.from_diff(
+        shown, edited, dumps=lambda value: _encode_in_order(value).decode()
+    )
+    patch = cast("list[Operation]", found.patch)
     for operation in patch:
         if HIDDEN.encode() in _encode(operation.get("value")):
             path = PAYLOAD + operation["path"].replace("/", ".")
