@@ -62,12 +62,7 @@ def edit(
     not apply, as when a `test` in it fails, the payload stays as it is.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
-    if not chosen.narrows():
-        raise click.UsageError("name ids or a filter")
-    if tuple(chosen.state) != ("open",):
-        raise click.UsageError("--state: only open dead letters can be edited")
-    if patch is None and (len(chosen.ids) != 1 or as_json):
-        raise click.UsageError("give --patch; without it one is edited, by its id, in an editor")
+    _refuse(chosen, in_editor=patch is None, as_json=as_json)
     wanted = None if patch is None else rules.read_patch(patch)
     target = handlers or run.settings.handlers
     checked_by = Handlers() if target is None else registry.load(target)
@@ -84,6 +79,16 @@ def edit(
     else:
         _tell(seen, causes, run)
     return _exit(seen, causes, chosen)
+
+
+def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
+    """Refuse what cannot be meant."""
+    if not chosen.narrows():
+        raise click.UsageError("name ids or a filter")
+    if tuple(chosen.state) != ("open",):
+        raise click.UsageError("--state: only open dead letters can be edited")
+    if in_editor and (len(chosen.ids) != 1 or as_json):
+        raise click.UsageError("give --patch; without it one is edited, by its id, in an editor")
 
 
 def _in_editor(

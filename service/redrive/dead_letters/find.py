@@ -72,18 +72,23 @@ def show(
     latest = generations[0]
     reveal(conn, [latest])
     failures = [shown_failure(job, failure) for failure in failures]
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    payload, headers = shown_payload(latest), latest["headers"]
-    first = shown_payload(latest | _before(edits[0])) if edits else payload
-    # what is secret under one key is so under every other
-    secrets = secret_values([payload, first, headers], declared)
+    seen = latest | _before(edits[0]) if original and edits else latest
     return latest | {
-        "payload": redact(first if original else payload, declared, secrets),
-        "headers": redact(headers, declared, secrets),
+        **_redacted(shown_payload(seen), latest["headers"], failures),
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
         "edits": [{name: edit[name] for name in EDITED} for edit in edits],
+    }
+
+
+def _redacted(payload: Any, headers: Any, failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """Payload and headers without what is secret under a key of either."""
+    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    secrets = secret_values([payload, headers], declared)
+    return {
+        "payload": redact(payload, declared, secrets),
+        "headers": redact(headers, declared, secrets),
     }
 
 

@@ -155,8 +155,13 @@ def _story(
             yield _step(death["settled_at"], f"redriven{campaign}", death["actor"], death["why"])
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
-            paths = f"ed: {', '.join(line['paths'])}" if line["action"] == _EDIT else ""
-            yield _step(line["at"], line["action"] + paths, line["actor"], line["why"])
+            yield _step(line["at"], _act(line), line["actor"], line["why"])
+
+
+def _act(line: Row) -> str:
+    """What a line of the audit log is about."""
+    action: str = line["action"]
+    return f"edited: {', '.join(line['paths'])}" if action == _EDIT else action
 
 
 def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:
