@@ -229,20 +229,14 @@ def edit(  # noqa: PLR0913 # what an edit needs
     how = (rules.encoded(said), rules.paths(patch), actor, why)
     causes: Counter[str | None] = Counter()
     for chunk in seen.chunks():
-        rows = list(_rows(conn, chunk, patch, handlers))
-        causes["changed"] += len(chunk) - len(rows)
+        found = list(find(conn, Filter(ids=list(chunk))))
+        same = [x for x in found if isinstance(x, Letter) and x.digest == chunk[x.id]]
+        causes["not_open"] += len(chunk) - len(found)
+        causes["changed"] += len(found) - len(same)
+        rows = [(x.id, x.digest, *_sealed(x, edited(x, patch, handlers))) for x in same]
         causes.update(_write(conn, rows, how))
         progress(len(chunk))
     return +causes
-
-
-def _rows(
-    conn: Connection, chunk: Mapping[int, bytes], patch: Patch, handlers: Handlers
-) -> Iterator[tuple[int, bytes, str, str | None]]:
-    """Id, digest, new payload and its header of those that are still as they were seen."""
-    for letter in find(conn, Filter(ids=list(chunk))):
-        if isinstance(letter, Letter) and letter.digest == chunk[letter.id]:
-            yield letter.id, letter.digest, *_sealed(letter, edited(letter, patch, handlers))
 
 
 def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:
