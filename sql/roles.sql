@@ -99,7 +99,7 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
-    redrive.campaign_jobs, redrive.approvals
+    redrive.edits, redrive.campaign_jobs, redrive.approvals
     to redrive_operator;
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function
@@ -118,6 +118,7 @@ grant execute on function
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
     redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text),
+    redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
@@ -148,7 +149,8 @@ to redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.checkpoints, redrive.progress, redrive.results, redrive.history
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
+    redrive.edits
     to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),

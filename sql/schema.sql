@@ -299,6 +299,24 @@ create table redrive.deltas (
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 
+create table redrive.edits (
+    job bigint not null,
+    n int not null,
+    redrives int not null,
+    at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    login text not null default session_user,
+    why text not null,
+    patch jsonb not null,
+    paths text[] not null,
+    payload jsonb not null,
+    salt text,
+    constraint edits_pkey primary key (job, n),
+    constraint edits_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint edits_why_check check (length(why) >= 1 and length(why) <= 2000)
+);
+grant select on redrive.edits to redrive_encryptor, redrive_operator;
+
 create table redrive.effects (
     key text not null,
     at timestamptz not null default clock_timestamp(),
@@ -1068,6 +1086,13 @@ create function redrive.due_schedules_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.due_schedules_v1 to redrive_worker;
+create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
+    jsonb, paths text[], actor text, why text)
+    returns table(id bigint, refused text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.edit_v1 to redrive_operator;
 
 create function redrive.end_cancellations_v1(batch int)
     returns int

@@ -205,13 +205,18 @@ def checked_payload(handler: Registered, payload: Any, options: JobOptions) -> d
     """
     stored = dump_model(payload)
     text = encode_payload("payload", stored)
-    version: Any = options.get("version") or 1
-    if isinstance(version, int) and version <= handler.version:  # else a newer worker's to read
-        try:
-            handler.payload(text, version)
-        except Exception as error:  # noqa: BLE001 # validators and upgrades are user code
-            raise _refused(handler, error, msgspec.json.decode(text)) from None
+    check_payload(handler, text, options.get("version") or 1)
     return {} if stored is None else stored
+
+
+def check_payload(handler: Registered, text: str, version: Any) -> None:
+    """Read a payload's JSON of this version as the runner will. Raises InvalidJob."""
+    if not isinstance(version, int) or version > handler.version:
+        return  # a newer worker's to read
+    try:
+        handler.payload(text, version)
+    except Exception as error:  # noqa: BLE001 # validators and upgrades are user code
+        raise _refused(handler, error, msgspec.json.decode(text)) from None
 
 
 def _refused(handler: Registered, error: Exception, payload: Mapping[str, Any]) -> InvalidJob:

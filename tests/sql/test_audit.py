@@ -20,6 +20,12 @@ from tests.postgres import Database, Session
 VERIFY = "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)"
 START = "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 3, 0.1, null, '{}')"
 PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
+EDIT: LiteralString = (
+    "select redrive.edit_v1(%s::bigint[], (select array_agg(sha256(convert_to("
+    "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
+    " where d.state = 'open'), array['{{\"n\": 2}}'::jsonb], '{{null}}', '[]', '{{/n}}',"
+    " 'ada', 'why')"
+)
 SEALED = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
 
 
@@ -49,6 +55,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     ),
     "done_chore": ("select redrive.done_chore_v1('purge', '1 day')", "done", 1),
     "dismiss": ("select redrive.dismiss_v1(%s::bigint[], 'ada', 'why')", "dismiss", 1),
+    "edit": (EDIT, "edit", 1),
     "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
     "set_history": ("select redrive.set_history_v1('q', 7, 'ada', 'why')", "set history", 1),
     "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),

@@ -510,6 +510,7 @@ def at_version(url: str, version: int) -> None:
         )
         conn.execute("delete from redrive.chores where name = 'schedules'")
         conn.execute("drop table redrive.audit_chain, redrive.runs, redrive.cancellations")
+        conn.execute("drop table redrive.edits")
         conn.execute("drop index redrive.audit_ids_idx")
         conn.execute("alter table redrive.workers drop column depends_on, drop column holds")
         conn.execute("alter table redrive.dead_letters drop column holds_key")

@@ -42,9 +42,10 @@ _GROUP = """\
 
 @click.command()
 @click.argument("which", metavar="ID|GROUP")
+@click.option("--original", is_flag=True, help="With its payload from before all edits.")
 @database_option
 @json_option
-def show(which: str, database_url: str | None, as_json: bool) -> int:
+def show(which: str, original: bool, database_url: str | None, as_json: bool) -> int:
     """Show a dead letter with its whole history, or a group.
 
     \b
@@ -55,7 +56,9 @@ def show(which: str, database_url: str | None, as_json: bool) -> int:
     """
     is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
     with database(settings_for(database_url)) as conn:
-        found = groups.show(conn, which) if is_group else find.show(conn, int(which))
+        found = (
+            groups.show(conn, which) if is_group else find.show(conn, int(which), original=original)
+        )
     if found is None:
         return missing(which) if is_group else not_found(f"job {which} has no dead letter")
     if as_json:
@@ -63,14 +66,16 @@ def show(which: str, database_url: str | None, as_json: bool) -> int:
     elif is_group:
         click.echo("\n".join(_group(found)))
     else:
-        click.echo("\n\n".join(_letter(found)))
+        click.echo("\n\n".join(_letter(found, "original payload" if original else "payload")))
     return Exit.DONE
 
 
-def _letter(letter: dict[str, Any]) -> Iterator[str]:
-    """The sections of a dead letter."""
+def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
+    """The sections of a dead letter; its payload under that title."""
     yield _head(letter)
-    yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
+    yield f"{_bold(title)}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
+    edits = [edit | {"paths": ", ".join(edit["paths"])} for edit in letter["edits"]]
+    yield from _filled(_bold("edited") + " by {actor}, {at}: {paths}\n  {why}", edits)
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
     if letter["holds_key"]:

@@ -130,6 +130,12 @@ _PAYLOAD: LiteralString = (
 # Bound to less by the release before; what was moved is unreadable.
 _UNBOUND: LiteralString = "left(headers ->> '$redrive', 2) <> '2.'"
 _OF_NO_DELIVERY: LiteralString = "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
+# A payload from before an edit is bound to whatever its dead letter's own is bound to.
+_EDITS: LiteralString = """
+    (select e.job, e.n, e.payload, jsonb_build_object('$redrive', e.salt) as headers,
+            d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key
+     from redrive.edits e
+     join redrive.dead_letters d on d.id = e.job and d.redrives = e.redrives) as edits"""
 PLACES = {
     "dead_letters": Place(
         table="redrive.dead_letters",
@@ -171,6 +177,15 @@ PLACES = {
         table="redrive.history",
         job="id",
         n="deliveries",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+        or_stale=_UNBOUND,
+    ),
+    "edits": Place(
+        table=_EDITS,
+        job="job",
+        n="n",
         column="payload",
         read=_PAYLOAD,
         seal=_seal_payload,

@@ -8,7 +8,7 @@ from psycopg.rows import dict_row
 
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
-from redrive.encryption import shown_failure, shown_payload, shown_side_effect
+from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
 from redrive.rules.redact import redact, secret_values
 
 _LISTED: LiteralString = """
@@ -30,6 +30,13 @@ _FAILURES: LiteralString = """
 
 _SIDE_EFFECTS: LiteralString = """
     select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
+
+_EDITS: LiteralString = """
+    select n, redrives, at, actor, login, why, paths, payload, salt
+    from redrive.edits where job = %s order by n"""
+
+EDITED = ("at", "actor", "login", "why", "paths", "redrives")
+"""What `show` says of each edit of a job's payload."""
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
@@ -54,10 +61,13 @@ def find(conn: psycopg.Connection[Any], chosen: Filter) -> list[dict[str, Any]]:
     return found
 
 
-def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
+def show(
+    conn: psycopg.Connection[Any], job: int, *, original: bool = False
+) -> dict[str, Any] | None:
     """All that is known of a job that died: its latest death, failures, lineage and side effects.
 
-    The payload is redacted. None for a job that never died.
+    The payload is redacted; `original`: the one from before all edits. None for a job that never
+    died.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
@@ -65,17 +75,30 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
             return None
         failures = cursor.execute(_FAILURES, (job,)).fetchall()
         side_effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
+        edits = cursor.execute(_EDITS, (job,)).fetchall()
     latest = generations[0]
     reveal(conn, [latest])
     failures = [shown_failure(job, failure) for failure in failures]
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    payload, headers = shown_payload(latest), latest["headers"]
-    # what is secret under one key is so under every other
-    secrets = secret_values([payload, headers], declared)
+    seen = latest | _before(edits[0]) if original and edits else latest
     return latest | {
-        "payload": redact(payload, declared, secrets),
-        "headers": redact(headers, declared, secrets),
+        **_redacted(shown_payload(seen), latest["headers"], failures),
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
+        "edits": [{name: edit[name] for name in EDITED} for edit in edits],
     }
+
+
+def _redacted(payload: Any, headers: Any, failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """Payload and headers without what is secret under a key of either."""
+    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    secrets = secret_values([payload, headers], declared)
+    return {
+        "payload": redact(payload, declared, secrets),
+        "headers": redact(headers, declared, secrets),
+    }
+
+
+def _before(edit: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a dead letter that an edit changed."""
+    return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}

@@ -35,7 +35,7 @@ _DEATHS: LiteralString = """
     from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
     where d.id = %s order by d.redrives"""
 _AUDIT: LiteralString = """
-    select a.at, a.actor, a.action, a.why from redrive.audit a
+    select a.at, a.actor, a.action, a.why, a.detail -> 'paths' as paths from redrive.audit a
     where a.detail -> 'ids' @> to_jsonb(%s::bigint) order by a.id"""
 
 _STATES = {
@@ -48,6 +48,9 @@ _STATES = {
 
 _BY_CAMPAIGN = "redrive"
 """The action of the audit log that a dead letter's own columns tell of."""
+
+_EDIT = "edit"
+"""The action that says what it changed."""
 
 
 def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
@@ -214,7 +217,13 @@ def _story(
             yield _step(death["settled_at"], f"redriven{campaign}", death["actor"], death["why"])
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
-            yield _step(line["at"], line["action"], line["actor"], line["why"])
+            yield _step(line["at"], _act(line), line["actor"], line["why"])
+
+
+def _act(line: Row) -> str:
+    """What a line of the audit log is about."""
+    action: str = line["action"]
+    return f"edited: {', '.join(line['paths'])}" if action == _EDIT else action
 
 
 def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:

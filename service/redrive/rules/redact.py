@@ -14,6 +14,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, cast
@@ -107,7 +108,7 @@ def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] 
         return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
     if isinstance(value, str):
         return scrub(value, secrets)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
     return value if scrub(str(value), secrets) == str(value) else HIDDEN
 

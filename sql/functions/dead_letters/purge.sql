@@ -1,5 +1,5 @@
--- purge: delete dead letters for good, one chunk, with their failures once no generation of the job
--- is left. Ordering keys that they held go on.
+-- purge: delete dead letters for good, one chunk, with their edits, and with their failures once no
+-- generation of the job is left. Ordering keys that they held go on.
 -- in:    run: the line of the audit log that began it; ids and generations as selected, the states that may go
 -- out:   how many went
 -- errors: RD001 'run: rule'
@@ -49,6 +49,8 @@ begin
         delete from redrive.checkpoints c using finished n where c.job = n.id),
     halted as (
         delete from redrive.progress p using finished n where p.job = n.id),
+    unedited as (
+        delete from redrive.edits e using gone g where e.job = g.id and e.redrives = g.redrives),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,

@@ -2,9 +2,9 @@
 -- table.
 -- in:    run     the line of the audit log that began it
 --        place   jobs | dead_letters | failures | side_effects | checkpoints | progress
---          | results | history
---        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
---          of a job
+--          | results | history | edits
+--        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, n
+--          of an edit, 0 of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
 --        news    envelopes that take its place; salts  the header that goes with a payload, null where it
 --          has one
@@ -29,7 +29,7 @@ begin
     if exists (select from unnest(olds, news) as v(old, new)
                where jsonb_typeof(new) is distinct from 'object'
                   or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
-                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters', 'history')
+                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters', 'history', 'edits')
                                                     then '{}' else old end) then
         raise exception using errcode = 'RD001', message = 'news: must be envelopes';
     end if;
@@ -98,6 +98,18 @@ begin
             headers = case when p.salt is null then h.headers
                            else h.headers || jsonb_build_object('$redrive', p.salt) end
         from pick p where h.id = p.id and h.deliveries = p.deliveries;
+    elsif place = 'edits' then
+        with pick as materialized (
+            select e.job, e.n, v.new, v.salt
+            from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
+            join redrive.edits e on e.job = v.id and e.n = v.n and e.payload = v.old
+            for update of e skip locked)
+        update redrive.edits e
+        set payload = p.new, salt = coalesce(p.salt, e.salt),
+            -- what it was changed to is not to be read either
+            patch = (select coalesce(jsonb_agg(o.op - 'value' order by o.n), '[]')
+                     from jsonb_array_elements(e.patch) with ordinality as o(op, n))
+        from pick p where e.job = p.job and e.n = p.n;
     else
         return 0;
     end if;
