@@ -56,6 +56,7 @@ grant execute on function
     redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
+grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;
 -- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
 -- worker is up.
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
@@ -78,7 +79,8 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
+    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
+    redrive.reservoir_samples
     to redrive_operator;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),

@@ -396,6 +396,24 @@ create table redrive.reencrypt_lock (
 
 );
 
+create table redrive.reservoir_samples (
+    kind text not null,
+    slot smallint not null,
+    at timestamptz not null default clock_timestamp(),
+    facts jsonb not null,
+    constraint reservoir_samples_pkey primary key (kind, slot)
+);
+create index reservoir_samples_at_idx on redrive.reservoir_samples (at);
+grant select on redrive.reservoir_samples to redrive_operator;
+
+create table redrive.reservoirs (
+    kind text not null,
+    n int not null default 0,
+    began_at timestamptz not null default clock_timestamp(),
+    taken_at timestamptz not null default clock_timestamp(),
+    constraint reservoirs_pkey primary key (kind)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+
 create table redrive.retention (
     what text not null,
     keep interval not null,
@@ -895,6 +913,12 @@ create function redrive.forget_names_v1(older_than interval, batch int)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.forget_samples_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.forget_side_effects_v1(batch int)
     returns int
     language plpgsql security definer
@@ -959,6 +983,12 @@ create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)

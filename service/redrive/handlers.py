@@ -46,6 +46,7 @@ class Handler:
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    sample: bool = True
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -135,6 +136,7 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        sample: bool = True,
     ) -> Callable[[Function], Function]:
         """Register the function that runs jobs of `kind`.
 
@@ -156,6 +158,8 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            sample: whether some of its jobs that succeed are remembered, without their texts, for
+                `redrive dlq explain`.
 
         Raises:
             InvalidJob: the kind, the queue or a dependency is not a valid name.
@@ -176,6 +180,7 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=on_expired,
             on_cancelled=on_cancelled,
+            sample=sample,
         )
 
         def register(function: Function) -> Function:

@@ -506,6 +506,7 @@ def at_version(url: str, version: int) -> None:
         conn.execute("drop trigger audit_chained on redrive.audit")
         conn.execute("drop table redrive.audit_chain, redrive.runs, redrive.cancellations")
         conn.execute("drop index redrive.audit_ids_idx")
+        conn.execute("drop table redrive.reservoirs, redrive.reservoir_samples")
         conn.execute("alter table redrive.workers drop column depends_on")
         conn.execute("delete from redrive.chores where name = 'cancel'")
         conn.execute("drop table redrive.purge_lock, redrive.redrive_lock, redrive.reencrypt_lock")

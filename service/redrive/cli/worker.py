@@ -124,6 +124,7 @@ def _options(settings: Settings, *, until_empty: bool) -> WorkerOptions:
         memory_limit=settings.runner_memory_mib << 20,
         where=_where(settings),
         environment=settings.runner_env_names(),
+        samples=settings.success_samples,
     )
 
 

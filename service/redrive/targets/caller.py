@@ -90,6 +90,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 takes_job=True,
                 read=lambda text: text,
                 known=caller.known,
+                sample=target.sample,
             )
         )
 

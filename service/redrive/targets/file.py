@@ -32,6 +32,7 @@ class Target(BaseModel):
     backoff: Annotated[float, Field(ge=0)] = 2
     backoff_cap: Annotated[float, Field(ge=0)] = 3600
     depends_on: list[str] = []
+    sample: bool = True
 
 
 class Targets(BaseModel):

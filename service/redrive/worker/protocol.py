@@ -195,6 +195,13 @@ class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
     detail: str
 
 
+class Sampled(msgspec.Struct, array_like=True, tag="sampled"):
+    """Up: a job of this kind succeeded, and these are its facts, as JSON."""
+
+    kind: str
+    facts: str
+
+
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
     """Down: start nothing that depends on these, but for one job for each lease in `probes`.
 
@@ -238,7 +245,7 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
 
 
 Down = Jobs | Stop | Died | OpenBreakers | CancelJob
-Up = Hello | Done | Ended | Unstarted | SideEffect | Observed
+Up = Hello | Done | Ended | Unstarted | SideEffect | Observed | Sampled
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode

@@ -240,7 +240,7 @@ class Attempt:
 
     def _tell_side_effect(self, what: str, detail: dict[str, Any]) -> None:
         """Send what the handler says it did; it may be in a thread."""
-        secrets = self._secrets()
+        secrets = self.secrets()
         what, detail = scrub(what, secrets), redact(detail, self.handler.secret, secrets)
         if self.services.keyring is not None:
             what, detail = self.services.keyring.seal_side_effect(
@@ -308,7 +308,7 @@ class Attempt:
         return self._made_up("DeadlineExceeded", message, Category.LOST, self._trace())
 
     def _asked_for(self, signal: Signal) -> Failure:
-        said = scrubbed(safe_text(signal), self._secrets())
+        said = scrubbed(safe_text(signal), self.secrets())
         message = said or "asked for by the handler"
         return self._made_up(type(signal).__name__, message, Category.OTHER, self._trace())
 
@@ -385,13 +385,13 @@ class Attempt:
             error,
             self.work.kind,
             rules=handler.policy.rules,
-            secrets=self._secrets(),
+            secrets=self.secrets(),
             **self._trace(),
             **detail,
             **self.services.where,
         )
 
-    def _secrets(self) -> Collection[str]:
+    def secrets(self) -> Collection[str]:
         """The values of the job and of this process that must not turn up anywhere else."""
         if self.known is None:
             declared = self.handler.secret

@@ -1,6 +1,7 @@
 """What the supervisor does with what its runners say."""
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -11,6 +12,7 @@ from redrive.worker.protocol import (
     Hello,
     Observed,
     Report,
+    Sampled,
     SideEffect,
     Unstarted,
     Up,
@@ -27,19 +29,21 @@ from redrive.worker.supervisor.runner_process import RunnerProcess
 class Inbox:
     """Takes jobs out of runners' hands, and passes each on to who is to know."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # whom it tells
         self,
         capacity: Capacity,
         dispatch: Dispatch,
         breakers: Breakers,
         exchange: Exchange,
         drain: Drain,
+        samples: deque[Sampled],
     ) -> None:
         self._capacity = capacity
         self._dispatch = dispatch
         self._breakers = breakers
         self._exchange = exchange
         self._drain = drain
+        self._samples = samples
 
     def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
         """Act on a message. A runner's first one concerns the whole worker, and is returned."""
@@ -57,6 +61,8 @@ class Inbox:
                     self.take_back(held)
             case Observed(name=name, succeeded=succeeded):
                 self._breakers.observed(name, succeeded=succeeded)
+            case Sampled():
+                self._samples.append(message)
             case Hello():
                 runner.greeted()
                 return message

@@ -21,7 +21,7 @@ import psycopg
 
 from redrive.database.connect import Address, Link, Watchdog
 from redrive.rules.settlement import Release
-from redrive.worker.protocol import Hello
+from redrive.worker.protocol import Hello, Sampled
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.breakers import Breakers
 from redrive.worker.supervisor.capacity import Capacity
@@ -60,6 +60,9 @@ MAINTENANCE_SETTINGS = {
 }
 """A chore comes round again in seconds: none is worth a long wait, or one for the disk."""
 
+MAX_SAMPLES = 100
+"""Of jobs that succeeded, until they are offered; later ones replace those that wait too long."""
+
 SEE_OUT_SECONDS = 1.2
 """How long runners that have nothing left to do may take to export their last spans."""
 
@@ -69,7 +72,8 @@ class WorkerOptions:
     """How a worker runs.
 
     Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept with every
-    failure; `environment` names the variables that runners get.
+    failure; `environment` names the variables that runners get; `samples`: whether they sample jobs
+    that succeed.
     """
 
     database: Address
@@ -86,6 +90,7 @@ class WorkerOptions:
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
+    samples: bool = True
 
     def of_runners(self) -> RunnerOptions:
         """What concerns the runners."""
@@ -97,6 +102,7 @@ class WorkerOptions:
             self.memory_limit,
             self.where,
             self.environment,
+            self.samples,
         )
 
 
@@ -139,8 +145,11 @@ class Supervisor:
 
         self._polling = Polling(self._ticked_at)
         self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
+        self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept, by maintenance
         self._connect()
-        self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
+        self._inbox = Inbox(
+            capacity, self._dispatch, self._breakers, self._exchange, self._drain, self._samples
+        )
         self._crashes = Crashes(
             self._pool,
             self._kinds,
@@ -183,6 +192,7 @@ class Supervisor:
             self._telemetry,
             self._heartbeat.identities,
             self._unwanted.extend,
+            self._samples,
         )
         self._watchdog = Watchdog(
             *(self._link, heartbeat_link, maintenance_link),

@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import psycopg
 
 from redrive.database.connect import Link
 from redrive.worker import store
+from redrive.worker.protocol import Sampled
 from redrive.worker.supervisor import unhandled
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -43,7 +45,7 @@ MAX_LOSSES = 100
 Before that its policy decides, at the claim.
 """
 
-RESCUE = "rescue"
+RESCUE, SAMPLES = "rescue", "samples"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
@@ -67,7 +69,8 @@ class Failing(NamedTuple):
 class Maintenance:
     """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted.
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted. `samples`:
+    jobs that succeeded, to be offered to the reservoirs of their kinds.
     """
 
     link: Link
@@ -75,6 +78,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
+    samples: deque[Sampled] = field(default_factory=deque[Sampled])
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -106,6 +110,7 @@ class Maintenance:
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
+                self._offer_samples()
                 self._do_all(now)
         self.link.close()
 
@@ -126,6 +131,19 @@ class Maintenance:
                     self.on_cancelled(unwanted)
         except psycopg.Error as error:
             self._failed("cancel", error)
+
+    def _offer_samples(self) -> None:
+        """Offer what was sampled. What comes to nothing is not offered again: more will come."""
+        taken = [self.samples.popleft() for _ in range(len(self.samples))]
+        if not taken:
+            return
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                store.keep_samples(conn, taken)
+        except psycopg.Error as error:
+            self._failed(SAMPLES, error)
+        else:
+            self._failing.pop(SAMPLES, None)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:

@@ -41,6 +41,7 @@ class RunnerOptions:
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
+    samples: bool = True
 
 
 class RunnerPool:
@@ -142,6 +143,7 @@ class RunnerPool:
             self._options.handlers,
             self._options.targets,
             msgspec.json.encode(dict(self._options.where)).decode(),
+            "samples" if self._options.samples else "",
         )
         return subprocess.Popen(
             [sys.executable, "-c", RUNNER, *arguments],
