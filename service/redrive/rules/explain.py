@@ -220,16 +220,10 @@ def _is_around(field: str) -> bool:
 
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
-    others = look.base.jobs
-    counted = [
-        _Counted(one, _met(one, jobs), _met(one, others))
-        for one in _conditions(jobs, others, look.fields)
-    ]
-    # one that all meet, or nobody does, could not have told anything: it is no try
-    counted = [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]
+    counted = _counted(jobs, look)
     pairs = [
         pair
-        for pair in combinations(_paired(counted, len(jobs), len(others)), 2)
+        for pair in combinations(_paired(counted, len(jobs), len(look.base.jobs)), 2)
         if any(look.about(c.condition.field) for c in pair)
     ]
     counted = [c for c in counted if look.about(c.condition.field)]
@@ -239,6 +233,16 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     if any(f.share >= CLEAR_SHARE and f.base_share <= CLEAR_BASE for f in single):
         return single
     return [*single, *trial.best_pairs(pairs)]
+
+
+def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
+    """The conditions to try; one that all meet could not tell anything, and is no try."""
+    others = look.base.jobs
+    counted = [
+        _Counted(one, _met(one, jobs), _met(one, others))
+        for one in _conditions(jobs, others, look.fields)
+    ]
+    return [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]
 
 
 def _conditions(
