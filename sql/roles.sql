@@ -65,6 +65,7 @@ grant execute on function
     redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
+grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;
 -- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
 -- worker is up.
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
@@ -99,7 +100,7 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
-    redrive.edits, redrive.campaign_jobs, redrive.approvals
+    redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals
     to redrive_operator;
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function

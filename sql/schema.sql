@@ -617,6 +617,24 @@ create table redrive.replacements (
 create constraint trigger replacements_applied after insert on redrive.replacements deferrable
     initially deferred for each row execute function redrive.replace_waiting();
 
+create table redrive.reservoir_samples (
+    kind text not null,
+    slot smallint not null,
+    at timestamptz not null default clock_timestamp(),
+    facts jsonb not null,
+    constraint reservoir_samples_pkey primary key (kind, slot)
+);
+create index reservoir_samples_at_idx on redrive.reservoir_samples (at);
+grant select on redrive.reservoir_samples to redrive_operator;
+
+create table redrive.reservoirs (
+    kind text not null,
+    n int not null default 0,
+    began_at timestamptz not null default clock_timestamp(),
+    taken_at timestamptz not null default clock_timestamp(),
+    constraint reservoirs_pkey primary key (kind)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+
 create table redrive.results (
     job bigint not null,
     deliveries int not null,
@@ -1086,6 +1104,7 @@ create function redrive.due_schedules_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.due_schedules_v1 to redrive_worker;
+
 create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
     jsonb, paths text[], actor text, why text)
     returns table(id bigint, refused text)
@@ -1308,6 +1327,12 @@ create function redrive.forget_results_v1(batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
+create function redrive.forget_samples_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.forget_schedules_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
@@ -1449,6 +1474,12 @@ create function redrive.keep_progress_v1(workers int[], claims bigint[], ids big
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.keep_progress_v1 to redrive_worker;
+
+create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)

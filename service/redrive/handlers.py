@@ -79,6 +79,7 @@ class Handler:
     limits: tuple[str, ...] = ()
     keep_result: float = 0.0
     approval: Approval | None = None
+    sample: bool = True
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -175,6 +176,7 @@ class Handlers:
         limits: Sequence[str] = (),
         keep_result: Seconds = timedelta(days=1),
         approval: Approval | None = None,
+        sample: bool = True,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -208,6 +210,10 @@ class Handlers:
                 `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
             approval: "two": of its dead letters one person plans a redrive and another starts it,
                 by their database logins.
+            keep_result: how long what the function returns is kept, if it is not None, for whoever
+                waits for the job; 0 = not at all.
+            sample: whether some of its jobs that succeed are remembered, without their texts, for
+                `redrive dlq explain`.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
@@ -240,6 +246,7 @@ class Handlers:
             limits=tuple(limits),
             keep_result=seconds(keep_result),
             approval=approval,
+            sample=sample,
         )
 
         def register(

@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     encryption_keys_file: Path | None = Field(
         None, description="A file that holds these keys instead."
     )
+    success_samples: bool = Field(
+        default=True,
+        description="Whether workers remember some jobs that succeed, for `redrive dlq explain`.",
+    )
     actor: str | None = Field(
         None, min_length=1, max_length=255, description="Who acts, as the audit log records it."
     )

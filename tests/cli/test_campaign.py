@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import drive
 from tests.cli.conftest import Redrive
 from tests.factories import bury, claim, complete, make_dead_letter, make_dead_letters, make_worker
@@ -178,6 +181,20 @@ def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> 
     assert done.code == 1
     assert done.json == {"matched": 1, "redriven": 0, "blocked": {}, "campaign": 1}
     assert "campaign aborted" in done.err
+
+
+def test_without_a_worker_it_is_left_to_those_that_come(
+    redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U6: it waited for its canaries for ever, where nobody could run them."""
+    make_dead_letters(database.conn, 5)
+    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.3)
+    done = redrive("dlq", "redrive", "--all", "--canaries", "2", "--why", "x", "--yes", "--json")
+
+    assert done.code == 0
+    assert done.json == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
+    assert "goes on when they are there: redrive campaign watch 1" in done.err
+    assert redrive("campaign", "show", "1", "--json").json["state"] == "canary"
 
 
 def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database) -> None:

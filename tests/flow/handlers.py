@@ -76,6 +76,11 @@ def work_payload_only(payload: dict[str, Any]) -> None:
     pass
 
 
+@jobs.handle("work.unsampled", sample=False)
+def work_unsampled(payload: dict[str, Any]) -> None:
+    pass
+
+
 @jobs.handle("work.returns-coroutine")
 def work_returns_coroutine(payload: dict[str, Any], job: Job) -> Any:
     return work_async(payload, job)

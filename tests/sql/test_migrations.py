@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from redrive.database.migrate import (
     LOCK_KEY,
@@ -483,74 +484,62 @@ def test_a_migration_that_did_not_end_is_named(url: str) -> None:
             require(conn)
 
 
+NEW_TABLES = """
+    approvals audit_chain batch_deltas batches campaign_jobs cancellations checkpoints claims
+    contact edits envelopes epoch history history_queues kind_limits lanes limit_keys
+    limit_slots limit_waits limits name_limits names progress purge_lock redrive_lock
+    reencrypt_lock replacements reservoir_samples reservoirs results retention running_keys
+    runs schedule_declarations schedule_declarers schedules
+"""
+NEW_COLUMNS = {
+    "audit": "hash",
+    "campaigns": """
+        db_user active_at planned_by planned_login plan max_redrives canaries abort_share
+        not_before conditions started_at ended_at said step place fed_at succeeded dead_again
+        cancelled round_fed round_ended round_dead latest_ended latest_dead
+    """,
+    "chores": "last_key place expected_at marked_by",
+    "completions": "enqueued_at",
+    "dead_letters": "holds_key batch",
+    "jobs": "refunds batch limits",
+    "migrations": "serves",
+    "tallies": "at",
+    "workers": "marks_jobs is_closed heard kinds queues progress alone depends_on holds ttl",
+}
+NEW_CHORES = "batches campaign cancel history limits schedules unhandled"
+"""What came after version 1."""
+
+
 def at_version(url: str, version: int) -> None:
     """A database as an older program left it: its tables, and today's functions and triggers."""
     with connect(url) as conn:
         migrate(conn)
-        conn.execute("drop table redrive.claims, redrive.lanes, redrive.running_keys")
-        conn.execute("drop table redrive.contact, redrive.epoch")
-        conn.execute("drop index redrive.jobs_due_idx, redrive.jobs_retrying_idx")
-        conn.execute("alter table redrive.jobs drop column refunds")
-        conn.execute(
-            "alter table redrive.workers drop column marks_jobs, drop column is_closed,"
-            " drop column heard, drop column kinds, drop column queues, drop column progress,"
-            " drop column alone"
-        )
-        conn.execute(
-            "alter table redrive.chores drop column last_key, drop column place,"
-            " drop column expected_at"
-        )
-        conn.execute("delete from redrive.chores where name = 'unhandled' or name ~ '^forget'")
-        conn.execute("drop table redrive.retention, redrive.envelopes")
-        conn.execute("drop table redrive.names, redrive.name_limits")
         conn.execute("drop trigger audit_chained on redrive.audit")
+        for table in NEW_TABLES.split():
+            conn.execute(sql.SQL("drop table redrive.{} cascade").format(sql.Identifier(table)))
+        for table, columns in NEW_COLUMNS.items():
+            drops = [
+                sql.SQL("drop column {}").format(sql.Identifier(name)) for name in columns.split()
+            ]
+            conn.execute(
+                sql.SQL("alter table redrive.{} {}").format(
+                    sql.Identifier(table), sql.SQL(", ").join(drops)
+                )
+            )
         conn.execute(
-            "drop table redrive.schedules, redrive.schedule_declarers,"
-            " redrive.schedule_declarations"
+            "delete from redrive.chores where name = any (%s) or name ~ '^forget'",
+            (NEW_CHORES.split(),),
         )
-        conn.execute("delete from redrive.chores where name = 'schedules'")
-        conn.execute("drop table redrive.audit_chain, redrive.runs, redrive.cancellations")
-        conn.execute("drop table redrive.edits")
+        conn.execute("drop index if exists redrive.jobs_due_idx, redrive.jobs_retrying_idx")
         conn.execute("drop index redrive.audit_ids_idx")
-        conn.execute("alter table redrive.workers drop column depends_on, drop column holds")
-        conn.execute("alter table redrive.dead_letters drop column holds_key")
-        conn.execute("delete from redrive.chores where name = 'cancel'")
-        conn.execute("drop table redrive.replacements, redrive.batches, redrive.batch_deltas")
-        conn.execute("alter table redrive.completions drop column enqueued_at")
-        conn.execute("alter table redrive.jobs drop column batch")
-        conn.execute("alter table redrive.dead_letters drop column batch")
-        conn.execute("delete from redrive.chores where name = 'batches'")
-        conn.execute("delete from redrive.chores where name = 'limits'")
-        conn.execute("drop table redrive.limits, redrive.kind_limits, redrive.limit_keys cascade")
-        conn.execute("drop table redrive.limit_slots, redrive.limit_waits")
-        conn.execute("alter table redrive.jobs drop column limits")
-        conn.execute("drop table redrive.checkpoints, redrive.progress, redrive.results")
-        conn.execute("drop table redrive.history, redrive.history_queues")
-        conn.execute("delete from redrive.chores where name = 'history'")
-        conn.execute("drop table redrive.purge_lock, redrive.redrive_lock, redrive.reencrypt_lock")
-        conn.execute("alter table redrive.audit drop column hash")
-        conn.execute("alter table redrive.campaigns drop column db_user")
-        conn.execute("alter table redrive.chores drop column marked_by")
-        conn.execute("alter table redrive.tallies drop column at")
-        conn.execute("drop index redrive.groups_closed_idx, redrive.campaigns_running_idx")
-        conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")
-        conn.execute("alter table redrive.campaigns drop column active_at")
-        conn.execute("create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)")
-        conn.execute("alter table redrive.workers drop column ttl")
-        conn.execute("drop sequence redrive.notified")
-        conn.execute("alter table redrive.migrations drop column serves")
-        conn.execute("drop table redrive.campaign_jobs, redrive.approvals")
-        conn.execute("drop index redrive.campaigns_live_idx, redrive.campaigns_planned_idx")
         conn.execute(
-            "alter table redrive.campaigns drop column planned_by, drop column planned_login,"
-            " drop column plan, drop column max_redrives, drop column canaries,"
-            " drop column abort_share, drop column not_before, drop column conditions,"
-            " drop column started_at, drop column ended_at, drop column said, drop column step,"
-            " drop column place, drop column fed_at, drop column succeeded,"
-            " drop column dead_again, drop column cancelled, drop column round_fed,"
-            " drop column round_ended, drop column round_dead, drop column latest_ended,"
-            " drop column latest_dead"
+            "drop index if exists redrive.groups_closed_idx, redrive.campaigns_running_idx"
         )
-        conn.execute("delete from redrive.chores where name = 'campaign'")
+        conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")
+        conn.execute("create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)")
+        conn.execute("drop sequence redrive.notified")
+        conn.execute(
+            "drop index if exists redrive.campaigns_live_idx, redrive.campaigns_planned_idx"
+        )
         conn.execute("delete from redrive.migrations where version > %s", (version,))
         conn.execute("alter table redrive.jobs disable trigger jobs_admitted")

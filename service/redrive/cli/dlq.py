@@ -11,6 +11,7 @@ from redrive.cli import groups
 from redrive.cli.connection import database
 from redrive.cli.edit import edit
 from redrive.cli.exits import Exit
+from redrive.cli.explain import explain
 from redrive.cli.filters import filter_options
 from redrive.cli.options import (
     Run,
@@ -78,7 +79,7 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         )
 
 
-for _command in (groups.list_groups, show, groups.report, edit, redrive_dead_letters):
+for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):
     dlq.add_command(_command)
 
 

@@ -27,7 +27,7 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, Terms, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
-from redrive.rules.campaign import CANARIES, State
+from redrive.rules.campaign import CANARIES, GOING, State
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10
@@ -97,7 +97,8 @@ def redrive_dead_letters(
 
     A campaign, planned and started in one: it shows first what it would do; then asks, unless
     --yes. Without a terminal and without --yes it only shows. It ends when all have had their turn;
-    stopped before that, workers carry the campaign on (`redrive campaign`). What has succeeded
+    stopped before that, or where no worker runs the first ones, workers carry the campaign on
+    (`redrive campaign`). What has succeeded
     since, or was redriven too often, stays where it is and says so. Exit code 1: it aborted, for
     too many died again. Every option is also an environment variable, for Jobs and CronJobs:
     REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
@@ -163,7 +164,11 @@ def _carry_out(
         if terms.canaries:
             first = f"{terms.canaries} go first" if terms.canaries > 1 else "one goes first"
             click.echo(f"campaign {planned.plan}: {first}, and workers have to run them", err=True)
-        return campaigns.feed(conn, planned.plan, progress=advance)
+        found = campaigns.feed(conn, planned.plan, progress=advance)
+    if found["waiting"] and found["state"] in GOING:
+        goes_on = f"campaign {planned.plan} waits for workers, and goes on when they are there"
+        click.echo(f"{goes_on}: redrive campaign watch {planned.plan}", err=True)
+    return found
 
 
 def show_plan(planned: Plan, rate: float | None) -> None:

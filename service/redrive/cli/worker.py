@@ -133,6 +133,7 @@ def _options(settings: Settings, *, until_empty: bool, reload: bool) -> WorkerOp
         memory_limit=settings.runner_memory_mib << 20,
         where=_where(settings),
         environment=settings.runner_env_names(),
+        samples=settings.success_samples,
     )
 
 

@@ -25,6 +25,8 @@ STEP_SIZE = 500
 REFUSED = "RD001"
 """A rule of the database does not allow it."""
 
+PATIENCE_SECONDS = 30.0
+"""How long `feed` waits for somebody to run what was put back."""
 FEED_SECONDS = 0.2
 """Between two looks of whoever waits for the feed."""
 
@@ -232,18 +234,28 @@ def feed(
 ) -> dict[str, Any]:
     """Carry a campaign on until all of it has had its turn, or it goes on no more.
 
+    Not for longer than `PATIENCE_SECONDS` while nothing moves, as where no worker is up; workers
+    carry it on then.
+
     Args:
         progress: told how many more have had their turn.
     """
     found, turned = _known(conn, campaign), 0
-    while found["waiting"] and found["state"] in GOING:
+    moved_at = time.monotonic()
+    while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
         step = drive(conn, campaign)
         if step is None or not step.feed:
             time.sleep(FEED_SECONDS)
-        found = _known(conn, campaign)
+        before, found = found, _known(conn, campaign)
+        if found != before:
+            moved_at = time.monotonic()
         progress(found["matched"] - found["waiting"] - turned)
         turned = found["matched"] - found["waiting"]
     return found
+
+
+def _is_going(found: dict[str, Any]) -> bool:
+    return bool(found["waiting"]) and found["state"] in GOING
 
 
 def _known(conn: Connection, campaign: int) -> dict[str, Any]:

@@ -13,8 +13,10 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.dead_letters import groups
+from redrive.dead_letters.explain import explain
 from redrive.dead_letters.find import show
 from redrive.rules.escape import escaped, escaped_lines
+from redrive.rules.explain import sentence
 
 _HOURS: LiteralString = """
     select date_trunc('hour', died_at) as hour, count(*) as count from redrive.dead_letters
@@ -62,6 +64,7 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
         "## By hour",
         "| hour | dead letters |\n|---|---:|\n"
         + _lines("| {hour:%Y-%m-%d %H:00} | {count} |", hours),
+        *_common(explain(conn, group["group"])),
         *_sample(show(conn, group["sample"])),
         f"## Jobs (the latest {len(jobs)})",
         "| id | died | reason | state |\n|---|---|---|---|\n"
@@ -83,6 +86,13 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Each version with the day and time it first failed, the oldest first."""
     for version, since in sorted(versions.items(), key=lambda item: item[1]):
         yield f"{_code(version)} since {since[:16]}"
+
+
+def _common(explained: dict[str, Any] | None) -> Iterator[str]:
+    """What sets the group apart, where anything does."""
+    if explained is not None and explained["findings"]:
+        yield "## What they have in common"
+        yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])
 
 
 def _sample(letter: dict[str, Any] | None) -> Iterator[str]:

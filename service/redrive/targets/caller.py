@@ -94,6 +94,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 read=lambda text: text,
                 known=caller.known,
                 limits=check_templates(target.limits),
+                sample=target.sample,
             )
         )
 

@@ -36,6 +36,7 @@ class Target(BaseModel):
     depends_on: list[str] = []
     on_death: OnDeath = "continue"
     limits: list[str] = []
+    sample: bool = True
 
 
 class TargetSchedule(BaseModel):

@@ -241,6 +241,13 @@ class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
     is_kept: bool
 
 
+class Sampled(msgspec.Struct, array_like=True, tag="sampled"):
+    """Up: a job of this kind succeeded, and these are its facts, as JSON."""
+
+    kind: str
+    facts: str
+
+
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
     """Down: start nothing that depends on these, but for one job for each lease in `probes`.
 
@@ -284,7 +291,18 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
 
 
 Down = Jobs | Stop | Died | OpenBreakers | CancelJob | CheckpointKept
-Up = Hello | Done | Ended | Unstarted | SideEffect | Observed | Checkpoint | Progress | Returned
+Up = (
+    Hello
+    | Done
+    | Ended
+    | Unstarted
+    | SideEffect
+    | Observed
+    | Checkpoint
+    | Progress
+    | Returned
+    | Sampled
+)
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode

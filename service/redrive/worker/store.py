@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
 from redrive.rules.slots import Declaration
-from redrive.worker.protocol import Dependency, Report, Returned, SideEffect
+from redrive.worker.protocol import Dependency, Report, Returned, Sampled, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -571,6 +571,12 @@ def tend_history(conn: Connection) -> int:
 def sample(conn: Connection) -> None:
     """Remember the counters at the start of this minute."""
     conn.execute("select redrive.sample_v1()")
+
+
+def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
+    """Offer jobs that succeeded to the reservoirs of their kinds. Returns how many were kept."""
+    kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
+    return _value(conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts)
 
 
 def unpark(conn: Connection) -> int:

@@ -31,6 +31,7 @@ begin
         redrive.forget_names_v1((keep ->> 'names')::interval, batch),
         redrive.forget_schedules_v1((keep ->> 'names')::interval, batch),
         redrive.forget_results_v1(batch),
+        redrive.forget_samples_v1(batch),
         redrive.forget_side_effects_v1(batch)];
     -- Last, as everybody who writes to the audit log, and without waiting for whoever does.
     perform from redrive.audit_chain c for update skip locked;

@@ -275,7 +275,7 @@ class Attempt:
 
     def _tell_side_effect(self, what: str, detail: dict[str, Any]) -> None:
         """Send what the handler says it did; it may be in a thread."""
-        secrets = self._secrets()
+        secrets = self.secrets()
         what, detail = scrub(what, secrets), redact(detail, self.handler.secret, secrets)
         if self.services.keyring is not None:
             what, detail = self.services.keyring.seal_side_effect(
@@ -292,7 +292,7 @@ class Attempt:
 
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
         """How far it is, as a row of `Progress`: without secrets, sealed where failures are."""
-        said = scrub(text, self._secrets())
+        said = scrub(text, self.secrets())
         return (*self.key, share, self._sealed_note({"text": said}, "progress"))
 
     def sealed_checkpoint(self, data: str) -> str:
@@ -380,7 +380,7 @@ class Attempt:
         return self._made_up("DeadlineExceeded", message, Category.LOST, self._trace())
 
     def _asked_for(self, signal: Signal) -> Failure:
-        said = scrubbed(safe_text(signal), self._secrets())
+        said = scrubbed(safe_text(signal), self.secrets())
         message = said or "asked for by the handler"
         return self._made_up(type(signal).__name__, message, Category.OTHER, self._trace())
 
@@ -459,14 +459,14 @@ class Attempt:
             error,
             self.work.kind,
             rules=handler.policy.rules,
-            secrets=self._secrets(),
+            secrets=self.secrets(),
             own=self.services.own,
             **self._trace(),
             **detail,
             **self.services.where,
         )
 
-    def _secrets(self) -> Collection[str]:
+    def secrets(self) -> Collection[str]:
         """The values of the job and of this process that must not turn up anywhere else."""
         if self.known is None:
             declared = self.handler.secret

@@ -37,6 +37,7 @@ from redrive.worker.protocol import (
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.deadlines import cancel_overdue
 from redrive.worker.runner.reports import Reports
+from redrive.worker.runner.sampler import Sampler
 from redrive.worker.runner.services import Services
 from redrive.worker.runner.traced import run_traced
 from redrive.worker.shared_state import SharedState
@@ -61,10 +62,12 @@ class Runner:
         where: dict[str, str],
         tracing: Tracing | None = None,
         keyring: Keyring | None = None,
+        *,
+        samples: bool = True,
     ) -> None:
         self._channel = channel
         self._shared = shared
-        self._reports = Reports(channel)
+        self._reports = Reports(channel, Sampler(channel.send) if samples else None)
         self._tracing = tracing
         self._services = Services(handlers, shared.slots, self._send_soon, where, keyring)
         self._list: deque[tuple[Jobs, Work]] = deque()

@@ -23,16 +23,18 @@ from redrive.worker.runner.loop import Runner
 from redrive.worker.shared_state import SharedState
 
 WITHHELD = "withheld"
+SAMPLES = "samples"
+"""The last argument, where jobs that succeed are sampled."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the arguments FD SHARED_FD SLOTS PARENT HANDLERS TARGETS WHERE.
+    """Run with the arguments FD SHARED_FD SLOTS PARENT HANDLERS TARGETS WHERE SAMPLES.
 
     Returns:
         The exit status where it cannot start; once started, it ends the process itself.
     """
     fd, shared_fd, slots, parent = map(int, arguments[:4])
-    registry, targets_file, where = arguments[4:7]
+    registry, targets_file, where, samples = arguments[4:8]
     _end_with_parent(parent)
     # the supervisor drains; a terminal's Ctrl-C is for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -48,7 +50,8 @@ def main(arguments: list[str]) -> int:
     gc.freeze()  # what was imported stays: no collection need look at it again
     channel = Channel(socket.socket(fileno=fd))
     shared = SharedState(slots, shared_fd)
-    runner = Runner(channel, shared, handlers, msgspec.json.decode(where), tracing, keyring)
+    known = msgspec.json.decode(where)
+    runner = Runner(channel, shared, handlers, known, tracing, keyring, samples=samples == SAMPLES)
     asyncio.run(runner.run())
     if tracing is not None:
         tracing.shut_down()

@@ -6,13 +6,19 @@ import time
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Done, Ended, Report
 from redrive.worker.runner.attempt import Attempt
+from redrive.worker.runner.sampler import Sampler
 
 
 class Reports:
-    """What has ended since the last batch was sent; `flushed_ns`, monotonic, says when that was."""
+    """What has ended since the last batch was sent; `flushed_ns`, monotonic, says when that was.
 
-    def __init__(self, channel: Channel) -> None:
+    Of each batch the `sampler` is offered one job that succeeded.
+    """
+
+    def __init__(self, channel: Channel, sampler: Sampler | None = None) -> None:
         self._channel = channel
+        self._sampler = sampler
+        self._latest: Attempt | None = None
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
         self._ended: list[Report] = []
@@ -23,6 +29,7 @@ class Reports:
         """Report that the work is done; nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
+        self._latest = attempt
         if attempt.trace_id is not None:
             self._example = (work.id, attempt.trace_id)
         if not self._flush_is_due:
@@ -45,6 +52,9 @@ class Reports:
         if self._done:
             self._channel.send(Done(self._done, self._example))
             self._done, self._example = [], None
+            latest, self._latest = self._latest, None
+            if self._sampler is not None and latest is not None:
+                self._sampler.offer(latest)
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []

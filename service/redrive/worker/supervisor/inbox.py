@@ -1,6 +1,7 @@
 """What the supervisor does with what its runners say."""
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -15,6 +16,7 @@ from redrive.worker.protocol import (
     Progress,
     Report,
     Returned,
+    Sampled,
     SideEffect,
     Unstarted,
     Up,
@@ -32,7 +34,7 @@ from redrive.worker.supervisor.runner_process import RunnerProcess
 class Inbox:
     """Takes jobs out of runners' hands, and passes each on to who is to know."""
 
-    def __init__(  # noqa: PLR0913 # all who are to know
+    def __init__(  # noqa: PLR0913 # whom it tells
         self,
         capacity: Capacity,
         dispatch: Dispatch,
@@ -40,6 +42,7 @@ class Inbox:
         exchange: Exchange,
         drain: Drain,
         progress: ProgressBook,
+        samples: deque[Sampled],
     ) -> None:
         self._capacity = capacity
         self._dispatch = dispatch
@@ -47,6 +50,7 @@ class Inbox:
         self._exchange = exchange
         self._drain = drain
         self._progress = progress
+        self._samples = samples
 
     def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
         """Act on a message. A runner's first one concerns the whole worker, and is returned."""
@@ -66,6 +70,8 @@ class Inbox:
                     self.take_back(held)
             case Observed(name=name, succeeded=succeeded):
                 self._breakers.observed(name, succeeded=succeeded)
+            case Sampled():
+                self._samples.append(message)
             case Hello():
                 runner.greeted()
                 return message

@@ -21,7 +21,7 @@ import psycopg
 
 from redrive.database.connect import Address, Link, Watchdog
 from redrive.rules.settlement import Release
-from redrive.worker.protocol import Hello
+from redrive.worker.protocol import Hello, Sampled
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.breakers import Breakers
 from redrive.worker.supervisor.capacity import Capacity
@@ -63,6 +63,9 @@ MAINTENANCE_SETTINGS = {
 }
 """A chore comes round again in seconds: none is worth a long wait, or one for the disk."""
 
+MAX_SAMPLES = 100
+"""Of jobs that succeeded, until they are offered; later ones replace those that wait too long."""
+
 SEE_OUT_SECONDS = 1.2
 """How long runners that have nothing left to do may take to export their last spans."""
 
@@ -72,7 +75,8 @@ class WorkerOptions:
     """How a worker runs.
 
     Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept with every
-    failure; `environment` names the variables that runners get.
+    failure; `environment` names the variables that runners get; `samples`: whether they sample jobs
+    that succeed.
     """
 
     database: Address
@@ -90,6 +94,7 @@ class WorkerOptions:
     memory_limit: int = 0
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
+    samples: bool = True
 
     def of_runners(self) -> RunnerOptions:
         """What concerns the runners."""
@@ -102,6 +107,7 @@ class WorkerOptions:
             self.where,
             self.environment,
             self.reload,
+            self.samples,
         )
 
 
@@ -146,6 +152,7 @@ class Supervisor:
         self._schedules = Schedules(options.where.get("version", ""))
         self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
         self._progress_book = ProgressBook()
+        self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept, by maintenance
         self._connect()
         self._inbox = Inbox(
             capacity,
@@ -154,6 +161,7 @@ class Supervisor:
             self._exchange,
             self._drain,
             self._progress_book,
+            self._samples,
         )
         self._crashes = Crashes(
             self._pool,
@@ -200,6 +208,7 @@ class Supervisor:
             self._unwanted.extend,
             self._progress_book,
             self._schedules,
+            self._samples,
         )
         self._watchdog = Watchdog(
             *(self._link, heartbeat_link, maintenance_link),

@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import psycopg
 from redrive.database.connect import Link
 from redrive.dead_letters import campaign
 from redrive.worker import store
+from redrive.worker.protocol import Sampled
 from redrive.worker.supervisor import unhandled
 from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.schedules import Schedules
@@ -53,6 +55,7 @@ Before that its policy decides, at the claim.
 
 RESCUE = "rescue"
 SCHEDULES = "schedules"
+SAMPLES = "samples"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
@@ -81,7 +84,8 @@ class Maintenance:
     """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
 
     `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
-    is what its handlers say.
+    is what its handlers say. `samples`: jobs that succeeded, to be offered to the reservoirs of
+    their kinds.
     """
 
     link: Link
@@ -91,6 +95,7 @@ class Maintenance:
     on_cancelled: Callable[[Sequence[int]], None]
     progress: ProgressBook
     schedules: Schedules = field(default_factory=lambda: Schedules(""))
+    samples: deque[Sampled] = field(default_factory=deque[Sampled])
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -123,6 +128,7 @@ class Maintenance:
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
                 self._write_progress()
+                self._offer_samples()
                 self._do_all(now)
         self.link.close()
 
@@ -164,6 +170,19 @@ class Maintenance:
             self.progress.write(self.link, CHORE_SECONDS)
         except psycopg.Error as error:
             self._failed("progress", error)
+
+    def _offer_samples(self) -> None:
+        """Offer what was sampled. What comes to nothing is not offered again: more will come."""
+        taken = [self.samples.popleft() for _ in range(len(self.samples))]
+        if not taken:
+            return
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                store.keep_samples(conn, taken)
+        except psycopg.Error as error:
+            self._failed(SAMPLES, error)
+        else:
+            self._failing.pop(SAMPLES, None)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:

@@ -43,6 +43,7 @@ class RunnerOptions:
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
     reload: bool = False
+    samples: bool = True
 
 
 class RunnerPool:
@@ -146,6 +147,7 @@ class RunnerPool:
             self._options.handlers,
             self._options.targets,
             msgspec.json.encode(dict(self._options.where)).decode(),
+            "samples" if self._options.samples else "",
         )
         return subprocess.Popen(
             [sys.executable, "-c", RUNNER, *arguments],

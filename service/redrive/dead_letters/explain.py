@@ -1,0 +1,165 @@
+"""What the dead letters of a group have in common, that others and jobs that succeeded have not.
+
+The work is bounded, however large the group: the newest, and some of each part of its time.
+"""
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from datetime import date
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters import groups
+from redrive.encryption import is_sealed, shown_payload
+from redrive.rules import explain as rules
+from redrive.rules.explain import Base, Observed
+from redrive.rules.facts import MAX_PAYLOAD, facts_of
+from redrive.rules.redact import secret_values
+
+OF_GROUP, SLICES = 2000, 20
+"""Dead letters of the group that are looked at, and the parts of its time they are taken from."""
+OTHER_GROUPS, OF_EACH = 20, 100
+"""Of so many other groups, those seen last, so many dead letters."""
+MIN_DAYS = 3
+"""The hour of the day tells something when the same one is met on so many days."""
+
+_LETTER: LiteralString = """
+    select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
+           case when pg_column_size(d.payload) <= %(most)s then d.payload end as payload,
+           d.environment, d.version, extract(epoch from d.died_at)::float8 as at,
+           (d.died_at at time zone 'utc') as died_at,
+           f.detail ->> 'node' as node, f.detail ->> 'pod' as pod, f.detail -> 'secret_fields'
+           as secret_fields
+    from picked p
+    cross join lateral (  -- with a limit: no plan may read the whole table instead
+        select * from redrive.dead_letters o
+        where o.id = p.id and o.redrives = p.redrives limit 1) d
+    left join lateral (select o.detail from redrive.failures o where o.job = d.id
+                       order by o.deliveries desc limit 1) f on true"""
+
+_OF_GROUP: LiteralString = (
+    """
+    with ends as materialized (
+        select (select d.died_at from redrive.dead_letters d where d.fingerprint = %(group)s
+                order by d.died_at limit 1) as since,
+               (select d.died_at from redrive.dead_letters d where d.fingerprint = %(group)s
+                order by d.died_at desc limit 1) as until),
+    parts as materialized (
+        select e.since + (e.until - e.since) * n / %(slices)s as since,
+               e.since + (e.until - e.since) * (n + 1) / %(slices)s as until
+        from ends e, generate_series(0, %(slices)s - 1) n),
+    picked as materialized (
+        (select d.id, d.redrives from redrive.dead_letters d where d.fingerprint = %(group)s
+         order by d.died_at desc limit %(newest)s)
+        union
+        select l.id, l.redrives from parts p, lateral (
+            select d.id, d.redrives from redrive.dead_letters d
+            where d.fingerprint = %(group)s and d.died_at >= p.since and d.died_at < p.until
+            order by d.died_at limit %(each)s) l)"""
+    + _LETTER
+)
+
+_OF_OTHERS: LiteralString = (
+    """
+    with others as materialized (
+        select g.fingerprint from redrive.groups g
+        where g.fingerprint <> %(group)s and (g.kind = %(kind)s) = %(of_kind)s
+        order by g.last_seen desc limit %(groups)s),
+    picked as materialized (
+        select l.id, l.redrives from others o, lateral (
+            select d.id, d.redrives from redrive.dead_letters d
+            where d.fingerprint = o.fingerprint order by d.died_at desc limit %(each)s) l)"""
+    + _LETTER
+)
+
+_SUCCEEDED: LiteralString = """
+    select s.facts, extract(epoch from s.at)::float8 as at,
+           extract(hour from s.at at time zone 'utc')::int as hour
+    from redrive.reservoir_samples s where s.kind = %(kind)s"""
+
+
+def explain(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
+    """What sets one group apart, the clearest first, and how much was looked at.
+
+    None unless exactly one group's fingerprint begins so.
+    """
+    group = groups.show(conn, fingerprint)
+    if group is None:
+        return None
+    texts: dict[str, str] = {}
+    asked = {**_LIMITS, "group": group["group"], "kind": group["kind"]}
+    letters = _letters(conn, _OF_GROUP, asked)
+    by_hour = len(_days(letters)) >= MIN_DAYS
+    jobs = [_observed(letter, texts, by_hour=by_hour) for letter in letters]
+    bases = [
+        Base("succeeded", _succeeded(conn, group["kind"], by_hour=by_hour)),
+        Base("dead", _others(conn, asked, of_kind=True, by_hour=by_hour)),
+        Base("other_kinds", _others(conn, asked, of_kind=False, by_hour=by_hour)),
+    ]
+    return {
+        "group": group["group"],
+        "open": group["open"],
+        "findings": [rules.shown(one, texts) for one in rules.explain(jobs, bases)],
+        "looked_at": len(jobs),
+        "compared_with": {base.name: len(base.jobs) for base in bases},
+    }
+
+
+_LIMITS = {
+    "most": MAX_PAYLOAD,
+    "slices": SLICES,
+    "newest": OF_GROUP // 2,
+    "each": OF_GROUP // 2 // SLICES,
+    "groups": OTHER_GROUPS,
+}
+
+
+def _letters(
+    conn: psycopg.Connection[Any], statement: LiteralString, asked: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(statement, asked).fetchall()
+
+
+def _days(letters: Iterable[Mapping[str, Any]]) -> set[date]:
+    return {letter["died_at"].date() for letter in letters}
+
+
+def _others(
+    conn: psycopg.Connection[Any], asked: Mapping[str, Any], *, of_kind: bool, by_hour: bool
+) -> Sequence[Observed]:
+    found = _letters(conn, _OF_OTHERS, {**asked, "of_kind": of_kind, "each": OF_EACH})
+    return [_observed(letter, None, by_hour=by_hour) for letter in found]
+
+
+def _observed(
+    letter: Mapping[str, Any], texts: MutableMapping[str, str] | None, *, by_hour: bool
+) -> Observed:
+    """A dead letter as it is compared; what was encrypted is read with the key, if it is here."""
+    declared = letter["secret_fields"] or ()
+    payload, headers = shown_payload(letter), letter["headers"]
+    content = facts_of(
+        None if is_sealed(payload) else payload,
+        headers,
+        letter["tenant"],
+        declared=declared,
+        secrets=secret_values([payload, headers], declared),
+        texts=texts,
+    )
+    place = {
+        name: letter[name]
+        for name in ("queue", "environment", "version", "node", "pod")
+        if letter[name]
+    }
+    hour = {"hour": letter["died_at"].hour} if by_hour else {}
+    return Observed({**content, **place, **hour}, letter["at"])
+
+
+def _succeeded(conn: psycopg.Connection[Any], kind: str, *, by_hour: bool) -> Sequence[Observed]:
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_SUCCEEDED, {"kind": kind}).fetchall()
+    return [
+        Observed(row["facts"] | ({"hour": row["hour"]} if by_hour else {}), row["at"])
+        for row in rows
+    ]

@@ -1,0 +1,60 @@
+"""Now and then a job that succeeded is remembered, for whoever asks what others died of.
+
+What is sent tells no content (rules/facts.py), and of an encrypted payload nothing at all.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from redrive.encryption import MARK
+from redrive.handlers import decode_object, encode_json
+from redrive.rules.facts import MAX_PAYLOAD, facts_of
+from redrive.worker.protocol import Sampled
+from redrive.worker.runner.attempt import Attempt
+
+OF_ANY_SECONDS = 0.1
+"""Between two of one runner, whatever their kinds."""
+OF_KIND_SECONDS, MAX_OF_KIND_SECONDS = 1.0, 1296.0
+"""Between two of a kind: at first, and when a runner has been up for three days."""
+SIZE = 200
+"""Of a reservoir: the more time it covers, the rarer a new one is wanted."""
+MAX_KINDS = 1000
+
+
+class Sampler:
+    """Offers jobs that succeeded, through `send`."""
+
+    def __init__(self, send: Callable[[Sampled], None]) -> None:
+        self._send = send
+        self._began = time.monotonic()
+        self._due_at = 0.0
+        self._due_by_kind: dict[str, float] = {}
+
+    def offer(self, attempt: Attempt) -> None:
+        """Sample a job that succeeded, if it is time. Its attempt is known to have a handler."""
+        now, kind = time.monotonic(), attempt.work.kind
+        if now < self._due_at or now < self._due_by_kind.get(kind, 0.0):
+            return
+        self._due_at = now + OF_ANY_SECONDS
+        if len(self._due_by_kind) >= MAX_KINDS:
+            self._due_by_kind.clear()
+        wait = min(max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS)
+        self._due_by_kind[kind] = now + wait
+        if attempt.handler.sample:
+            with contextlib.suppress(Exception):  # no sample is worth a runner
+                self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
+
+
+def _facts(attempt: Attempt) -> dict[str, object]:
+    work, extras, where = attempt.work, attempt.extras, attempt.services.where
+    is_small = len(work.payload) <= MAX_PAYLOAD
+    is_sealed = attempt.services.keyring is not None or MARK in extras.headers
+    payload = decode_object(work.payload) if is_small and not is_sealed else None
+    secrets = attempt.secrets() if is_small else attempt.services.secrets
+    declared = attempt.handler.secret
+    found = facts_of(payload, extras.headers, extras.tenant, declared=declared, secrets=secrets)
+    place = {
+        name: where[name] for name in ("environment", "version", "node", "pod") if name in where
+    }
+    return {**found, **place, "queue": attempt.queue}

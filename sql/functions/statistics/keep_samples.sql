@@ -1,0 +1,52 @@
+-- keep_samples: jobs that succeeded, offered for the reservoirs of their kinds: 200 samples of each,
+-- spread evenly over the time since the first, up to three days; from then on the older one is, the
+-- likelier it has been replaced (Vitter's algorithm R by time instead of number, 1985; biased to the
+-- last days as in Aggarwal, 2006). Most offers come too soon, and cost a look at one row.
+-- in:    parallel arrays: kinds, facts
+-- out:   how many were kept
+-- locks: the reservoir's row, skip locked: an offer is never worth a wait; new ones in the order of
+--        their kinds, so that two who bring the same do not wait in a circle
+create or replace function redrive.keep_samples_v1(kinds text[], facts jsonb[]) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    size constant int := 200;
+    most_kinds constant int := 500;
+    most_bytes constant int := 8192;
+    kept int := 0;
+    offer record;
+    reservoir redrive.reservoirs;
+    now_at timestamptz;
+begin
+    for offer in
+        select o.kind, o.facts from unnest(kinds, keep_samples_v1.facts) as o(kind, facts)
+        where o.kind collate "C" ~ '^[a-z][a-z0-9_.-]{0,62}$' and jsonb_typeof(o.facts) = 'object'
+          and pg_column_size(o.facts) <= most_bytes
+        order by o.kind
+    loop
+        select * into reservoir from redrive.reservoirs r where r.kind = offer.kind;
+        now_at := clock_timestamp();
+        if not found then
+            insert into redrive.reservoirs (kind)
+            select offer.kind where (select count(*) from redrive.reservoirs) < most_kinds
+            on conflict do nothing;
+        elsif reservoir.n >= size and now_at < reservoir.taken_at
+              + least(now_at - reservoir.began_at, interval '3 days') / size then
+            continue;
+        end if;
+        select * into reservoir from redrive.reservoirs r where r.kind = offer.kind
+        for update skip locked;
+        continue when not found;
+        insert into redrive.reservoir_samples (kind, slot, facts)
+        values (offer.kind, case when reservoir.n < size then reservoir.n
+                                 else floor(random() * size)::int end, offer.facts)
+        on conflict (kind, slot) do update set at = excluded.at, facts = excluded.facts;
+        update redrive.reservoirs r
+        set n = least(r.n + 1, size), taken_at = clock_timestamp()
+        where r.kind = offer.kind;
+        kept := kept + 1;
+    end loop;
+    return kept;
+end
+$$;
