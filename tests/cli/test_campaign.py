@@ -188,7 +188,7 @@ def test_without_a_worker_it_is_left_to_those_that_come(
 ) -> None:
     """U6: it waited for its canaries for ever, where nobody could run them."""
     make_dead_letters(database.conn, 5)
-    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 2.0)
     done = redrive("dlq", "redrive", "--all", "--canaries", "2", "--why", "x", "--yes", "--json")
 
     assert done.code == 0
