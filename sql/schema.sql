@@ -433,6 +433,7 @@ create table redrive.samples (
     dead bigint not null,
     constraint samples_pkey primary key (minute, queue)
 );
+grant select on redrive.samples to redrive_operator, redrive_viewer;
 
 create table redrive.side_effects (
     job bigint not null,
