@@ -167,6 +167,11 @@ def _invalid(request: Request, _error: Exception) -> Response:
     return _failed(request, 404, "there is no such page; a job's id is a number")
 
 
+def _broken(request: Request, error: Exception) -> Response:
+    logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
+    return _failed(request, 500, "that is a fault of ours; the log of the console has it")
+
+
 def _crowded(request: Request, _error: Exception) -> Response:
     return _failed(request, 503, "too many ask at once: try again in a moment")
 
@@ -182,6 +187,7 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     SchemaError: _saying(503),
     SettingsError: _saying(503),
     psycopg.Error: _of_database,
+    Exception: _broken,
 }
 
 

@@ -53,7 +53,7 @@ _HOURLY: LiteralString = """
     group by g.fingerprint"""
 
 _WORKERS: LiteralString = """
-    select name, version, queues, seen_at, lost_at,
+    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues, seen_at,
            lost_at is null and seen_at > clock_timestamp() - interval '2 minutes' as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 

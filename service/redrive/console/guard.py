@@ -55,10 +55,6 @@ class Window:
         return self._counts[key] > self._most
 
 
-class _TooLarge(Exception):
-    pass
-
-
 class Guard:
     """The outermost layer.
 
@@ -99,10 +95,11 @@ class Guard:
         if refusal is not None:
             await _say(answer, *refusal)
             return
-        try:
-            await self._app(scope, _bounded(receive), answer)
-        except _TooLarge:
+        body = await _body(receive)
+        if body is None:
             await _say(answer, 413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        else:
+            await self._app(scope, _again(body, receive), answer)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and text of what is not even looked at."""
@@ -121,19 +118,26 @@ class Guard:
         return None
 
 
-def _bounded(receive: Receive) -> Receive:
-    """The body, up to its limit, also where no length was announced."""
-    size = 0
-
-    async def counted() -> dict[str, Any]:
-        nonlocal size
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None past its limit, also where no length was announced."""
+    body = b""
+    while True:
         event = await receive()
-        size += len(event.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            raise _TooLarge
-        return event
+        body += event.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        if not event.get("more_body"):
+            return body
 
-    return counted
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What the application receives of a request that was read already."""
+    events = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_event() -> dict[str, Any]:
+        return events.pop() if events else await receive()
+
+    return next_event
 
 
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:

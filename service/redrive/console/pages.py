@@ -133,7 +133,7 @@ def group_choice(query: Query) -> dict[str, Any]:
     }
 
 
-@router.get("/groups/{fingerprint}")
+@router.get("/groups/{fingerprint:path}")
 def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
     """One cause: what it says, since when, its dead letters, what can be done."""
     with here.logins.reading(who.role) as conn:
