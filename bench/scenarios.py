@@ -21,8 +21,8 @@ from bench.server import Connection, Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
 from redrive.database.connect import connect
+from redrive.dead_letters.campaign import STEP_SIZE, Terms, plan, start
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.redrive import plan, redrive
 from redrive.worker import store
 
 Figures = dict[str, float]
@@ -414,9 +414,14 @@ def redriven(lab: Lab, system: System) -> Figures:
             process.terminate()
         began = time.time()
         with connect(lab.server.url_of(at.database), name="bench") as conn:
-            planned = plan(conn, Filter(kind=["noop"]))
-            jobs = redrive(conn, planned, why="benchmark", actor="bench").redriven
-        return {"jobs_per_second": jobs / (time.time() - began)}
+            planned = plan(conn, Filter(kind=["noop"]), actor="bench")
+            assert planned.plan is not None
+            start(conn, planned.plan, Terms(canaries=0), actor="bench", why="benchmark")
+            # nothing runs, which a campaign would wait for
+            take = "select redrive.step_campaign_v1(%s, %s, 'running', %s, null, null)"
+            for step in range(-(-planned.matched // STEP_SIZE)):
+                conn.execute(take, (planned.plan, step, STEP_SIZE))
+        return {"jobs_per_second": planned.matched / (time.time() - began)}
 
 
 def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)) -> Figures:

@@ -21,9 +21,13 @@ grant select on redrive.migrations
     to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
 
 grant execute on function
-    redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
+    redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
+                    interval, interval, text[], text, bigint),
     redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb),
-    redrive.enqueue_many_v1(jsonb)
+    redrive.enqueue_v2(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
+                       interval, interval, text[], text, bigint),
+    redrive.enqueue_many_v1(jsonb),
+    redrive.open_batch_v1(jsonb, jsonb, interval), redrive.close_batch_v1(bigint)
 to redrive_producer, redrive_worker, redrive_operator;
 grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
     on redrive.jobs to redrive_producer, redrive_worker, redrive_operator;
@@ -32,7 +36,7 @@ grant execute on function
     redrive.first_time_v1(text),
     redrive.register_v1(text, text), redrive.register_v2(text, text, interval),
     redrive.register_v3(text, text, interval, text[], text[]),
-    redrive.register_v4(text, text, interval, text[], text[], jsonb),
+    redrive.register_v4(text, text, interval, text[], text[], jsonb, text[]),
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.beat_v2(int[], int[], jsonb[]), redrive.run_alone_v1(int, bigint),
@@ -50,17 +54,31 @@ grant execute on function
     redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
                       int[], jsonb[], text[], bigint[]),
     redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
+    redrive.keep_checkpoints_v1(int[], bigint[], bigint[], int[], jsonb[]),
+    redrive.keep_progress_v1(int[], bigint[], bigint[], int[], float8[], jsonb[]),
+    redrive.complete_with_results_v1(int[], bigint[], bigint[], int[], bigint[], bigint[], jsonb[],
+                                     float8[]),
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.rescue_v1(interval, int),
-    redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1()
+    redrive.unpark_v1(), redrive.unpark_v2(int), redrive.take_chore_v1(text, interval), redrive.fold_v1(),
+    redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
 -- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
 -- worker is up.
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
 to redrive_worker, redrive_viewer;
+grant execute on function
+    redrive.declare_limits_v1(text[], jsonb), redrive.tend_limits_v1(int)
+to redrive_worker;
+grant execute on function redrive.limits_v1(), redrive.limited_v1()
+to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function
+    redrive.set_limit_v1(text, int, float8, text, text), redrive.limit_line_v1(bigint[])
+to redrive_operator;
 grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
+grant execute on function redrive.tend_history_v1() to redrive_worker;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
@@ -76,34 +94,63 @@ grant execute on function
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers
+    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
+    redrive.history_queues, redrive.batches, redrive.batch_deltas
     to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
-    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
+    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
+    redrive.campaign_jobs, redrive.approvals
     to redrive_operator;
+-- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
+grant execute on function
+    redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
+    redrive.step_campaign_v1(bigint, int, text, int, float8, text)
+to redrive_worker, redrive_operator;
+grant execute on function redrive.say_approvals_v1(text[], text[]) to redrive_worker;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
     redrive.redrive_obstacle_v1(text, text, int, text, int),
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
-    redrive.close_campaign_v1(bigint, int, jsonb), redrive.dismiss_v1(bigint[], text, text),
+    redrive.close_campaign_v1(bigint, int, jsonb),
+    redrive.plan_campaign_v1(jsonb, int, text),
+    redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
+    redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
+    redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
+    redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
+    redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
 to redrive_operator;
 
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
-    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text),
-    redrive.outcome_v1(bigint)
+    redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
+to redrive_operator;
+-- Whoever enqueued a job may wait for its end.
+grant execute on function redrive.outcome_v1(bigint)
+to redrive_producer, redrive_worker, redrive_operator;
+
+grant execute on function
+    redrive.declare_schedules_v1(int, text, jsonb), redrive.due_schedules_v1(),
+    redrive.fire_schedule_v1(text, bigint, timestamptz, timestamptz[], timestamptz)
+to redrive_worker;
+grant execute on function redrive.schedules_v1()
+    to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function
+    redrive.pause_schedule_v1(text, text, text), redrive.resume_schedule_v1(text, text, text),
+    redrive.run_schedule_v1(text, text, text)
 to redrive_operator;
 
 -- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
-grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history
     to redrive_encryptor;
 grant execute on function
     redrive.reencrypt_v1(text, bigint[], int[], jsonb[], jsonb[], text[]),

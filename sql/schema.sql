@@ -6,6 +6,15 @@ create schema redrive;
 grant usage on schema redrive to redrive_encryptor, redrive_operator, redrive_producer,
     redrive_viewer, redrive_worker;
 
+create table redrive.approvals (
+    kind text not null,
+    login text not null default session_user,
+    at timestamptz not null default clock_timestamp(),
+    constraint approvals_pkey primary key (kind),
+    constraint approvals_kind_check check ((kind collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+);
+grant select on redrive.approvals to redrive_operator;
+
 create table redrive.audit (
     id bigint generated always as identity not null,
     at timestamptz not null default clock_timestamp(),
@@ -36,6 +45,38 @@ create table redrive.audit_chain (
 ) with (fillfactor=10);
 grant select on redrive.audit_chain to redrive_operator;
 
+create table redrive.batch_deltas (
+    batch bigint not null,
+    total bigint not null default 0,
+    succeeded bigint not null default 0,
+    dead bigint not null default 0,
+    cancelled bigint not null default 0,
+    is_folded boolean not null default false
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
+    autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+create index batch_deltas_batch_idx on redrive.batch_deltas (batch);
+create index batch_deltas_new_idx on redrive.batch_deltas (batch) where not is_folded;
+grant select on redrive.batch_deltas to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.batches (
+    id bigint generated always as identity not null,
+    created_at timestamptz not null default clock_timestamp(),
+    close_by timestamptz not null,
+    closed_at timestamptz,
+    ended_at timestamptz,
+    over_at timestamptz,
+    outcome text,
+    on_success bigint,
+    on_end bigint,
+    constraint batches_pkey primary key (id),
+    constraint batches_outcome_check check (outcome = any (array['succeeded', 'ended',
+        'abandoned']))
+) with (fillfactor=70);
+create index batches_open_idx on redrive.batches (close_by) where closed_at is null and over_at is
+    null;
+create index batches_over_idx on redrive.batches (over_at) where over_at is not null;
+grant select on redrive.batches to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.breakers (
     name text not null,
     state text not null default 'closed',
@@ -56,11 +97,23 @@ create table redrive.breakers (
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 grant select on redrive.breakers to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.campaign_jobs (
+    campaign bigint not null,
+    n int not null,
+    id bigint not null,
+    redrives int not null,
+    state text,
+    constraint campaign_jobs_pkey primary key (campaign, n)
+) with (fillfactor=90);
+create index campaign_jobs_redriven_idx on redrive.campaign_jobs (campaign, n) where state =
+    'redriven';
+grant select on redrive.campaign_jobs to redrive_operator;
+
 create table redrive.campaigns (
     id bigint generated always as identity not null,
     created_at timestamptz not null default clock_timestamp(),
     actor text not null,
-    why text not null,
+    why text,
     filter jsonb not null,
     rate float8,
     matched int not null,
@@ -69,12 +122,42 @@ create table redrive.campaigns (
     state text not null default 'running',
     active_at timestamptz not null default now(),
     db_user text default session_user,
+    planned_by text,
+    planned_login text,
+    plan jsonb not null default '{}',
+    max_redrives int not null default 5,
+    canaries int not null default 0,
+    abort_share float8 not null default 0.1,
+    not_before timestamptz,
+    conditions jsonb not null default '{}',
+    started_at timestamptz,
+    ended_at timestamptz,
+    said text,
+    step int not null default 0,
+    place int not null default 0,
+    fed_at timestamptz,
+    succeeded int not null default 0,
+    dead_again int not null default 0,
+    cancelled int not null default 0,
+    round_fed int not null default 0,
+    round_ended int not null default 0,
+    round_dead int not null default 0,
+    latest_ended int not null default 0,
+    latest_dead int not null default 0,
     constraint campaigns_pkey primary key (id),
+    constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
+        1::float8),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint campaigns_canaries_check check (canaries >= 0),
     constraint campaigns_rate_check check (rate > 0::float8),
-    constraint campaigns_state_check check (state = any (array['running', 'done', 'interrupted'])),
+    constraint campaigns_state_check check (state = any (array['planned', 'waiting', 'canary',
+        'ramp', 'running', 'paused', 'aborted', 'cancelled', 'done', 'interrupted'])),
     constraint campaigns_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index campaigns_live_idx on redrive.campaigns (id) where planned_login is not null and
+    ((state = any (array['waiting', 'canary', 'ramp', 'running'])) or redriven > (succeeded +
+    dead_again + cancelled));
+create index campaigns_planned_idx on redrive.campaigns (created_at) where state = 'planned';
 create index campaigns_running_idx on redrive.campaigns (active_at) where state = 'running';
 grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
 
@@ -87,6 +170,15 @@ create table redrive.cancellations (
     is_heeded boolean not null default false,
     constraint cancellations_pkey primary key (job)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create table redrive.checkpoints (
+    job bigint not null,
+    deliveries int not null,
+    at timestamptz not null default clock_timestamp(),
+    data jsonb not null,
+    constraint checkpoints_pkey primary key (job)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+grant select on redrive.checkpoints to redrive_encryptor, redrive_operator;
 
 create table redrive.chores (
     name text not null,
@@ -124,6 +216,7 @@ create table redrive.completions (
     key text not null,
     job bigint not null,
     at timestamptz not null default clock_timestamp(),
+    enqueued_at timestamptz,
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
@@ -171,6 +264,8 @@ create table redrive.dead_letters (
     payload jsonb not null,
     environment text,
     version text,
+    holds_key boolean,
+    batch bigint,
     constraint dead_letters_pkey primary key (id, redrives),
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
@@ -182,6 +277,8 @@ create index dead_letters_campaign_idx on redrive.dead_letters (campaign) where 
     null;
 create index dead_letters_died_idx on redrive.dead_letters (state, died_at, id);
 create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_at);
+create index dead_letters_holding_idx on redrive.dead_letters (queue, ordering_key, id) where
+    holds_key and state = 'open';
 create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
 create index dead_letters_queue_idx on redrive.dead_letters (queue, died_at) where state = 'open';
 create unique index dead_letters_open_idx on redrive.dead_letters (id) where state = 'open';
@@ -275,6 +372,43 @@ create table redrive.groups (
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
 grant select on redrive.groups to redrive_operator;
 
+create table redrive.history_default (
+    drop_on date not null,
+    id bigint not null,
+    state text not null,
+    queue text not null,
+    kind text not null,
+    attempt int not null,
+    deliveries int not null,
+    redrives int not null,
+    priority smallint not null,
+    created_at timestamptz not null,
+    run_at timestamptz not null,
+    ended_at timestamptz not null default clock_timestamp(),
+    worker text,
+    idempotency_key text,
+    ordering_key text,
+    tenant text,
+    headers jsonb not null,
+    payload jsonb not null
+);
+create index history_default_id_idx on redrive.history_default (id);
+create index history_default_idempotency_key_id_idx on redrive.history_default (idempotency_key, id)
+    where idempotency_key is not null;
+create index history_default_ordering_key_id_idx on redrive.history_default (ordering_key, id) where
+    ordering_key is not null;
+create index history_default_tenant_id_idx on redrive.history_default (tenant, id) where tenant is
+    not null;
+
+create table redrive.history_queues (
+    queue text not null,
+    days int not null,
+    constraint history_queues_pkey primary key (queue),
+    constraint history_queues_days_check check (days >= 1 and days <= 400),
+    constraint history_queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+);
+grant select on redrive.history_queues to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.jobs (
     id bigint generated by default as identity not null,
     run_at timestamptz not null default clock_timestamp(),
@@ -300,6 +434,8 @@ create table redrive.jobs (
     payload jsonb not null default '{}',
     noted boolean not null default false,
     refunds int,
+    batch bigint,
+    limits text[],
     constraint jobs_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
@@ -322,12 +458,57 @@ grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
 
+create table redrive.kind_limits (
+    kind text not null,
+    templates text[] not null,
+    constraint kind_limits_pkey primary key (kind)
+);
+
 create table redrive.lanes (
     queue text not null,
     priority smallint not null,
     lane smallint not null,
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
+create table redrive.limit_keys (
+    name text not null,
+    next_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
+    placed_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
+    constraint limit_keys_pkey primary key (name)
+) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+
+create table redrive.limit_slots (
+    name text not null,
+    job bigint not null,
+    constraint limit_slots_pkey primary key (name, job)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500,
+    autovacuum_vacuum_cost_delay=0);
+create index limit_slots_job_idx on redrive.limit_slots (job);
+
+create table redrive.limit_waits (
+    job bigint not null,
+    name text not null,
+    queue text not null,
+    kind text not null,
+    priority smallint not null,
+    due timestamptz not null,
+    constraint limit_waits_pkey primary key (job)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000,
+    autovacuum_vacuum_cost_delay=0);
+create index limit_waits_line_idx on redrive.limit_waits (name, queue, kind, priority, due, job);
+
+create table redrive.limits (
+    name text not null,
+    concurrency int,
+    rate float8,
+    set_at timestamptz not null default clock_timestamp(),
+    constraint limits_pkey primary key (name),
+    constraint limits_check check (concurrency is not null or rate is not null),
+    constraint limits_concurrency_check check (concurrency >= 0 and concurrency <= 1000000),
+    constraint limits_name_check check (length(name) >= 1 and length(name) <= 255),
+    constraint limits_rate_check check (rate > 0::float8)
+);
 
 create table redrive.migrations (
     version int not null,
@@ -372,6 +553,17 @@ create table redrive.objectives (
 );
 grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
 
+create table redrive.progress (
+    job bigint not null,
+    deliveries int not null,
+    at timestamptz not null default clock_timestamp(),
+    share real not null,
+    detail jsonb not null,
+    constraint progress_pkey primary key (job),
+    constraint progress_share_check check (share >= 0::float8 and share <= 1::float8)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+grant select on redrive.progress to redrive_encryptor, redrive_operator;
+
 create table redrive.purge_lock (
 
 );
@@ -395,6 +587,29 @@ create table redrive.redrive_lock (
 create table redrive.reencrypt_lock (
 
 );
+
+create table redrive.replacements (
+    id bigint generated always as identity not null,
+    xact xid8 not null default pg_current_xact_id(),
+    job bigint not null,
+    wanted jsonb not null,
+    constraint replacements_pkey primary key (id),
+    constraint replacements_applied trigger deferrable initially deferred
+);
+create constraint trigger replacements_applied after insert on redrive.replacements deferrable
+    initially deferred for each row execute function redrive.replace_waiting();
+
+create table redrive.results (
+    job bigint not null,
+    deliveries int not null,
+    outcome text not null,
+    result jsonb,
+    keep_until timestamptz not null,
+    constraint results_pkey primary key (job),
+    constraint results_outcome_check check (outcome = any (array['succeeded', 'cancelled']))
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+create index results_keep_until_idx on redrive.results (keep_until);
+grant select on redrive.results to redrive_encryptor, redrive_operator;
 
 create table redrive.retention (
     what text not null,
@@ -434,6 +649,50 @@ create table redrive.samples (
     constraint samples_pkey primary key (minute, queue)
 );
 grant select on redrive.samples to redrive_operator, redrive_viewer;
+
+create table redrive.schedule_declarations (
+    id bigint generated always as identity not null,
+    schedule text not null,
+    kind text not null,
+    queue text not null,
+    cron text not null,
+    tz text not null,
+    catch_up text not null,
+    payload jsonb not null,
+    digest bytea not null,
+    declared_at timestamptz not null default clock_timestamp(),
+    constraint schedule_declarations_pkey primary key (id),
+    constraint schedule_declarations_catch_up check (catch_up = any (array['skip', 'one', 'all'])),
+    constraint schedule_declarations_once unique (schedule, digest)
+);
+
+create table redrive.schedule_declarers (
+    worker int not null,
+    declaration bigint not null,
+    version text,
+    constraint schedule_declarers_pkey primary key (worker, declaration),
+    constraint schedule_declarers_declaration_fkey foreign key (declaration) references
+        redrive.schedule_declarations(id) on delete cascade,
+    constraint schedule_declarers_worker_fkey foreign key (worker) references redrive.workers(id) on
+        delete cascade
+);
+create index schedule_declarers_declaration_idx on redrive.schedule_declarers (declaration);
+
+create table redrive.schedules (
+    name text not null,
+    declaration bigint not null,
+    next_at timestamptz,
+    since timestamptz not null default clock_timestamp(),
+    last_at timestamptz,
+    last_job bigint,
+    paused_at timestamptz,
+    paused_by text,
+    paused_why text,
+    constraint schedules_pkey primary key (name),
+    constraint schedules_declaration_fkey foreign key (declaration) references
+        redrive.schedule_declarations(id)
+) with (fillfactor=50);
+create index schedules_declaration_idx on redrive.schedules (declaration);
 
 create table redrive.side_effects (
     job bigint not null,
@@ -480,6 +739,7 @@ create table redrive.workers (
     progress jsonb,
     alone bigint,
     depends_on jsonb,
+    holds text[],
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -510,6 +770,12 @@ create view redrive.totals (
     n bigint
 );
 grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.add_limit_v1(ids bigint[], name text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.added_per_minute_v1()
     returns table(queue text, added float8)
@@ -591,6 +857,19 @@ create function redrive.breakers_v1(names text[], failures int[], successes int[
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.breakers_v1 to redrive_worker;
 
+create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.cancel_campaign_v1(campaign bigint, actor text, why text)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.cancel_campaign_v1 to redrive_operator;
+
 create function redrive.cancel_v1(ids bigint[], actor text, why text)
     returns table(id bigint, outcome text)
     language plpgsql security definer
@@ -662,6 +941,14 @@ create function redrive.claims_of_v1(workers int[], ids bigint[])
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.close_batch_v1(batch bigint)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.close_batch_v1 to redrive_operator, redrive_producer,
+    redrive_worker;
+
 create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
     returns void
     language sql security definer
@@ -692,6 +979,13 @@ create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[]
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.complete_v2 to redrive_worker;
 
+create function redrive.complete_with_results_v1(workers int[], claims bigint[], ids bigint[],
+    deliveries int[], ended bigint[], returned bigint[], results jsonb[], keeps float8[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.complete_with_results_v1 to redrive_worker;
+
 create function redrive.contact_now_v1()
     returns interval
     language sql stable security definer
@@ -717,6 +1011,24 @@ create function redrive.count_run_v1(run bigint, action text, n int, detail json
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.declare_limits_v1(kinds text[], templates jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.declare_limits_v1 to redrive_worker;
+
+create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.declare_schedules_v1 to redrive_worker;
+
+create function redrive.declared_schedules_v1()
+    returns table(id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up
+        text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.depths_v1()
     returns table(queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead
         bigint, paused boolean, oldest_ready_seconds float8)
@@ -729,7 +1041,7 @@ grant execute on function redrive.depths_v1 to redrive_operator, redrive_viewer,
 
 create function redrive.dismiss_v1(ids bigint[], actor text, why text)
     returns setof bigint
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.dismiss_v1 to redrive_operator;
 
@@ -738,6 +1050,25 @@ create function redrive.done_chore_v1(chore text, every interval)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
+
+create function redrive.drop_checkpoints_v1(ids bigint[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.drop_from_history_v1(kept bigint[], ended bigint[], at timestamptz)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.due_schedules_v1()
+    returns table(name text, declaration bigint, cron text, tz text, catch_up text, expected
+        timestamptz, next_at timestamptz, after timestamptz, as_of timestamptz)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.due_schedules_v1 to redrive_worker;
 
 create function redrive.end_cancellations_v1(batch int)
     returns int
@@ -748,6 +1079,15 @@ create function redrive.end_cancellations_v1(batch int)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.end_cancellations_v1 to redrive_worker;
+
+create function redrive.end_cancelled_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], outcomes text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.end_claims_v1(workers int[])
     returns void
@@ -773,7 +1113,10 @@ create function redrive.end_waiting_v1(ids bigint[])
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
     null::int, idempotency_key text default null::text, ordering_key text default null::text, tenant
-    text default null::text, expires_in interval default null::interval, headers jsonb default '{}')
+    text default null::text, expires_in interval default null::interval, headers jsonb default '{}',
+    delay interval default null::interval, unique_for interval default null::interval, unique_by
+    text[] default null::text[], on_conflict text default null::text, batch bigint default
+    null::bigint)
     returns bigint
     language sql security definer
     set search_path = pg_catalog, pg_temp;
@@ -786,26 +1129,57 @@ create function redrive.enqueue_many_v1(jobs jsonb)
 grant execute on function redrive.enqueue_many_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
+create function redrive.enqueue_scheduled_v1(declaration bigint, slot timestamptz, key text)
+    returns bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, out id bigint, out created boolean, out outcome text)
+    returns record
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at timestamptz,
+    priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
+    interval, headers jsonb, delay interval, unique_for interval, unique_by text[], on_conflict
+    text, batch bigint, out id bigint, out created boolean, out outcome text)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
+grant execute on function redrive.enqueue_v2 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.expect_chore_v1(chore text, every interval)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.fire_schedule_v1(name text, declaration bigint, expected timestamptz, slots
+    timestamptz[], next timestamptz)
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.fire_schedule_v1 to redrive_worker;
+
 create function redrive.first_time_v1(key text)
     returns boolean
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.first_time_v1 to redrive_worker;
+
+create function redrive.fold_batches_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.fold_batches_v1 to redrive_worker;
 
 create function redrive.fold_groups_v1()
     returns int
@@ -844,6 +1218,14 @@ create function redrive.forget_audit_v1(older_than interval, batch int)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.forget_batches_v1(older_than interval, batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
 
 create function redrive.forget_campaigns_v1(older_than interval, batch int)
     returns int
@@ -896,6 +1278,17 @@ create function redrive.forget_names_v1(older_than interval, batch int)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.forget_results_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.forget_schedules_v1(older_than interval, batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.forget_side_effects_v1(batch int)
     returns int
     language plpgsql security definer
@@ -909,6 +1302,14 @@ create function redrive.forget_v1(batch int, out gone int, out more boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
+
+create function redrive.free_slots_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
@@ -935,6 +1336,26 @@ create function redrive.hold_run_v1(name text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
+create function redrive.hold_waiting_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.holds_key_v1(kind text)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[])
+    returns boolean
+    language sql immutable;
+grant execute on function redrive.holds_v1 to redrive_operator;
+
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
     language sql security definer
@@ -946,6 +1367,13 @@ create function redrive.interrupt_runs_v1(batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
+    returns boolean
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan;
+
 create function redrive.job_place_v1(queue text, priority smallint, lane smallint, run_at
     timestamptz, id bigint)
     returns text
@@ -955,11 +1383,48 @@ create function redrive.job_state_v1(run_at timestamptz, failed_at timestamptz, 
     returns text
     language sql stable;
 
+create function redrive.join_batch_v1(batches bigint[], redriven boolean[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.keep_checkpoints_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], data jsonb[])
+    returns table(id bigint, delivery int, is_kept boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.keep_checkpoints_v1 to redrive_worker;
+
+create function redrive.keep_history_v1(state text, workers int[], ids bigint[], deliveries int[],
+    at timestamptz)
+    returns bigint[]
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
+create function redrive.keep_progress_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], shares float8[], details jsonb[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.keep_progress_v1 to redrive_worker;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
@@ -970,11 +1435,60 @@ create function redrive.lanes_v1(only_queues text[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
+create function redrive.limit_line_v1(ids bigint[])
+    returns table(job bigint, name text, concurrency int, used int, rate float8, place int)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.limit_line_v1 to redrive_operator;
+
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.limit_names_v1 to redrive_operator;
+
+create function redrive.limit_of_v1(name text)
+    returns table(setting text, concurrency int, rate float8, burst int)
+    language sql stable;
+
+create function redrive.limit_room_v1(name text, out slots int, out room int, out rate float8, out
+    burst int)
+    returns record
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.limited_v1()
+    returns table(queue text, waiting bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.limited_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.limits_of_v1(templates text[], kind text, queue text, tenant text, payload
+    jsonb)
+    returns table(names text[])
+    language sql stable;
+
+create function redrive.limits_v1()
+    returns table(name text, concurrency int, rate float8, set_at timestamptz, used bigint, waiting
+        bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.live_campaigns_v1()
+    returns setof bigint
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.live_campaigns_v1 to redrive_operator, redrive_worker;
 
 create function redrive.live_jobs_v1(ids bigint[])
     returns table(id bigint, place text, state text, worker int)
@@ -986,6 +1500,15 @@ create function redrive.live_jobs_v1(ids bigint[])
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.live_jobs_v1 to redrive_operator;
+
+create function redrive.look_at_campaign_v1(campaign bigint)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
 
 create function redrive.mark_lost_v1(ttl interval)
     returns int
@@ -1004,6 +1527,11 @@ create function redrive.names_used_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.names_used_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.next_at_v1(next_at timestamptz, rate float8, burst int, n int, at
+    timestamptz)
+    returns timestamptz
+    language sql immutable;
 
 create function redrive.next_lanes_v1(only_queues text[], after_queue text, after_priority int,
     after_lane int, at_most int)
@@ -1028,6 +1556,15 @@ create function redrive.oldest_dead_v1()
 grant execute on function redrive.oldest_dead_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
+create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_within interval default
+    '1 day'::interval)
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.open_batch_v1 to redrive_operator, redrive_producer,
+    redrive_worker;
+
 create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rate float8, matched
     int)
     returns bigint
@@ -1035,18 +1572,46 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.open_campaign_v1 to redrive_operator;
 
-create function redrive.outcome_v1(job bigint)
-    returns text
+create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
+    returns record
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
-grant execute on function redrive.outcome_v1 to redrive_operator;
+grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
+
+create function redrive.park_limited_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off;
+
+create function redrive.park_v1(ids bigint[], names text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off;
+
+create function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pause_campaign_v1 to redrive_operator;
+
+create function redrive.pause_schedule_v1(name text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.pause_schedule_v1 to redrive_operator;
 
 create function redrive.pause_v1(queue text, actor text, why text)
     returns void
@@ -1064,6 +1629,14 @@ create function redrive.pending_v1(only_queues text[], kinds text[], horizon int
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.pending_v1 to redrive_worker;
 
+create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan
+    set work_mem = 64MB;
+grant execute on function redrive.plan_campaign_v1 to redrive_operator;
+
 create function redrive.purge_v1(ids bigint[], generations int[], states text[])
     returns int
     language sql security definer
@@ -1078,6 +1651,12 @@ create function redrive.purge_v2(run bigint, ids bigint[], generations int[], st
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.purge_v2 to redrive_operator;
+
+create function redrive.put_limit_v1(name text, concurrency int, rate float8)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -1094,12 +1673,19 @@ create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, f
     returns table(id bigint, blocked text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.redrive_v1 to redrive_operator;
+
+create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, first_position int,
+    max_redrives int)
+    returns table(id bigint, blocked text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_nestloop = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
-grant execute on function redrive.redrive_v1 to redrive_operator;
 
 create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
     salts text[])
@@ -1144,7 +1730,7 @@ create function redrive.register_v3(worker_name text, worker_version text, ttl i
 grant execute on function redrive.register_v3 to redrive_worker;
 
 create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
-    text[], queues text[], depends_on jsonb)
+    text[], queues text[], depends_on jsonb, holds text[] default null::text[])
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp;
@@ -1156,6 +1742,19 @@ create function redrive.reopen_v1(ids bigint[], actor text, why text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.reopen_v1 to redrive_operator;
 
+create function redrive.replace_at_commit_v1(job bigint, wanted jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.replace_waiting()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off;
+
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)
     returns record
@@ -1165,6 +1764,26 @@ create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, ou
     set enable_hashjoin = off
     set enable_mergejoin = off;
 grant execute on function redrive.rescue_v1 to redrive_worker;
+
+create function redrive.resolve_limits_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.resume_campaign_v1(campaign bigint, actor text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.resume_campaign_v1 to redrive_operator;
+
+create function redrive.resume_schedule_v1(name text, actor text, why text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.resume_schedule_v1 to redrive_operator;
 
 create function redrive.resume_v1(queue text, actor text, why text)
     returns boolean
@@ -1205,17 +1824,49 @@ create function redrive.run_now_v1(ids bigint[], actor text, why text)
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.run_now_v1 to redrive_operator;
 
+create function redrive.run_schedule_v1(name text, actor text, why text)
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.run_schedule_v1 to redrive_operator;
+
 create function redrive.sample_v1()
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.sample_v1 to redrive_viewer, redrive_worker;
 
+create function redrive.say_approvals_v1(kinds text[], twice text[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.say_approvals_v1 to redrive_worker;
+
+create function redrive.schedules_v1()
+    returns table(name text, kind text, queue text, cron text, tz text, catch_up text, state text,
+        next_at timestamptz, last_at timestamptz, last_job bigint, paused_at timestamptz, paused_by
+        text, paused_why text, versions text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.schedules_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.set_history_v1(queue text, days int, actor text, why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_history_v1 to redrive_operator;
+
 create function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_lanes_v1 to redrive_operator;
+
+create function redrive.set_limit_v1(name text, concurrency int, rate float8, actor text, why text)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.set_limit_v1 to redrive_operator;
 
 create function redrive.set_objective_v1(queue text, objective text, value float8, actor text, why
     text)
@@ -1268,12 +1919,37 @@ create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries 
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.side_effects_v2 to redrive_worker;
 
+create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries
+    int, abort_share float8, not_before timestamptz, conditions jsonb)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.start_campaign_v1 to redrive_operator;
+
 create function redrive.stats_v1(max_age interval)
     returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = on;
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
+    float8, said text)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
+
+create function redrive.take_back_v1(campaign bigint, ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.take_chore_v1(chore text, every interval)
     returns boolean
@@ -1287,6 +1963,44 @@ create function redrive.take_probe_v1(name text, worker int, lease interval)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.take_probe_v1 to redrive_worker;
 
+create function redrive.take_slots_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+
+create function redrive.tell_v1(slots int)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
+create function redrive.tend_history_v1()
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.tend_history_v1 to redrive_worker;
+
+create function redrive.tend_limits_v1(most int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.tend_limits_v1 to redrive_worker;
+
+create function redrive.tokens_v1(next_at timestamptz, rate float8, burst int, at timestamptz)
+    returns int
+    language sql immutable;
+
+create function redrive.turn_history_v1(today date)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 300ms;
+
 create function redrive.unhandled_v1()
     returns table(queue text, kind text, jobs bigint, handled text[])
     language plpgsql stable security definer
@@ -1295,6 +2009,16 @@ create function redrive.unhandled_v1()
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.unique_fault_v1(payload jsonb, run_at timestamptz, idempotency_key text,
+    delay interval, unique_for interval, unique_by text[], on_conflict text, batch bigint)
+    returns text
+    language sql immutable;
+
+create function redrive.unique_key_v1(queue text, tenant text, ordering_key text, payload jsonb,
+    fields text[])
+    returns text
+    language sql immutable;
 
 create function redrive.unpark_v1()
     returns int
@@ -1322,10 +2046,30 @@ create function redrive.verify_audit_v1(after bigint, batch int, out place bigin
 grant execute on function redrive.verify_audit_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
+create function redrive.wake_keys_v1(queues text[], keys text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+
 create function redrive.wake_slot_v1(queue text)
     returns int
     language sql immutable;
 grant execute on function redrive.wake_slot_v1 to redrive_worker;
+
+create function redrive.wake_v1(name text, n int, is_served boolean)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 
 create function redrive.walk_jobs_v1(only_queues text[], states text[], after text, looks int)
     returns table(id bigint, place text, state text, worker int)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from redrive.enqueue import enqueue
+from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.protocol import Report
 from redrive.worker.store import START, Lane, Place
@@ -79,6 +80,22 @@ def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = No
     row = conn.execute("select redrive.register_v1(%s, 'test')", (name,)).fetchone()
     assert row
     return row[0]
+
+
+def make_schedule(conn: Connection, name: str, cron: str = "0 7 * * *") -> int:
+    """Let a worker declare a schedule of the kind `report`. Returns the worker."""
+    worker = make_worker(conn)
+    declared = Declaration(name, "report", "default", cron, "UTC", "one", "{}")
+    assert store.declare_schedules(conn, worker, "1", [declared])
+    return worker
+
+
+def make_limited_worker(conn: Connection, *templates: str, kind: str = "a.b") -> int:
+    """Register a worker whose jobs of a kind count under these limits. Returns its id."""
+    limits = {kind: templates} if templates else {}
+    return store.register(
+        conn, store.Registration("w", "test", 30.0, [kind, "*"], None, limits=limits)
+    )
 
 
 def silence(conn: Connection, worker: int, seconds: float = 3600) -> None:
@@ -269,3 +286,9 @@ def depths(conn: Connection) -> dict[str, Depth]:
         "select queue, ready, scheduled, retrying, running, dead, paused from redrive.depths_v1()"
     )
     return {queue: Depth(*figures) for queue, *figures in rows}
+
+
+def outcome(conn: Connection, job: int) -> str | None:
+    """What became of a job, None when there was none."""
+    row = conn.execute("select outcome from redrive.outcome_v1(%s)", (job,)).fetchone()
+    return row[0] if row else None

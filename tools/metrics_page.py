@@ -19,6 +19,9 @@ PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {
     "redrive_queue_timeout_seconds": "what RedriveQueueStalled grants on top of ten minutes",
+    "redrive_limit_slots": "only those who set limits have any: `redrive limit ls` shows the same",
+    "redrive_limit_slots_used": "as `redrive_limit_slots`",
+    "redrive_limit_waiting": "as `redrive_limit_slots`",
 }
 """Metrics on no dashboard and in no alert, and why they are exported all the same."""
 

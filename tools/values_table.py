@@ -11,7 +11,7 @@ from tools.generated import ROOT, Files, between_marks, main
 
 CHART = ROOT / "helm" / "redrive"
 README = CHART / "README.md"
-_KEY = re.compile(r"( *)([A-Za-z]+):")
+_KEY = re.compile(r"( *)([A-Za-z_]+):")
 
 
 def comments(text: str) -> dict[tuple[str, ...], str]:

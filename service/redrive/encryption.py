@@ -12,6 +12,7 @@ just random and a sealed delivery says nothing, reads it all the same.
 
 import base64
 import hashlib
+import hmac
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple, Self, cast
 import msgspec
 
 from redrive.errors import RedriveError, SettingsError
+from redrive.rules.limits import UNIQUE
 
 MARK = "$redrive"
 """The one key of an envelope, and the header with the random value of its job."""
@@ -68,7 +70,10 @@ class Whose(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """The job of a row, or of what is to become one."""
-        return cls(*(row[name] for name in cls._fields))
+        whose = cls(*(row[name] for name in cls._fields))
+        # What makes it unique is not known before the insert.
+        is_unique = (whose.idempotency_key or "").startswith(UNIQUE)
+        return whose._replace(idempotency_key=None) if is_unique else whose
 
     def digest(self, second: str, random: str) -> str:
         """What the header of its payload ends with."""
@@ -87,6 +92,7 @@ class Keyring:
             raise SettingsError(msg) from error
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
+        self._first = keys[self.ids[0]]
         self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
         """The keys as they are written, for whoever keeps secrets out of texts."""
 
@@ -138,6 +144,12 @@ class Keyring:
         salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
         return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
 
+    def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
+        """The envelope with what tells equal values apart from others, and says nothing of them."""
+        told = msgspec.json.encode(plain, order="sorted")
+        digest = hmac.digest(self._first, b"unique " + told, "sha256")
+        return {MARK: {**envelope[MARK], "u": _to_text(digest)}}
+
     def seal_failure(self, record: Mapping[str, Any], job: int, delivery: int) -> dict[str, Any]:
         """A failure's record with its message and detail sealed, except for IN_CLEAR."""
         clear, hidden = _split(record["detail"])
@@ -151,6 +163,23 @@ class Keyring:
         """What a handler said it did."""
         told = {"what": what, "detail": detail}
         return HIDDEN, self.seal_record(told, "side effect", job, delivery)
+
+
+def open_noted(
+    keyring: Keyring | None, value: dict[str, Any], what: str, job: int, delivery: int
+) -> dict[str, Any]:
+    """What `Keyring.seal_record` sealed, or what was never sealed. Raises Undecryptable."""
+    if not is_sealed(value):
+        return value
+    return _required(keyring, value).open_record(value, what, job, delivery)
+
+
+def shown_noted(value: dict[str, Any], what: str, job: int, delivery: int) -> dict[str, Any]:
+    """The same for people: opened, or under the mark why it cannot be."""
+    try:
+        return open_noted(configured(), value, what, job, delivery)
+    except Undecryptable as error:
+        return {MARK: str(error)}
 
 
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -28,12 +28,14 @@ from redrive.rules.job_fields import (
 PLACEHOLDERS: dict[FieldType, LiteralString] = {
     "text": "cast(%s as text)",
     "integer": "cast(%s as int)",
+    "number": "cast(%s as bigint)",
+    "names": "cast(%s as text[])",
     "instant": "cast(%s as timestamptz)",
     "duration": "cast(%s as float8) * interval '1 second'",
     "object": "cast(cast(%s as text) as jsonb)",
 }
 ENQUEUE = (
-    "select id, created, outcome from redrive.enqueue_v1("
+    "select id, created, outcome from redrive.enqueue_v2("
     + ", ".join([PLACEHOLDERS[field.type] for field in PARAMETERS.values()])
     + ")"
 )
@@ -51,6 +53,7 @@ def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]
 
 
 _NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
+_COPIED = frozenset(COPIED)
 _OBJECTS = tuple(name for name, field in PARAMETERS.items() if field.type == "object")
 _NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
 _copied_values = _values_of(COPIED)
@@ -64,7 +67,8 @@ class Enqueued:
     Attributes:
         id: of the job; of the one that has the key, if another has it.
         created: whether the job is new.
-        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`.
+        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`; or
+            `replaced`: it gets this one's payload and time, when the transaction commits.
     """
 
     id: int
@@ -91,11 +95,11 @@ def enqueue(
         kind: which handler runs it, `^[a-z][a-z0-9_.-]{0,62}$`. The handler's queue is not known
             here: give `queue`, or call `enqueue` of the handler or its registry.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
-        options: the fields of `JobOptions`: queue, run_at (an aware datetime), idempotency_key,
-            expires_in (seconds or a timedelta) and more.
+        options: the fields of `JobOptions`: queue, delay (seconds or a timedelta) or run_at (an
+            aware datetime), idempotency_key, unique_for, batch and more.
 
     Returns:
-        the job's id; with an idempotency key that is taken, the id of the job that has it.
+        the job's id; with a key that is taken, or unique, the id of the job that is in the way.
 
     Raises:
         InvalidJob: the job cannot be stored; its `path` and `rule` say why. Nothing was sent.
@@ -141,11 +145,17 @@ def _seal(job: CheckedJob) -> CheckedJob:
     if keyring is None:
         return job
     payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
+    if job["unique_for"] is not None:
+        plain: dict[str, Any] = msgspec.json.decode(job["payload"])
+        names = job["unique_by"]
+        counting = plain if names is None else {name: plain.get(name) for name in names}
+        payload = keyring.with_digest(payload, counting)
     headers = msgspec.json.decode(job["headers"]) | salt
-    return job | {"payload": _to_json(payload), "headers": _to_json(headers)}
+    return job | {"payload": to_json(payload), "headers": to_json(headers)}
 
 
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """A value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
@@ -169,7 +179,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
         return _stream(conn, jobs)
-    checked = [_check_nth(n, job) for n, job in enumerate(jobs)]
+    checked = [checked_at(f"jobs[{n}]", job) for n, job in enumerate(jobs)]
     if family == "psycopg async":
         return _enqueue_many_async(conn, *_parted(checked))
     if family == "asyncpg":
@@ -179,8 +189,8 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     return _through_function(conn, checked)
 
 
-def _check_nth(n: int, job: Any) -> CheckedJob:
-    path = f"jobs[{n}]"
+def checked_at(path: str, job: Any) -> CheckedJob:
+    """Check and encrypt one job of several; InvalidJob says by `path` which one it is about."""
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
     try:
@@ -209,12 +219,13 @@ def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
 
 def _chunks(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
     """The parameters of one call of enqueue_many_v1 after the other."""
-    rest = map(_for_json, jobs)
+    rest = map(for_json, jobs)
     while chunk := list(islice(rest, CHUNK)):
-        yield (_to_json(chunk),)
+        yield (to_json(chunk),)
 
 
-def _for_json(job: CheckedJob) -> dict[str, Any]:
+def for_json(job: CheckedJob) -> dict[str, Any]:
+    """A checked job as enqueue_many_v1 takes it."""
     return job | {name: msgspec.Raw(job[name]) for name in _OBJECTS}
 
 
@@ -225,8 +236,8 @@ def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
         with contextlib.ExitStack() as stack:
             copy: Any = None
             for n, fields in enumerate(jobs):
-                job = _check_nth(n, fields)
-                if not _is_plain(job):
+                job = checked_at(f"jobs[{n}]", fields)
+                if not (fields.keys() <= _COPIED or _is_plain(job)):  # most have few fields
                     other.append(job)
                     continue
                 if copy is None:

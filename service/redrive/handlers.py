@@ -17,9 +17,10 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from inspect import Parameter
-from typing import Any, Concatenate, Unpack, cast, overload
+from typing import Any, Concatenate, TypeVar, Unpack, cast, get_args, overload
 
 import msgspec
 
@@ -34,23 +35,30 @@ from redrive.job_function import (
     enqueue_many_for,
     plain,
 )
+from redrive.rules.concurrency import check_templates
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
-from redrive.rules.policy import Policy
+from redrive.rules.policy import OnDeath, Policy
+from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
 
+Approval = typing.Literal["two"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
     """One registered function; `read` turns the payload's JSON into what the function takes.
 
-    `known` are secrets of its own, as an endpoint's keys, which no text may quote.
+    `known` are secrets of its own, as an endpoint's keys, which no text may quote; `keep_result` is
+    in seconds.
     """
 
     kind: str
@@ -66,7 +74,11 @@ class Handler:
     upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
     on_expired: Callable[..., Any] | None = None
     on_cancelled: Callable[..., Any] | None = None
+    on_death: OnDeath = "continue"
     known: frozenset[str] = field(default=frozenset(), repr=False)
+    limits: tuple[str, ...] = ()
+    keep_result: float = 0.0
+    approval: Approval | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -122,6 +134,7 @@ class Handlers:
         self.on_dead = on_dead
         self.breakers: dict[str, Breaker] = {}
         self.module = ""
+        self.schedules: dict[str, Declaration] = {}
 
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
@@ -157,6 +170,11 @@ class Handlers:
         upgrade: Mapping[int, Upgrade] | None = None,
         on_expired: Callable[..., Any] | None = None,
         on_cancelled: Callable[..., Any] | None = None,
+        on_death: OnDeath = "continue",
+        schedule: Schedule | Sequence[Schedule] = (),
+        limits: Sequence[str] = (),
+        keep_result: Seconds = timedelta(days=1),
+        approval: Approval | None = None,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -183,16 +201,31 @@ class Handlers:
                 succeeded.
             on_cancelled: called like the function when an operator cancelled the job while a worker
                 had it, and its attempt has ended for that.
+            on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
+                wait until the dead letter has been redriven and succeeded, or was dismissed.
+            schedule: when its jobs come by themselves; several have names.
+            limits: the names under which its jobs count, for `redrive limit set`: `emails`, or
+                `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
+            approval: "two": of its dead letters one person plans a redrive and another starts it,
+                by their database logins.
 
         Raises:
-            InvalidJob: the kind, the queue or a dependency is not a valid name.
-            ValueError: the kind has a handler already, the function takes something else, or an
-                upgrade is missing.
+            InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
+            ValueError: the kind has a handler already, the function takes something else, an
+                upgrade is missing, `on_death` or `approval` is something else, or a schedule has
+                the name of another or a payload that the function does not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
         for name in depends_on:
             check_name("depends_on", name)
+        if on_death not in get_args(OnDeath):
+            msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
+            raise ValueError(msg)
+        check_templates(limits)
+        if approval not in {None, "two"}:
+            msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
+            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -203,6 +236,10 @@ class Handlers:
             upgrade=_every_upgrade(kind, version, upgrade or {}),
             on_expired=plain(on_expired),
             on_cancelled=plain(on_cancelled),
+            on_death=on_death,
+            limits=tuple(limits),
+            keep_result=seconds(keep_result),
+            approval=approval,
         )
 
         def register(
@@ -219,6 +256,8 @@ class Handlers:
                 secret=frozenset(secret) | _secret_fields(payload_type),
             )
             self.add(handler)
+            for one in [schedule] if isinstance(schedule, Schedule) else schedule:
+                self.schedule(kind, one)
             return JobFunction(function, handler)
 
         return register
@@ -261,16 +300,86 @@ class Handlers:
         """
         return enqueue_many_for(self.known, conn, jobs)
 
+    def every(  # a schedule, and who runs it
+        self,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        catch_up: CatchUp = "one",
+        kind: str | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Register a function that is to run by the clock: a handler and its schedule in one.
+
+        @jobs.every("0 7 * * 1-5", tz="Europe/Berlin")
+        def morning_report() -> None: ...
+
+        It takes nothing, `(job)`, or what a handler takes; parameters with defaults keep them.
+
+        Args:
+            cron, tz, catch_up, name: as of a Schedule.
+            kind: of its jobs; by default the function's name.
+            options: as for `handle`.
+
+        Raises:
+            InvalidJob, ValueError: as for `handle`.
+        """
+        schedule = Schedule(cron, tz, catch_up, name=name)
+
+        def register(function: Function) -> Function:
+            self.handle(kind or function.__name__, schedule=schedule, **options)(
+                _without_payload(function)
+            )
+            return function
+
+        return register
+
+    def schedule(self, kind: str, schedule: Schedule, *, queue: str | None = None) -> None:
+        """Let jobs of a kind come by themselves; its handler must be there already.
+
+        Args:
+            kind: of the jobs.
+            schedule: when they come.
+            queue: where to; by default the handler's.
+
+        Raises:
+            InvalidJob: a name is not valid, or the payload is none.
+            ValueError: the kind has no handler, which may also refuse the payload, or the name is
+                another schedule's.
+        """
+        handler = self.get(kind)
+        if handler is None:
+            msg = f"the schedule of {kind!r} needs a handler of that kind"
+            raise ValueError(msg)
+        declared = declaration(kind, queue or handler.queue, schedule)
+        if declared.name in self.schedules:
+            msg = f"there are two schedules {declared.name!r}; give each a name of its own"
+            raise ValueError(msg)
+        try:
+            handler.read(declared.payload)
+        except ValueError as error:
+            msg = (
+                f"the payload of schedule {declared.name!r} is not one that the handler of"
+                f" {kind!r} takes: {_faults_of(error)}"
+            )
+            raise ValueError(msg) from None
+        self.schedules[declared.name] = declared
+
     def include(self, other: "Handlers") -> None:
         """Add another registry's handlers, so that an application can keep one per module.
 
         Raises:
-            ValueError: a kind has a handler here already.
+            ValueError: a kind has a handler here already, or a schedule's name is taken.
         """
         # first: `add` gives the defaults to those that are not set
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
+        if twice := self.schedules.keys() & other.schedules.keys():
+            msg = f"there are two schedules {min(twice)!r}; give each a name of its own"
+            raise ValueError(msg)
+        self.schedules |= other.schedules
 
     def add(self, handler: Handler) -> None:
         """Add one handler. Its kind may be a prefix that ends in `*`; the longest that fits wins.
@@ -389,6 +498,35 @@ def _every_upgrade(
         )
         raise ValueError(msg)
     return dict(upgrade)
+
+
+def _without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler from a function that may need no payload: it takes nothing, or the job alone."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
+    ]
+    if needed not in ([], ["job"]):
+        return function
+    is_async = inspect.iscoroutinefunction(function)
+
+    def run(_payload: dict[str, Any], job: object) -> Any:
+        return function(*([job] if needed else []))
+
+    async def run_async(_payload: dict[str, Any], job: object) -> Any:
+        return await run(_payload, job)
+
+    return run_async if is_async else run
+
+
+def _faults_of(error: ValueError) -> str:
+    """What is wrong with a payload, by field where it has a model; never its values."""
+    errors: Any = getattr(error, "errors", None)
+    if errors is None:
+        return type(error).__name__
+    faults = errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults)
 
 
 def _takes_job(kind: str, function: Callable[..., Any]) -> bool:

@@ -1,6 +1,9 @@
 """What a handler is told of its job, and what it can do with it."""
 
+import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -14,6 +17,8 @@ from redrive.rules.redact import redact
 
 MAX_SIDE_EFFECT_BYTES = 2_048
 MAX_SIDE_EFFECT_CHARACTERS = 200
+MAX_CHECKPOINT_BYTES = 65_536
+MAX_PROGRESS_CHARACTERS = 200
 
 COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
 
@@ -26,6 +31,19 @@ class Watch:
 
     def leave(self, name: str, error: Exception | None) -> None:
         """It was used, and failed with `error` or did not."""
+
+
+class Notes:
+    """Where `Job.progress` and `Job.checkpoint` go; this one takes everything and keeps nothing."""
+
+    def progress(self, share: float, text: str) -> None:
+        """The work is so far. Any thread may say so, as often as it likes."""
+
+    def checkpoint(self, data: str) -> "Future[bool]":
+        """Whether it was kept, once that is known: False: the job is not ours any more."""
+        kept: Future[bool] = Future()
+        kept.set_result(bool(data))
+        return kept
 
 
 class Job:
@@ -42,12 +60,15 @@ class Job:
         deadline: when this attempt will be stopped, UTC.
         redrives: how often it came back from the dead letters.
         tenant, headers: as enqueued.
+        scheduled_for: the slot for which its schedule enqueued it; None: no schedule did.
         cancelled: an operator wants it no longer. An async handler is cancelled then; a plain one
             looks here now and then, and returns or raises. Ten seconds later its process is killed.
+        last_checkpoint: what an attempt before this one gave to `checkpoint`; None = nothing.
     """
 
     __slots__ = (
         "_completed_on",
+        "_notes",
         "_tell",
         "_watch",
         "_worker",
@@ -59,6 +80,7 @@ class Job:
         "id",
         "key",
         "kind",
+        "last_checkpoint",
         "queue",
         "redrives",
         "tenant",
@@ -81,6 +103,8 @@ class Job:
         worker: int = 0,
         tell: Callable[[str, dict[str, Any]], None] = lambda _what, _detail: None,
         watch: "Watch | None" = None,
+        notes: Notes | None = None,
+        last_checkpoint: dict[str, Any] | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -97,7 +121,17 @@ class Job:
         self._worker = worker
         self._tell = tell
         self._watch = watch or Watch()
+        self._notes = notes or Notes()
+        self.last_checkpoint = last_checkpoint
         self._completed_on: Any = None
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The slot for which its schedule enqueued it, UTC; None: no schedule did."""
+        try:
+            return datetime.fromisoformat(self.headers["scheduled_for"])
+        except (KeyError, TypeError, ValueError):  # a producer may have a header of that name
+            return None
 
     def side_effect(self, what: str, **detail: Any) -> None:
         """Record what was just done in the world: `job.side_effect("charged", id=charge.id)`.
@@ -114,6 +148,52 @@ class Job:
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
         self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
+
+    def progress(self, share: float, text: str = "") -> None:
+        """Say how far the work is: `job.progress(0.4, "page 40 of 100")`, for `redrive job show`.
+
+        Call it as often as you like: once a second the newest is passed on.
+
+        Args:
+            share: from 0 to 1; what lies outside is taken for the nearest of them.
+            text: at most 200 characters.
+
+        Raises:
+            ValueError: the share is not a number.
+        """
+        if math.isnan(share):
+            msg = "job.progress(share): must be a number from 0 to 1"
+            raise ValueError(msg)
+        kept = text[:MAX_PROGRESS_CHARACTERS].replace("\0", "")
+        self._notes.progress(min(1.0, max(0.0, float(share))), kept)
+
+    def checkpoint(self, data: Mapping[str, Any]) -> Any:
+        """Keep what the next attempt is to go on from; it gets this as `job.last_checkpoint`.
+
+        Returns once it is committed. It outlives a retry, a crash, the dead letters and a redrive,
+        and is gone when the job has succeeded. A later one takes its place.
+
+        Args:
+            data: a JSON object of at most 64 KiB; in an async handler, await the result.
+
+        Raises:
+            InvalidJob: the data is not such an object.
+            RuntimeError: the job was completed already, by `job.complete()`.
+            StaleClaim: another worker has the job by now; stop.
+        """
+        text = encode_object("checkpoint", data, MAX_CHECKPOINT_BYTES)
+        if self._completed_on is not None:
+            msg = "job.checkpoint() after job.complete(): there is no next attempt"
+            raise RuntimeError(msg)
+        kept = self._notes.checkpoint(text)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._refuse_stale(kept.result())
+        return self._when_kept(asyncio.wrap_future(kept))
+
+    async def _when_kept(self, kept: "asyncio.Future[bool]") -> None:
+        self._refuse_stale(await kept)
 
     @contextmanager
     def dependency(self, name: str) -> Iterator[None]:

@@ -18,6 +18,9 @@ SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**"
 # What DESIGN promises of the command line; a runbook may use nothing else of it.
 COMMANDS = (
     "redrive queue ls",
+    "redrive queue limits",
+    "redrive schedule ls",
+    "redrive schedule pause",
     "redrive dlq ls",
     "redrive dlq show",
     "redrive dlq redrive",

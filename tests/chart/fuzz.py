@@ -58,8 +58,8 @@ WORDS = [
     *("a" * length for length in (63, 64, 253)),
 ]
 
-# Of Kubernetes, given on as they are: only what is right is drawn.
-OF_KUBERNETES: dict[str, list[Any]] = {
+# Of Kubernetes and of jobs, given on as they are: only what is right is drawn.
+GIVEN_ON: dict[str, list[Any]] = {
     "nodeAffinity": [{}],
     "podAffinity": [{"preferredDuringSchedulingIgnoredDuringExecution": []}],
     "podAntiAffinity": [{}],
@@ -80,6 +80,7 @@ OF_KUBERNETES: dict[str, list[Any]] = {
     "readinessProbe": [{"httpGet": {"port": "a", "path": "/"}}],
     "lifecycle": [{}],
     "ports": [{"containerPort": 1}],
+    "payload": [{}, {"no": "on", "n": 10_000_000}],
     "extraObjects": [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}},
         {
@@ -183,7 +184,7 @@ def objects(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
                 lambda key: st.fixed_dictionaries({"name": of_each["name"], key: optional[key]})
             )
         return st.fixed_dictionaries({key: of_each[key] for key in needed}, optional=optional)
-    if isinstance(schema.get("additionalProperties"), dict) and name not in OF_KUBERNETES:
+    if isinstance(schema.get("additionalProperties"), dict) and name not in GIVEN_ON:
         if "propertyNames" not in schema:
             return st.just({})
         names = of({"type": "string"} | resolved(schema["propertyNames"]))
@@ -194,7 +195,7 @@ def objects(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
             )
             return inner | st.just({})
         return st.dictionaries(names, of(schema["additionalProperties"]), max_size=2)
-    return st.sampled_from(OF_KUBERNETES[name])
+    return st.sampled_from(GIVEN_ON[name])
 
 
 def leaves(schema: dict[str, Any], path: Path = ()) -> Iterator[Path]:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from redrive.handlers import Handlers
+from redrive.targets.caller import register
+from redrive.targets.file import load
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
 from tests.chart.helm import CHART, HelmRefusedError, Release
 
@@ -134,6 +137,25 @@ def test_handlers_from_a_configmap_are_mounted_and_importable(render: Render) ->
     assert {"name": "handlers", "mountPath": "/handlers", "readOnly": True} in mounts
     path = environment(release, "Deployment", "rel-worker-mail")["PYTHONPATH"]
     assert path.split(":")[0] == "/handlers"
+
+
+def test_targets_and_their_schedules_are_a_file_of_the_pool(
+    everything: Release, tmp_path: Path
+) -> None:
+    """It is one that a worker takes; a pool with targets needs no handlers."""
+    name = "everything-worker-endpoints"
+    file = tmp_path / "targets.yaml"
+    file.write_text(everything.get("ConfigMap", f"{name}-targets")["data"]["targets.yaml"])
+    jobs = Handlers()
+    register(jobs, load(file), 1)
+    (declared,) = jobs.schedules.values()
+
+    assert (declared.kind, declared.tz) == ("invoice.remind", "Europe/Berlin")
+    assert declared.payload == '{"cents":10000000}'
+    env = environment(everything, "Deployment", name)
+    assert env["REDRIVE_TARGETS"] == "/targets/targets.yaml"
+    mounts = container(everything, "Deployment", name)["volumeMounts"]
+    assert {"name": "targets", "mountPath": "/targets", "readOnly": True} in mounts
 
 
 def test_an_autoscaler_owns_the_number_of_pods(everything: Release) -> None:

@@ -112,6 +112,8 @@ CANDIDATES = [
     {"changed": {"handlers": "a:b"}},
     {"changed": {"objectives": {"dead_ratio": 0.5}}},
     {"audit": "800d"},
+    {"changed": {"url": "https://changed.example"}},
+    [{"kind": "changed", "cron": "@daily"}],
     {"changed": "x"},
     {"cpu": "7m"},
     {"key": "1"},

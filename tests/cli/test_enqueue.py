@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from redrive import InvalidJob, enqueue, enqueue_many
+from redrive.batches import open_batch
 from redrive.rules.job_fields import FIELDS, OPTIONS, check_job
 from tests.cli.conftest import Redrive
 from tests.postgres import Database
@@ -25,30 +26,56 @@ SAMPLE: dict[str, Any] = {
     "headers": {"source": "shop"},
     "version": 2,
 }
-AS_JSON = SAMPLE | {"run_at": "2999-01-01T00:00:00Z"}
-FLAG_VALUES = AS_JSON | {"expires_in": "1h", "headers": json.dumps(SAMPLE["headers"])}
+UNIQUE: dict[str, Any] = {
+    "kind": "invoice.charge",
+    "payload": {"n": 1},
+    "delay": 7200,
+    "unique_for": 3600,
+    "unique_by": ["n"],
+    "on_conflict": "skip",
+    "batch": 1,
+}
+"""What does not go together with some of those."""
+
+IN_FLAGS: dict[str, Any] = {
+    "delay": "2h",
+    "expires_in": "1h",
+    "headers": json.dumps(SAMPLE["headers"]),
+    "run_at": "2999-01-01T00:00:00Z",
+    "unique_by": "n",
+    "unique_for": "1h",
+}
 
 
-def by_function(redrive: Redrive, database: Database) -> None:
-    enqueue(database.conn, **SAMPLE)
+def as_json(sample: dict[str, Any]) -> dict[str, Any]:
+    at = {"run_at": IN_FLAGS["run_at"]} if "run_at" in sample else {}
+    return sample | at
 
 
-def in_bulk(redrive: Redrive, database: Database) -> None:
-    enqueue_many(database.conn, [SAMPLE])
+def by_function(redrive: Redrive, database: Database, sample: Any) -> None:
+    enqueue(database.conn, **sample)
 
 
-def by_flags(redrive: Redrive, database: Database) -> None:
+def in_bulk(redrive: Redrive, database: Database, sample: Any) -> None:
+    enqueue_many(database.conn, [sample])
+
+
+def by_flags(redrive: Redrive, database: Database, sample: Any) -> None:
     flags = [
         text
-        for name, field in OPTIONS.items()
-        for text in (field.flag or f"--{name.replace('_', '-')}", str(FLAG_VALUES[name]))
+        for name, value in sample.items()
+        if name in OPTIONS
+        for text in (
+            OPTIONS[name].flag or f"--{name.replace('_', '-')}",
+            str(IN_FLAGS.get(name, value)),
+        )
     ]
-    done = redrive("enqueue", SAMPLE["kind"], json.dumps(SAMPLE["payload"]), *flags)
+    done = redrive("enqueue", sample["kind"], json.dumps(sample["payload"]), *flags)
     assert done.code == 0, done.err
 
 
-def by_line(redrive: Redrive, database: Database) -> None:
-    done = redrive("enqueue", "-", stdin=json.dumps(AS_JSON))
+def by_line(redrive: Redrive, database: Database, sample: Any) -> None:
+    done = redrive("enqueue", "-", stdin=json.dumps(as_json(sample)))
     assert done.code == 0, done.err
 
 
@@ -56,9 +83,9 @@ def by_line(redrive: Redrive, database: Database) -> None:
 def test_every_field_comes_in_by_every_road(
     redrive: Redrive, database: Database, road: Any
 ) -> None:
-    assert SAMPLE.keys() == FIELDS.keys(), "a new field needs a sample"
+    assert SAMPLE.keys() | UNIQUE.keys() == FIELDS.keys(), "a new field needs a sample"
 
-    road(redrive, database)
+    road(redrive, database, SAMPLE)
 
     stored = database.value(
         "select to_jsonb(j) || jsonb_build_object("
@@ -68,6 +95,20 @@ def test_every_field_comes_in_by_every_road(
     expected = SAMPLE | {"run_at": True, "headers": {"source": "shop", "version": 2}}
     del expected["version"]
     assert {name: stored[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("road", [by_function, in_bulk, by_flags, by_line])
+def test_what_makes_a_job_unique_comes_in_by_every_road(
+    redrive: Redrive, database: Database, road: Any
+) -> None:
+    open_batch(database.conn)
+    for _ in range(2):
+        road(redrive, database, UNIQUE)
+
+    assert database.row(
+        "select round(extract(epoch from run_at - created_at))::int, batch,"
+        " idempotency_key ~ '^.unique:[0-9a-f]{64}$' from redrive.jobs"
+    ) == (7200, 1, True)
 
 
 def test_a_misspelt_option_is_named_in_the_words_of_the_call(database: Database) -> None:

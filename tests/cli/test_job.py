@@ -11,6 +11,7 @@ from redrive.live_jobs.show import show
 from redrive.worker import store
 from tests.cli.conftest import Redrive
 from tests.factories import (
+    bury,
     claim,
     claim_one,
     failure,
@@ -157,6 +158,28 @@ def test_why_behind_key(database: Database) -> None:
     assert "is retrying until" in text
 
 
+def test_why_behind_a_key_that_a_death_holds(redrive: Redrive, database: Database) -> None:
+    """U14: what holds it, and what to do; then that it comes first."""
+    conn = database.conn
+    said = store.Registration("w", "1", 30.0, ["mail.*"], None, holds=["mail.*"])
+    worker = store.register(conn, said)
+    first, second, third = (make_job(conn, "mail.send", ordering_key="K") for _ in range(3))
+    bury(conn, worker, claim_one(conn, worker))
+    held = f"behind ordering key K, held by dead letter {first} (redrive or dismiss it)"
+
+    assert why(database, second) == ("behind_key", f"it is the first in line {held}")
+    assert why(database, third) == ("behind_key", f"it is the second in line {held}")
+    assert redrive("dlq", "show", str(first), "--json").lines[0]["holds_key"] is True
+    assert (
+        "it holds ordering key K: the jobs behind it wait" in redrive("dlq", "show", str(first)).out
+    )
+
+    redrive("dlq", "redrive", str(first), "--why", "mended", "--yes")
+    assert f"the first is job {first}, which is due" in why(database, second)[1]
+    claim_one(conn, worker)
+    assert f"the first is job {first}, which is running" in why(database, third)[1]
+
+
 def test_why_breaker_open(database: Database) -> None:
     """U1: workers say what their handlers depend on."""
     conn = database.conn
@@ -201,6 +224,7 @@ def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database
         "failures",
         "side_effects",
         "progress",
+        "checkpoint",
         "story",
         "why",
     }

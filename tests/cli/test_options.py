@@ -17,6 +17,7 @@ NOT_OF_A_RUN = {"--actor", "--database-url", "--json"}
 NOTHING = {
     "ids": [-1],
     "group": "nothing",
+    "holds": ["payload.nothing=1"],
     "since": datetime(9999, 1, 1, tzinfo=UTC),
     "until": datetime(2000, 1, 1, tzinfo=UTC),
 }
@@ -39,7 +40,8 @@ def _variables(command: click.Command) -> dict[str, object]:
 
 @pytest.mark.parametrize("path", [("dlq", "ls"), ("dlq", "redrive"), ("purge",)])
 def test_every_filter_is_an_option(path: tuple[str, ...]) -> None:
-    filters = {"--id"} | {f"--{f.name.replace('_', '-')}" for f in fields(Filter)} - {"--ids"}
+    names = {"ids": "id", "holds": "where"}
+    filters = {f"--{names.get(f.name, f.name).replace('_', '-')}" for f in fields(Filter)}
 
     assert filters <= _variables(_command(*path)).keys()
 

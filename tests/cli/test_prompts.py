@@ -88,10 +88,9 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
 
     assert code == 0, terminal.shown
     assert "3 redriven" in terminal.shown
-    assert (
-        database.rows("select actor, why, n from redrive.audit")
-        == [("ada", "the fix is out", 3)] * 2
-    )
+    assert database.rows("select actor, why, n from redrive.audit") == [
+        ("ada", "the fix is out", 3)
+    ]
     assert database.value("select count(*) from redrive.jobs") == 3
 
 

@@ -12,7 +12,7 @@ from redrive.errors import SettingsError
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
-PAGES = ("/", "/groups", "/dead-letters", "/jobs", "/queues", "/breakers", "/audit")
+PAGES = ("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues", "/breakers", "/audit")
 BLIND = ("/groups", "/dead-letters", "/jobs", "/audit")
 """What the role redrive_viewer may not see: it quotes payloads, failures or people."""
 

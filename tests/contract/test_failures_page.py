@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from redrive.handlers import Handlers
+from redrive.targets.caller import register
 from redrive.targets.file import Targets
 from redrive.targets.signing import signed
 
@@ -28,8 +30,13 @@ def test_every_example_runs(page: str):
 
 
 def test_the_example_of_targets_is_one():
-    (text,) = _blocks("http-targets.md", "yaml")
-    assert set(Targets.model_validate(yaml.safe_load(text)).targets) == {"invoice.charge", "mail.*"}
+    first, schedules, *_ = _blocks("http-targets.md", "yaml")
+    read, jobs = Targets.model_validate(yaml.safe_load(first + schedules)), Handlers()
+    assert set(read.targets) == {"invoice.charge", "mail.*"}
+    for wanted in read.targets.values():
+        wanted.signing_key_file = None
+    register(jobs, read, 1)
+    assert set(jobs.schedules) == {"mail.digest", "digest.weekly"}
 
 
 def test_the_example_of_a_receiver_verifies_what_is_sent():

@@ -66,7 +66,7 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
         "REDRIVE_LOG_FORMAT": "console",
     }
     first, second = (
-        shlex.split(c) for c in blocks("sh")[0].splitlines() if "--key" in c or "--in" in c
+        shlex.split(c) for c in blocks("sh")[0].splitlines() if "--key" in c or "--delay" in c
     )
 
     def run(*arguments: str) -> str:

@@ -56,6 +56,21 @@ async def work_async(payload: dict[str, Any], job: Job) -> None:
     note("end", job)
 
 
+@jobs.handle("fail.in-order", on_death="hold")
+def fail_in_order(payload: dict[str, Any], job: Job) -> None:
+    """Until an operator redrives it."""
+    note("start", job)
+    time.sleep(payload.get("seconds", 0))
+    if not job.redrives:
+        raise AssertionError
+    note("end", job)
+
+
+@jobs.handle("work.two", approval="two")
+def work_two(payload: dict[str, Any]) -> None:
+    pass
+
+
 @jobs.handle("work.payload-only")
 def work_payload_only(payload: dict[str, Any]) -> None:
     pass

@@ -9,6 +9,7 @@ import pytest
 
 from redrive.enqueue import enqueue
 from redrive.live_jobs import control
+from tests.factories import outcome
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
@@ -20,7 +21,7 @@ def cancel(database: Database, *jobs: int) -> control.Cancelled:
 
 
 def ended(database: Database, job: int) -> Callable[[], bool]:
-    return lambda: control.wait(database.conn, job, 0) != control.LIVE
+    return lambda: outcome(database.conn, job) != control.LIVE
 
 
 def audited(database: Database, job: int) -> Callable[[], bool]:
@@ -51,7 +52,7 @@ def test_a_handler_that_heeds_it_ends_as_cancelled(
     (tmp_path / "go").touch()
     wait_for(ended(database, neighbour))
 
-    assert control.wait(database.conn, job, 0) == "cancelled"
+    assert outcome(database.conn, job) == "cancelled"
     assert [e.phase for e in workers.ledger() if e.job == job] == ["start", "cancelled"]
     assert [e.phase for e in workers.ledger() if e.job == neighbour] == ["start", "end"]
     assert worker.runners == runners
@@ -72,10 +73,10 @@ def test_a_handler_that_does_not_is_killed_and_its_neighbour_runs_again(
     (tmp_path / "go").touch()
     wait_for(ended(database, neighbour))
 
-    assert control.wait(database.conn, job, 0) == "cancelled"
+    assert outcome(database.conn, job) == "cancelled"
     assert [e.attempt for e in workers.starts(neighbour)] == [1, 1], "its attempt was refunded"
     assert len(workers.starts(job)) == 1
-    assert control.wait(database.conn, neighbour, 0) == "succeeded"
+    assert outcome(database.conn, neighbour) == "succeeded"
     assert worker.process.poll() is None
 
 
@@ -93,8 +94,8 @@ def test_what_is_fetched_and_has_not_begun_never_begins(
     for job in (first, *jobs):
         wait_for(ended(database, job))
 
-    assert {control.wait(database.conn, job, 0) for job in jobs} == {"cancelled"}
-    assert control.wait(database.conn, first, 0) == "succeeded"
+    assert {outcome(database.conn, job) for job in jobs} == {"cancelled"}
+    assert outcome(database.conn, first) == "succeeded"
 
 
 def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
@@ -112,7 +113,7 @@ def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
     for job in jobs:
         wait_for(ended(database, job))
 
-    outcomes = [control.wait(database.conn, job, 0) for job in jobs]
+    outcomes = [outcome(database.conn, job) for job in jobs]
     assert outcomes[2:] == ["succeeded", "succeeded"]
     assert [e.phase for e in workers.ledger()].count("end") == outcomes.count("succeeded")
     ended_well = {e.job for e in workers.ledger() if e.phase == "end"}

@@ -89,10 +89,15 @@ class Histories(RuleBasedStateMachine):
         self.claims: list[tuple[int, Claimed]] = []  # every claim ever made, stale ones too
         self.tally = Tally()
         self.workers: list[int] = []
+        self.before: set[str] = set()  # where an older job of a key keeps the others waiting
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(holds=st.booleans())
+    def start(self, holds: bool) -> None:
         self.workers = [self._worker(n) for n in range(2)]
+        self.before = {"waiting", "held", "dead"} if holds else {"waiting", "held"}
+        said = store.Registration("holding", "test", 1e6, ["work"], None, holds=["work"])
+        if holds:
+            store.register(self.conn, said)
         self.campaign = make_campaign(self.conn)
 
     def _worker(self, n: int) -> int:
@@ -146,9 +151,7 @@ class Histories(RuleBasedStateMachine):
             assert not [
                 j
                 for j, k in self.jobs.items()
-                if j < row.id
-                and k.order == known.order is not None
-                and k.where in {"waiting", "held"}
+                if j < row.id and k.order == known.order is not None and k.where in self.before
             ], "overtook a job of its ordering key"
             known.where, known.worker = "held", worker
             known.deliveries, known.attempt = row.deliveries, row.attempt
@@ -402,6 +405,16 @@ class Histories(RuleBasedStateMachine):
         for job, known in self.jobs.items():
             if known.where in {"dead", "waiting", "held"}:
                 assert counts.get(job, 0) == known.failures, f"job {job}"
+
+    @invariant()
+    def what_may_run_is_not_parked(self) -> None:
+        store.unpark(self.conn)
+        parked = set(self.database.column("select id from redrive.jobs where run_at = 'infinity'"))
+        for order in ("o1", "o2"):
+            mine = [j for j, k in self.jobs.items() if k.order == order and k.where in self.before]
+            head = min(mine, default=0)
+            if all(self.jobs[j].where != "held" for j in mine):
+                assert head not in parked
 
     @invariant()
     def counters_conserve(self) -> None:

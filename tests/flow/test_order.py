@@ -5,6 +5,7 @@ import signal
 
 from redrive import enqueue
 from redrive.enqueue import enqueue_reporting
+from tests.factories import redrive
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -64,6 +65,36 @@ def test_a_key_whose_head_died_goes_on_with_the_next(database: Database, workers
     workers.run()
 
     assert (list(look.reasons(database)), len(workers.starts(second))) == ([first], 1)
+
+
+def test_a_key_whose_head_died_waits_for_its_redrive(database: Database, workers: Workers):
+    """U14: with `on_death="hold"`, whoever had the job when it died, and whoever was killed."""
+    keys = ["a", "b", "c"]
+    ids = {
+        key: [
+            enqueue(database.conn, "fail.in-order", {"seconds": 0.2}, ordering_key=key),
+            *(enqueue(database.conn, "work.sync", ordering_key=key) for _ in range(3)),
+        ]
+        for key in keys
+    }
+    heads = [jobs[0] for jobs in ids.values()]
+    loser, _ = (workers("--slots", "2", redrive_heartbeat_ttl=2).wait_ready() for _ in range(2))
+    wait_for(workers.ledger)
+    loser.end()
+    wait_for(lambda: look.reasons(database).keys() == set(heads))
+    free = enqueue(database.conn, "work.sync", ordering_key="free")
+    wait_for(lambda: workers.starts(free))
+    assert {entry.job for entry in workers.ledger()} == {*heads, free}
+
+    database.value("select redrive.dismiss_v1(%s, 'ada', 'not wanted')", heads[:1])
+    wait_for(lambda: look.live(database) == 6)
+    redrive(database.conn, heads[1:])
+    wait_for(lambda: look.live(database) == 0)
+    ends = [entry.job for entry in workers.ledger() if entry.phase == "end"]
+
+    assert [job for job in ends if job in ids["a"]] == ids["a"][1:]
+    for key in keys[1:]:
+        assert [job for job in ends if job in ids[key]] == ids[key]
 
 
 def test_what_is_urgent_runs_first(database: Database, workers: Workers):

@@ -207,6 +207,53 @@ def test_a_target_that_is_not_allowed_is_refused_with_one_line(said: str, tmp_pa
     assert "u:p" not in str(caught.value)
 
 
+def test_a_schedule_of_a_target_is_fired_and_tells_its_slot(
+    database: Database, workers: Workers, served: Endpoint
+):
+    file = _file(workers.home, served, ["200"])
+    content = yaml.safe_load(file.read_text())
+    content["schedules"] = [
+        {"kind": "to.200", "cron": "@every 1s", "catch_up": "all", "payload": {"days": 1}}
+    ]
+    file.write_text(yaml.safe_dump(content))
+
+    workers(handlers="", redrive_targets=file, redrive_heartbeat_ttl=3)
+    wait_for(lambda: len(served.of("200")) >= 3)
+
+    slots = [
+        datetime.fromisoformat(headers["redrive-scheduled-for"]) for headers, _ in served.of("200")
+    ]
+    assert {body for _, body in served.of("200")} == {b'{"days": 1}'}
+    assert len(set(slots)) == len(slots)
+    assert {slot.microsecond for slot in slots} == {0}
+
+
+WRONG_SCHEDULES = {
+    "schedules.0: the schedule of 'y' needs a handler": {"kind": "y", "cron": "@daily"},
+    "schedules.0: '7' is not a cron expression": {"kind": "x", "cron": "7"},
+    "schedules.0: tz is 'Moon'": {"kind": "x", "cron": "@daily", "tz": "Moon"},
+    "schedules.0.catch_up: Input should be 'skip'": {"kind": "x", "cron": "7", "catch_up": "no"},
+    "schedules.0.crons: Extra inputs": {"kind": "x", "cron": "@daily", "crons": "@daily"},
+}
+
+
+@pytest.mark.parametrize("said", WRONG_SCHEDULES)
+def test_a_schedule_that_is_wrong_is_refused_with_one_line(said: str, tmp_path: Path):
+    content = {
+        "allowed_hosts": ["127.0.0.1"],
+        "targets": {"x": {"url": "http://127.0.0.1/"}},
+        "schedules": [WRONG_SCHEDULES[said]],
+    }
+    file = tmp_path / "targets.yaml"
+    file.write_text(yaml.safe_dump(content))
+
+    with pytest.raises(SettingsError) as caught:
+        register(Handlers(), load(file), 1)
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "", "targets: {}", "a: b: c"])
 def test_a_file_that_is_none_is_refused_with_one_line(text: str, tmp_path: Path):
     file = tmp_path / "targets.yaml"

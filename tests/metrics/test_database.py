@@ -19,7 +19,15 @@ from redrive.database.connect import Address
 from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
-from tests.factories import claim, complete, make_jobs, make_worker, silence
+from tests.factories import (
+    claim,
+    complete,
+    make_job,
+    make_jobs,
+    make_limited_worker,
+    make_worker,
+    silence,
+)
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 
@@ -294,3 +302,21 @@ def test_a_chore_that_never_ran_is_shown_only_with_an_interval(database: Databas
     assert value(text, 'redrive_maintenance_interval_seconds{task="purge"}') == 86400
     assert value(text, 'redrive_maintenance_last_success_timestamp_seconds{task="purge"}') == 0
     assert 'task="rescue"' not in text
+
+
+def test_limits_are_shown_without_keys_of_payloads(database: Database, reader):
+    """U15: those of one base stand together, however many keys and campaigns have their own."""
+    worker = make_limited_worker(database.conn, "emails", "customer:{c}")
+    for name, slots in (("emails", 2), ("customer:*", 9), ("customer:17", 9), ("campaign:1", 1)):
+        database.rows("select redrive.set_limit_v1(%s, %s, null, 'ada', 'why')", name, slots)
+    for customer in (17, 17, 18, 18):
+        make_job(database.conn, "a.b", {"c": customer})
+    claim(database.conn, worker)
+    text = again(reader())
+
+    assert value(text, 'redrive_limit_slots{limit="emails"}') == 2
+    assert value(text, 'redrive_limit_slots_used{limit="emails"}') == 2
+    assert value(text, 'redrive_limit_waiting{limit="emails"}') == 2
+    assert value(text, 'redrive_limit_slots_used{limit="customer:*"}') == 2
+    assert value(text, 'redrive_limit_slots{limit="customer:*"}') is None
+    assert "customer:17" not in text

@@ -104,7 +104,12 @@ FIELDS = {
         *(None, 7, b"a"),
     ],
     "queue": ["", "A", "a;drop", "a" * 64, "a\n", None, 7],
-    "idempotency_key": ["", "x" * 256, "a\0", "\ud800", 7, b"k"],
+    "idempotency_key": ["", "x" * 256, "a\0", "\ud800", 7, b"k", "$unique:0"],
+    "delay": [-1, 1e12, "", "10m", timedelta(-1)],
+    "unique_for": [0, -1, 1e12, "1h"],
+    "unique_by": ["customer", [], ["a"] * 17, [7], [""], ["a\0"], {"a": 1}],
+    "on_conflict": ["", "update", 7, ["skip"]],
+    "batch": [0, -1, "1", True, 2**63],
     "ordering_key": ["", "x" * 256, "a\0", 7],
     "tenant": ["", "x" * 256, "\udc00", 7],
     "priority": [-1001, 1001, 1.5, "1", True, None, 2**70],
@@ -130,6 +135,31 @@ def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: Any):
         check_job({"kind": "kind", field: value})
 
     assert refused.value.path.partition(".")[0] == field
+
+
+REFUSED_TOGETHER: dict[str, dict[str, Any]] = {
+    "delay": {"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)},
+    "unique_for": {"unique_for": 1, "idempotency_key": "k"},
+    "unique_by": {"unique_by": ["a"]},
+    "on_conflict": {"on_conflict": "skip"},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED_TOGETHER)
+def test_fields_that_do_not_go_together_are_refused_by_name(field: str):
+    with pytest.raises(InvalidJob) as refused:
+        check_job({"kind": "kind"} | REFUSED_TOGETHER[field])
+
+    assert refused.value.path == field
+
+
+def test_a_job_of_a_batch_cannot_be_replaced():
+    job = {"kind": "kind", "unique_for": timedelta(hours=1), "unique_by": ("a", "b")}
+
+    assert check_job(job | {"batch": 1})["unique_by"] == ["a", "b"]
+    assert check_job(job | {"on_conflict": "replace", "delay": timedelta(0)})["delay"] == 0
+    with pytest.raises(InvalidJob, match="on_conflict: a job of a batch"):
+        check_job(job | {"on_conflict": "replace", "batch": 1})
 
 
 JSON = st.recursive(

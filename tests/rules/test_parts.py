@@ -35,7 +35,7 @@ from redrive.worker.store import EPOCH, START, Lane, LaneClaim, Place
 from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
 from redrive.worker.supervisor.held import Batch, Held, held_from
-from redrive.worker.supervisor.lanes import LATE_COMMIT, LaneBook
+from redrive.worker.supervisor.lanes import AGING_SHARE, LATE_COMMIT, LaneBook
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
     MAX_SECONDS,
@@ -460,17 +460,75 @@ A, B, URGENT = Lane(0, "a", 0), Lane(0, "b", 0), Lane(-5, "c", 0)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
+def lane_claim(lane_no: int | None, upto: datetime | None, jobs: int = 5) -> LaneClaim:
+    return LaneClaim(lane_no, jobs, upto, 2, 7, 7)
+
+
+def served(waiting: dict[Lane, int], claims: int, want: int = 5) -> list[dict[Lane, int]]:
+    """How many jobs of which lanes each claim takes, of so many that wait in each."""
+    book, taken = LaneBook(None), []
+    book.replace([(lane, None) for lane in waiting], 0.0, 0.001)
+    for _ in range(claims):
+        request, left, found = book.request(1, want, 1.0), want, []
+        taken.append({})
+        for number, lane in enumerate(request.lanes, 1):
+            if left and waiting[lane]:
+                taken[-1][lane] = min(left, waiting[lane])
+                waiting[lane] -= taken[-1][lane]
+                left -= taken[-1][lane]
+                found.append(lane_claim(number, NOON, taken[-1][lane]))
+        if left:
+            found.append(lane_claim(None, NOON, 0))
+        book.learn(request, found, 0.001)
+    return taken
+
+
 def test_urgent_lanes_come_first_and_equal_ones_in_turn():
+    taken = served({A: 20, B: 20, URGENT: 6}, 6)
+
+    assert taken[:2] == [{URGENT: 5}, {URGENT: 1, A: 4}]
+    assert taken[2:] == [{B: 5}, {A: 5}, {B: 5}, {A: 5}]
+
+
+def test_a_low_priority_gets_one_in_sixteen_claims_of_a_flood():
+    """Of a flood of urgent jobs without it none of the others ever ran."""
+    later = Lane(5, "a", 0)
+    flood = {URGENT: 10**9, A: 10**6, later: 10**6}
+    taken = served(flood, 10 * AGING_SHARE)
+    by_lane = {lane: [n for n, claim in enumerate(taken) if lane in claim] for lane in flood}
+
+    assert by_lane[A] + by_lane[later] != []
+    assert sorted(by_lane[A] + by_lane[later]) == [
+        n for n in range(len(taken)) if n % AGING_SHARE == AGING_SHARE - 1
+    ]
+    assert len(by_lane[A]) == len(by_lane[later])
+
+
+def test_each_of_many_lanes_is_looked_at_within_its_bound():
+    """However many lanes there are, and however many jobs wait in those that are more urgent."""
+    lanes = [Lane(n, "a", 0) for n in range(20)]
+    taken = served(dict.fromkeys(lanes, 10**9), len(lanes) * AGING_SHARE)
+
+    assert {lane for claim in taken for lane in claim} == set(lanes)
+
+
+def test_nothing_ages_while_claims_look_at_all_lanes():
+    """There is no flood then, and what is urgent is always first."""
+    later = Lane(5, "a", 0)
     book = LaneBook(None)
-    book.replace([(A, None), (B, None), (URGENT, None)], 0.0, 0.001)
-    orders = [tuple(book.request(1, 5, 1.0).lanes) for _ in range(6)]
+    book.replace([(later, None), (URGENT, None)], 0.0, 0.001)
+    for n in range(40):
+        request = book.request(1, 5, 1.0)
+        assert request.lanes == [URGENT, later]
+        rest = [] if n % (AGING_SHARE - 1) else [lane_claim(None, NOON, 0)]
+        book.learn(request, [lane_claim(1, NOON), *rest], 0.001)
 
-    assert {order[0] for order in orders} == {URGENT}
-    assert {order[1] for order in orders} == {A, B}
 
+def test_a_tenant_with_many_jobs_delays_another_by_a_claim_for_each_lane():
+    lanes = {Lane(0, "a", n): 1 for n in range(16)} | {Lane(0, "a", 3): 100_000}
+    taken = served(lanes, 16)
 
-def lane_claim(lane_no: int | None, upto: datetime | None) -> LaneClaim:
-    return LaneClaim(lane_no, 5, upto, 2, 7, 7)
+    assert {lane for claim in taken for lane in claim} == set(lanes)
 
 
 def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before_it():

@@ -97,3 +97,9 @@ def test_the_record_holds_none_in_causes_members_and_places():
         failure = describe(make(f"password={CANARY} {SECRET}"), "k", secrets={SECRET})
         assert "canary" not in json.dumps(failure.record())
         assert "s3cr3t" not in json.dumps(failure.record())
+
+
+def test_what_a_death_does_to_its_key_is_one_of_two():
+    """U14: a typo would be the one that was not meant."""
+    with pytest.raises(ValueError, match=r"on_death: must be continue or hold, not 'wait'"):
+        Handlers().handle("x", on_death="wait")  # type: ignore[arg-type]

@@ -10,8 +10,11 @@ from redrive.rules.waiting import (
     Breaker,
     Code,
     Head,
+    Hold,
+    Line,
     Pause,
     Waiting,
+    Why,
     Worker,
     span,
     why,
@@ -86,7 +89,19 @@ ANSWERS = [
         Code.BEHIND_KEY,
         "will be woken",
     ),
+    (
+        replace(DUE, state="blocked", run_at=None, hold=Hold("K", 3, 17)),
+        HERE,
+        Code.BEHIND_KEY,
+        "third in line behind ordering key K, held by dead letter 17 (redrive or dismiss it)",
+    ),
     (replace(DUE, state="blocked", run_at=None), HERE, Code.BEHIND_KEY, "first of its ordering"),
+    (
+        replace(DUE, state="blocked", run_at=None, batch=7),
+        HERE,
+        Code.BATCH_RUNNING,
+        "waits for batch 7",
+    ),
     (
         DUE,
         Around(NOW, breakers={"smtp": OPEN}, workers=[DEPENDS]),
@@ -180,3 +195,29 @@ def test_a_queue_is_asked_the_same() -> None:
 )
 def test_a_length_of_time_is_said_in_the_unit_that_fits(seconds: float, said: str) -> None:
     assert span(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (Line("emails", 3, 20, 20, None), "limit emails holds 20 of 20; it is the third in line"),
+        (
+            Line("c:7", 1, 0, None, 1 / 3),
+            "limit c:7 lets 20/m begin; it is the first in line",
+        ),
+        (
+            Line("c:7", 1001, 0, 5, None),
+            (
+                "limit c:7 has room; it is the 1001th or later in line, and will be woken within"
+                " seconds"
+            ),
+        ),
+    ],
+)
+def test_a_job_behind_a_limit_says_which_and_its_place(line: Line, text: str) -> None:
+    """U15."""
+    worker = Worker("w")
+    job = Waiting("a.b", "default", "blocked", None, line=line)
+
+    assert why(job, Around(NOW, workers=[worker])) == Why(Code.LIMITED, text)
+    assert "also: no live worker" in why(job, Around(NOW)).text

@@ -12,11 +12,13 @@ from tests.factories import (
     make_dead_letter,
     make_dead_letters,
     make_job,
+    make_schedule,
     redrive,
 )
 from tests.postgres import Database, Session
 
 VERIFY = "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)"
+START = "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 3, 0.1, null, '{}')"
 PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
 SEALED = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
 
@@ -48,8 +50,14 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "done_chore": ("select redrive.done_chore_v1('purge', '1 day')", "done", 1),
     "dismiss": ("select redrive.dismiss_v1(%s::bigint[], 'ada', 'why')", "dismiss", 1),
     "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
+    "set_history": ("select redrive.set_history_v1('q', 7, 'ada', 'why')", "set history", 1),
     "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),
     "set_lanes": ("select redrive.set_lanes_v1('q', 4, 'ada', 'why')", "set lanes", 1),
+    "set_limit": (
+        "select redrive.set_limit_v1('emails', 20, null, 'ada', 'why')",
+        "set limit",
+        1,
+    ),
     "set_retention": (
         "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
         "retention",
@@ -88,9 +96,49 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "run now",
         1,
     ),
+    "pause_schedule": (
+        "select redrive.pause_schedule_v1('report', 'ada', 'why')",
+        "pause schedule",
+        1,
+    ),
+    "resume_schedule": (
+        "select redrive.resume_schedule_v1('paused', 'ada', 'why')",
+        "resume schedule",
+        1,
+    ),
+    "run_schedule": (
+        "select redrive.run_schedule_v1('report', 'ada', 'why')",
+        "run schedule",
+        1,
+    ),
     "reopen": (
         "select redrive.reopen_v1(array(select id from redrive.dead_letters), 'ada', 'why')",
         "reopen",
+        1,
+    ),
+    "start_campaign": (
+        "select redrive.start_campaign_v1({plan}, 'ada', 'why', null, 3, 0.1, null, '{{}}')",
+        "redrive",
+        1,
+    ),
+    "step_campaign": (
+        "select redrive.step_campaign_v1({going}, 0, 'aborted', 0, null, 'so')",
+        "abort redrive",
+        0,
+    ),
+    "pause_campaign": (
+        "select redrive.pause_campaign_v1({going}, 'ada', 'why')",
+        "pause redrive",
+        1,
+    ),
+    "resume_campaign": (
+        "select redrive.resume_campaign_v1({paused}, 'ada', 'why')",
+        "resume redrive",
+        1,
+    ),
+    "cancel_campaign": (
+        "select redrive.cancel_campaign_v1({going}, 'ada', 'why')",
+        "cancel redrive",
         1,
     ),
     "begin_run": ("select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')", "purge", 3),
@@ -98,9 +146,10 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
 """By the function's name."""
 
 NO_ACTS = {
-    *("enqueue", "enqueue_many"),  # as a producer
+    *("enqueue", "enqueue_many", "open_batch", "close_batch"),  # as a producer
     *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
+    *("plan_campaign", "look_at_campaign"),  # a plan changes nothing; what became of it is counted
 }
 """What an operator may do without a line; end_run has one where there was a run."""
 
@@ -113,12 +162,23 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
     make_job(database.conn, run_at=datetime.now(UTC) + timedelta(hours=1))
     database.rows("insert into redrive.breakers (name) values ('smtp')")
     database.rows("select redrive.pause_v1('paused', 'bo', 'why')")
+    make_schedule(database.conn, "report")
+    make_schedule(database.conn, "paused")
+    database.rows("select redrive.pause_schedule_v1('paused', 'bo', 'why')")
     statement, action, n = ACTS[act]
     operator = database.session()
     operator.rows("set session authorization redrive_operator")
-    campaign = make_campaign(operator.conn)
+    plan, going, paused = (
+        operator.value("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'") for _ in "123"
+    )
+    for started in (going, paused):
+        operator.rows(START, started)
+    operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
+    campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
     before = database.value("select max(id) from redrive.audit")
-    operator.rows(statement.format(campaign=campaign), *([[dead]] if "%s" in statement else []))  # type: ignore[arg-type]
+    operator.rows(
+        statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])
+    )  # type: ignore[arg-type]
 
     assert database.rows("select action, n from redrive.audit where id > %s", before) == [
         (action, n)

@@ -85,6 +85,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         "headers": {"traceparent": "00-1"},
         "idempotency_key": "ik",
         "ordering_key": "ok",
+        "checkpoint": None,
     }
 
 
@@ -177,7 +178,45 @@ def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
         request = book.request(worker, 1, 0.0)
         assert request is not None
         answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
+        book.learn(request, answer.lanes, 0.0)
         found.append(Claimed(*answer.claimed[0]).more["tenant"])
+    return found
+
+
+def test_what_waited_before_a_queue_was_fair_delays_nobody_after(database: Database) -> None:
+    """U14: the loud one's jobs, and a tenant of any share: one claim for each lane at most."""
+    make_jobs(database.conn, 2000, queue="q", tenant="loud")
+    database.rows("select redrive.set_lanes_v1('q', 16, 'ada', 'x')")
+    others = [f"t{n}" for n in range(60)]
+    for tenant in others:
+        make_job(database.conn, queue="q", tenant=tenant)
+    lanes = database.column("select distinct lane from redrive.jobs order by 1")
+    found = [job.more["tenant"] for jobs in in_turn(database, len(lanes), 50) for job in jobs]
+
+    assert lanes[0] == 0
+    assert sorted(tenant for tenant in found if tenant != "loud") == sorted(others)
+
+
+def test_a_low_priority_runs_within_sixteen_claims_of_a_flood(database: Database) -> None:
+    """Before there were shares, no claim of a worker came to it while urgent jobs were due."""
+    late = make_job(database.conn, queue="q", priority=5)
+    make_jobs(database.conn, 1000, queue="q")
+    claims = [{job.id for job in jobs} for jobs in in_turn(database, 17, 10)]
+
+    assert [late in ids for ids in claims] == [False] * 15 + [True, False]
+    assert {len(ids) for ids in claims} == {10}
+
+
+def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
+    """What so many claims take, of a worker that knows where to look."""
+    worker, book, found = make_worker(database.conn), LaneBook(["q"]), []
+    book.replace(store.lanes(database.conn, ["q"]), 0.0, 0.0)
+    for _ in range(claims):
+        request = book.request(worker, want, 0.0)
+        assert request is not None
+        answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
+        book.learn(request, answer.lanes, 0.0)
+        found.append([Claimed(*row) for row in answer.claimed])
     return found
 
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from redrive.dead_letters import groups
+from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.redrive import plan
 from redrive.dead_letters.triage import dismiss
 from redrive.worker import store
 from tests.factories import (
@@ -126,7 +126,7 @@ def test_a_group_that_is_not_folded_yet_can_be_muted(database: Database):
     assert _counts(database) == _truth(database) == {"f1": (2, 2)}
     database.conn.execute("select redrive.fold_groups_v1()")
     assert _counts(database) == {"f1": (2, 2)}
-    assert plan(database.conn, Filter()).blocked == {"muted": 2}
+    assert plan(database.conn, Filter(), actor=None).blocked == {"muted": 2}
 
 
 def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
@@ -137,10 +137,10 @@ def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
 
     assert not groups.mute(database.conn, "nothing", until, actor="ada", why="known")
     assert groups.mute(database.conn, "f1", until, actor="ada", why="known")
-    blocked = plan(database.conn, Filter()).blocked
+    blocked = plan(database.conn, Filter(), actor=None).blocked
     assert blocked == {"muted": 2}
     assert groups.mute(database.conn, "f1", None, actor="ada", why="fixed")
-    assert plan(database.conn, Filter()).blocked == {}
+    assert plan(database.conn, Filter(), actor=None).blocked == {}
     assert ids
     assert database.rows("select action, why from redrive.audit order by at") == [
         ("mute", "known"),

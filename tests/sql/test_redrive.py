@@ -8,8 +8,8 @@ from itertools import combinations
 import psycopg
 import pytest
 
+from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.redrive import plan
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (
     bury,
@@ -213,11 +213,12 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
             )
         expected[dead] = causes[0] if causes else None
 
-    planned = plan(database.conn, Filter(), max_redrives=5)
+    planned = plan(database.conn, Filter(), actor="ada", max_redrives=5)
+    frozen = database.column("select id from redrive.campaign_jobs order by n")
 
-    assert list(planned.ids) == list(expected)
+    assert frozen == list(expected)
     assert planned.blocked == Counter(filter(None, expected.values()))
-    assert redrive(database.conn, planned.ids, max_redrives=5) == expected
+    assert redrive(database.conn, frozen, max_redrives=5) == expected
 
 
 def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(

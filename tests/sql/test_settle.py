@@ -302,7 +302,7 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
     renamed = {"attempt": "attempts"}
-    left_behind = {"worker", "run_at", "streak", "refunds", "failed_at", "noted"}
+    left_behind = {"worker", "run_at", "streak", "refunds", "failed_at", "noted", "limits"}
     columns = set(
         database.column(
             "select column_name::text from information_schema.columns"

@@ -17,9 +17,11 @@ from redrive import (
     JobFields,
     JobFunction,
     JobOptions,
+    close_batch,
     enqueue,
     enqueue_many,
     idempotent,
+    open_batch,
 )
 from redrive.enqueue import Enqueued, enqueue_reporting
 
@@ -41,6 +43,9 @@ def every_sync_connection_gives_a_value(
     assert_type(enqueue_many(by_psycopg, []), int)
     assert_type(enqueue_reporting(by_session, "invoice.charge"), Enqueued)
     assert_type(idempotent(by_session, "invoice-17"), bool)
+    assert_type(open_batch(by_session, on_end={"kind": "report.send"}), int)
+    assert_type(close_batch(by_psycopg, 1), bool)
+    enqueue(by_psycopg, "mail", unique_for=60, unique_by=["to"], on_conflict="replace", delay=5)
 
 
 async def every_async_connection_gives_an_awaitable(
@@ -58,6 +63,7 @@ async def every_async_connection_gives_an_awaitable(
     assert_type(await enqueue_many(by_asyncpg, []), int)
     assert_type(await enqueue_reporting(by_session, "invoice.charge"), Enqueued)
     assert_type(await idempotent(by_psycopg, "invoice-17"), bool)
+    assert_type(await close_batch(by_asyncpg, await open_batch(by_asyncpg)), bool)
 
 
 def payloads_and_options(conn: psycopg.Connection[Any], order: dict[str, object]) -> None:

@@ -27,6 +27,7 @@ def misspelt(conn: psycopg.Connection[Any]) -> None:
 def of_the_wrong_type(conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, "mail", priority="high")  # pyright: ignore[reportCallIssue, reportArgumentType]
     enqueue(conn, "mail", run_at="2026-03-01")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    enqueue(conn, "mail", on_conflict="update")  # pyright: ignore[reportCallIssue, reportArgumentType]
     enqueue(conn, "mail", [1, 2])  # pyright: ignore[reportCallIssue, reportArgumentType]
     enqueue_many(conn, [{"payload": {}}])  # pyright: ignore[reportCallIssue, reportArgumentType]
     enqueue("invoice.charge", "mail")  # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -9,6 +9,7 @@ from tools.dashboards.parts import (
     QUEUE,
     VIOLET,
     WARN,
+    WHERE,
     Board,
     board,
     chart,
@@ -211,6 +212,24 @@ def redriven() -> list:
             colors=OUTCOMES,
             stacked=True,
             alerts=("RedriveRedriveRefillsDeadLetters",),
+            width=12,
+        ),
+        chart(
+            "Campaigns",
+            "Those that are not over, and the dead letters whose turn has not come: redrive"
+            " campaign ls.",
+            "short",
+            query(total(same("redrive_campaigns", "state", where=WHERE), "state"), "{{state}}"),
+            query(total(same("redrive_campaign_waiting_jobs", where=WHERE)), "dead letters to go"),
+            width=12,
+        ),
+        chart(
+            "Died again",
+            "Of what campaigns put back since they were started or resumed; of several the"
+            " largest share. They abort by themselves above their limit.",
+            "percentunit",
+            query(f"max(redrive_campaign_dead_again_ratio{{{WHERE}}})", "dead again"),
+            most=1,
             width=12,
         ),
     ]

@@ -432,6 +432,16 @@ def answers() -> list:
             alerts=("RedriveMetricsStale", "RedriveMetricsAbsent"),
             width=6,
         ),
+        chart(
+            "Schedules: lateness",
+            "How late the slot is that has waited longest. Workers look once a second; redrive"
+            " schedule ls names it.",
+            "s",
+            query(f"max(redrive_schedule_overdue_seconds{{{WHERE}}})", "lateness"),
+            colors={"lateness": WARN},
+            alerts=("RedriveScheduleOverdue",),
+            width=6,
+        ),
     ]
 
 

@@ -26,6 +26,7 @@
 {{- end -}}
 {{- $_ := set $pool "terminationGracePeriodSeconds" $grace -}}
 {{- $_ := set $pool "scales" $scales -}}
+{{- $_ := set $pool "hasTargets" (or (not (empty $pool.targets.targets)) (not (empty $pool.targets.schedules))) -}}
 {{- $_ := set $pool "most" (ternary $pool.autoscaling.maxReplicas $pool.replicas $scales | int) -}}
 {{- $_ := set $pool "jobsPerPod" ($pool.autoscaling.jobsPerPod | default (mul (int $pool.slots) (int $pool.runners)) | int) -}}
 {{- $_ := set $pool "fullname" (printf "%s-worker-%s" (include "redrive.name" $root) $name) -}}
@@ -46,6 +47,9 @@
 - {name: REDRIVE_DATABASE_METRICS, value: "false"}
 - {name: REDRIVE_HEARTBEAT_TTL, value: {{ .heartbeatTtlSeconds | int64 | quote }}}
 - {name: REDRIVE_DRAIN_TIMEOUT, value: {{ .drainTimeoutSeconds | int64 | quote }}}
+{{- if .hasTargets }}
+- {name: REDRIVE_TARGETS, value: /targets/targets.yaml}
+{{- end }}
 {{- if .handlersConfigMap }}
 - {name: PYTHONPATH, value: "/handlers:/app"}
 {{- end }}
@@ -57,6 +61,7 @@
 {{- $root := index . 0 -}}{{- $pool := index . 2 -}}
 {{- $mounts := concat (include "redrive.volumeMounts" $root | fromYamlArray) (include "redrive.keyring.volumeMount" $root | fromYamlArray) -}}
 {{- if $pool.handlersConfigMap }}{{ $mounts = append $mounts (dict "name" "handlers" "mountPath" "/handlers" "readOnly" true) }}{{ end -}}
+{{- if $pool.hasTargets }}{{ $mounts = append $mounts (dict "name" "targets" "mountPath" "/targets" "readOnly" true) }}{{ end -}}
 {{- include "redrive.distinct" (list (printf "workers.%s.volumeMounts" (index . 1)) "mountPath" (concat $mounts $pool.volumeMounts)) -}}
 {{- end }}
 
@@ -65,6 +70,7 @@
 {{- $root := index . 0 -}}{{- $pool := index . 2 -}}
 {{- $volumes := concat (include "redrive.volumes" (list $root "worker") | fromYamlArray) (include "redrive.keyring.volume" $root | fromYamlArray) -}}
 {{- with $pool.handlersConfigMap }}{{ $volumes = append $volumes (dict "name" "handlers" "configMap" (dict "name" .)) }}{{ end -}}
+{{- if $pool.hasTargets }}{{ $volumes = append $volumes (dict "name" "targets" "configMap" (dict "name" (printf "%s-targets" $pool.fullname))) }}{{ end -}}
 {{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" (concat $volumes $pool.volumes)) -}}
 {{- end }}
 

@@ -34,7 +34,7 @@
 {{- $connections := 0 -}}
 {{- range $name := keys $values.workers | sortAlpha -}}
 {{- $pool := include "redrive.pool" (list $ $name) | fromJson -}}
-{{- if not $pool.handlers -}}
+{{- if not (or $pool.handlers $pool.targets.targets) -}}
 {{- fail (printf "workers.%s.handlers is not set; it must be module:attribute, e.g. app.jobs:jobs" $name) -}}
 {{- end -}}
 {{- $scaling := $pool.autoscaling -}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
@@ -44,20 +43,42 @@ class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         return _read_json(str(param and param.name), value)
 
 
+class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """Several, with commas between them."""
+
+    name = "names"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 # click's signature
+        ctx: click.Context | None,  # noqa: ARG002 # as above
+    ) -> list[str]:
+        """Read them."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
 FLAG_TYPES: dict[FieldType, Any] = {
     "text": click.STRING,
     "integer": click.INT,
+    "number": click.INT,
+    "names": Names(),
     "instant": Instant(),
     "duration": Duration(),
     "object": JsonText(),
 }
 
 
+ALIASES = {"delay": ("--in",)}
+
+
 def field_options(command: Command) -> Command:
     """Add a flag for each field of a job."""
     for name, field in reversed(OPTIONS.items()):
         flag = field.flag or f"--{name.replace('_', '-')}"
-        command = click.option(flag, name, type=FLAG_TYPES[field.type], help=field.help)(command)
+        command = click.option(
+            flag, *ALIASES.get(name, ()), name, type=FLAG_TYPES[field.type], help=field.help
+        )(command)
     return command
 
 
@@ -66,13 +87,11 @@ def field_options(command: Command) -> Command:
 @click.argument("payload", required=False)
 @database_option
 @field_options
-@click.option("--in", "delay", type=Duration(), help="Do not start for this long, such as 10m.")
 @json_option
 def enqueue(
     kind: str,
     payload: str | None,
     database_url: str | None,
-    delay: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -88,8 +107,6 @@ def enqueue(
     """
     settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
-    if delay is not None:
-        given["run_at"] = datetime.now(UTC) + timedelta(seconds=delay)
     if kind == "-":
         _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
     else:
@@ -104,7 +121,11 @@ def enqueue(
 
 NO_PAYLOAD = "must be an object, not null"
 
-_STATUS = {"live": "has not ended", "succeeded": "has succeeded"}
+_STATUS = {
+    "live": "has not ended",
+    "succeeded": "has succeeded",
+    "replaced": "gets this payload and time",
+}
 """What became of the job that has the key, by `Enqueued.outcome`."""
 
 
@@ -120,7 +141,7 @@ def _enqueue_one(
     click.echo(report.id)
     if not report.created:
         status = _STATUS[report.outcome]
-        click.echo(f"not new: the key is taken by this job, which {status}", err=True)
+        click.echo(f"not new: in its way is this job, which {status}", err=True)
 
 
 class Line(NamedTuple):

@@ -10,18 +10,35 @@ import click
 
 from redrive.cli.options import Command, Decorator, Instant, option, with_options
 from redrive.database.criteria import Criteria, Criterion
-from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.filter import CONDITION, Filter
 
 ANY = "any"
+
+
+class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """What a job holds: payload.currency=XAU."""
+
+    name = "condition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not CONDITION.match(str(value)):
+            hint = "write payload.currency=XAU, or headers.source=import"
+            self.fail(f"{value!r} is not a path and its value; {hint}", param, ctx)
+        return str(value)
+
 
 _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "ids": (click.INT, "ID"),
     "group": (click.STRING, "FINGERPRINT"),
+    "holds": (_Condition(), "PATH=VALUE"),
     "since": (Instant(), "TIME"),
     "until": (Instant(), "TIME"),
     "limit": (click.IntRange(1), "N"),
 }
 """Type and placeholder of those that are not plain text."""
+
+_NAMES = {"ids": "id", "holds": "where"}
+"""Field -> the name of its option, where that is another."""
 
 
 class _OneOf(click.Choice[str]):
@@ -70,7 +87,7 @@ def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
 
 
 def _option(field: str, criterion: Criterion, prefix: str | None, *, multiple: bool) -> Decorator:
-    name = "id" if field == "ids" else field
+    name = _NAMES.get(field, field)
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
     if criterion.choices:
         among = (*criterion.choices, ANY) if field == "state" else criterion.choices

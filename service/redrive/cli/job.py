@@ -31,8 +31,9 @@ from redrive.cli.output import (
 )
 from redrive.cli.terminal import progress
 from redrive.live_jobs import control
-from redrive.live_jobs.filter import JobFilter
-from redrive.live_jobs.find import PLACE, find, ids, listed
+from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
+from redrive.live_jobs.find import find, ids, listed
+from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.show import show
 
 COLUMNS = (
@@ -63,7 +64,7 @@ class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not PLACE.fullmatch(str(value)):
+        if not PLACES.fullmatch(str(value)):
             self.fail(
                 f"{value!r} is no place; take the one that the page before ended with", param, ctx
             )
@@ -105,12 +106,13 @@ def list_jobs(
     redrive job ls --state running,retrying
     redrive job ls --queue mail --tenant acme --limit 1000
 
-    100 of them unless --limit says otherwise; where the list was cut, the last line says how to go
+    Those that have ended come newest first, of queues with a history: --state completed,cancelled.
+    100 jobs unless --limit says otherwise; where the list was cut, the last line says how to go
     on.
     """
     limit = chosen.limit or PAGE
     with database(settings_for(database_url)) as conn:
-        found = find(conn, replace(chosen, limit=limit + 1), after)
+        found = _found(conn, replace(chosen, limit=limit + 1), after)
         shown = list(islice(found, limit))
         is_cut = next(found, None) is not None
     with paged():
@@ -123,6 +125,18 @@ def list_jobs(
         )
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
+
+
+def _found(
+    conn: psycopg.Connection[Any], chosen: JobFilter, after: str | None
+) -> Iterator[dict[str, Any]]:
+    """Live jobs, and then those that have ended, as far as these states are asked for."""
+    is_past_live = after is not None and after.startswith(PLACE)
+    live = tuple(state for state in chosen.state if state in LIVE)
+    if not is_past_live and (live or not chosen.state):
+        yield from find(conn, replace(chosen, state=live), after)
+        after = None
+    yield from find_ended(conn, chosen, after)
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +179,18 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
     )
     payload = printable(json.dumps(found["payload"], ensure_ascii=False))
     yield f"{click.style('payload', bold=True)}  {payload}"
+    yield from _notes(found)
     yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+
+
+def _notes(found: dict[str, Any]) -> Iterator[str]:
+    """What its handler said of long work."""
+    if (progress := found["progress"]) is not None:
+        said = f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
+        yield f"{click.style('progress', bold=True)}  {printable(said)}"
+    if (checkpoint := found["checkpoint"]) is not None:
+        data = printable(json.dumps(checkpoint["data"], ensure_ascii=False))
+        yield f"{click.style('checkpoint', bold=True)}  {data}"
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -182,8 +207,7 @@ Change = Callable[[psycopg.Connection[Any], list[int], str, Callable[[int], None
 
 def _changed(verb: str, chosen: JobFilter, run: Run, change: Change, *, as_json: bool) -> int:
     """Change the jobs that match, where somebody agrees; say what came of it."""
-    if not (chosen.narrows() or chosen.state):
-        raise click.UsageError("name ids or a filter")
+    _check_narrows(chosen)
     with database(run.settings) as conn:
         matched = ids(conn, chosen)
         if not as_json:
@@ -201,6 +225,14 @@ def _changed(verb: str, chosen: JobFilter, run: Run, change: Change, *, as_json:
     for missed in sorted(set(chosen.ids) - set(matched)):
         not_found(f"job {missed} is not live, or does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
+
+
+def _check_narrows(chosen: JobFilter) -> None:
+    """Refuse to change all jobs, or such as live no longer."""
+    if not (chosen.narrows() or chosen.state):
+        raise click.UsageError("name ids or a filter")
+    if over := sorted(ENDED & set(chosen.state)):
+        raise click.UsageError(f"--state {', '.join(over)}: those have ended")
 
 
 def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
@@ -289,14 +321,16 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
 
     Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
     is no such job. One of which nothing is left has succeeded, unless it is on record that it was
-    cancelled.
+    cancelled. Shows what the handler returned, with secrets redacted, while that is kept.
     """
     with database(settings_for(database_url)) as conn:
-        outcome = control.wait(conn, which, timeout)
-    if outcome is None:
+        ended = control.wait(conn, which, timeout)
+    if ended is None:
         return not_found(f"there is no job {which}")
+    outcome, result = ended.outcome, ended.result
     if as_json:
-        emit({"id": which, "outcome": outcome, "result": None})
+        emit({"id": which, "outcome": outcome, "result": result})
     else:
-        click.echo(outcome)
+        returned = "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
+        click.echo(printable(outcome + returned))
     return {"succeeded": Exit.DONE, control.LIVE: Exit.NOTHING_MATCHED}.get(outcome, Exit.FAILED)

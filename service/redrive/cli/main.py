@@ -28,8 +28,12 @@ COMMANDS = {
     "check": "redrive.cli.check",
     "enqueue": "redrive.cli.enqueue",
     "job": "redrive.cli.job",
+    "batch": "redrive.cli.batch",
     "queue": "redrive.cli.queue",
+    "schedule": "redrive.cli.schedule",
+    "limit": "redrive.cli.limit",
     "dlq": "redrive.cli.dlq",
+    "campaign": "redrive.cli.campaign",
     "purge": "redrive.cli.purge",
     "retention": "redrive.cli.retention",
     "audit": "redrive.cli.audit",
@@ -69,6 +73,7 @@ def cli() -> None:
     Why a job waits:     redrive job ls;  redrive job show ID
     What died, and why:  redrive dlq ls;  redrive dlq show ID
     Back to work:        redrive dlq redrive --kind KIND --why 'fixed in 1.4.2'
+    Very many of them:   redrive campaign plan --kind KIND;  redrive campaign start PLAN
     Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"   (or zsh_, fish_source)
     """
 

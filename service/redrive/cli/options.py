@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -68,6 +68,19 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
             return instant(str(value), datetime.now(UTC))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Later(Instant):
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration from now (2h)."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        seconds = None if isinstance(value, datetime) else seconds_of(str(value))
+        if seconds is not None:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+        return super().convert(value, param, ctx)
 
 
 database_option: Decorator = click.option(

@@ -9,8 +9,14 @@ from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
-from redrive.cli.output import emit, not_found, printable, table
+from redrive.cli.options import (
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
 from redrive.rules.limits import check_name
@@ -28,7 +34,25 @@ NAMES = {
 FAIR_LANES = 16
 """Tenants take turns by their share of these: two in the same one are served in order."""
 MOST_NAMES = 1_000_000
+_PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
+_RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
+DAY = 86_400.0
+MOST_DAYS = 400
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
+
+
+class _Days(Duration):
+    """A number of days, or `off`: 0."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "off":
+            return 0
+        days = super().convert(value, param, ctx) / DAY
+        if not days.is_integer() or not 1 <= days <= MOST_DAYS:
+            self.fail(f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off", param, ctx)
+        return int(days)
 
 
 @click.group()
@@ -49,11 +73,18 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
             " from redrive.depths_v1()"
         ).fetchall()
+        fair = {
+            row["queue"]
+            for row in cursor.execute("select queue from redrive.queues where lanes > 1")
+        }
+        limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
         unhandled = store.unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
+        row["limited"] = limited.get(row["queue"], 0)
         answer = why_queue(row["queue"], around)
         row["why"] = answer and {"code": str(answer.code), "text": answer.text}
+        row["fair_by"] = "tenant" if row["queue"] in fair else None
     if as_json:
         for row in rows:
             of_queue = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
@@ -67,7 +98,7 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
 def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     """The table for people, and why nothing runs where jobs are due."""
     table(
-        ("queue", *STATES, "paused", "oldest ready"),
+        ("queue", *STATES, "paused", "fair by", "oldest ready"),
         ([row["queue"], *(row[s] for s in STATES), *_described(row)] for row in rows),
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
@@ -75,12 +106,15 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if row["why"] and row["ready"]:
             click.echo(f"{row['queue']}: {printable(row['why']['text'])}")
+        if row["limited"]:
+            click.echo(f"{row['queue']}: {row['limited']} wait behind limits (redrive limit ls)")
 
 
-def _described(row: dict[str, Any]) -> tuple[str, str]:
-    """For people: whether it is paused, and how long its oldest ready job has waited."""
+def _described(row: dict[str, Any]) -> tuple[str, str, str]:
+    """For people: whether it is paused or fair, and how long its oldest ready job has waited."""
     waited = row["oldest_ready_seconds"]
-    return "yes" if row["paused"] else "", f"{waited:.0f} s" if waited else ""
+    paused = "yes" if row["paused"] else ""
+    return paused, row["fair_by"] or "", f"{waited:.0f} s" if waited else ""
 
 
 _create_option = click.option(
@@ -96,7 +130,7 @@ def pause(name: str, create: bool, why: str, settings: Settings) -> int:
     """Claim nothing more from a queue; jobs that run go on."""
     if not create and (unknown := _unknown(name, settings)):
         return not_found(unknown)
-    _act("select redrive.pause_v1(%s, %s, %s)", name, why, settings)
+    _act(_PAUSED, name, why, settings)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
     return Exit.DONE
 
@@ -106,7 +140,7 @@ def pause(name: str, create: bool, why: str, settings: Settings) -> int:
 @acting_options
 def resume(name: str, why: str, settings: Settings) -> int:
     """Claim from a paused queue again."""
-    if not _act("select redrive.resume_v1(%s, %s, %s)", name, why, settings):
+    if not _act(_RESUMED, name, why, settings):
         return not_found(f"{name} was not paused")
     click.echo(f"{name} is resumed")
     return Exit.DONE
@@ -117,23 +151,50 @@ def resume(name: str, why: str, settings: Settings) -> int:
 @click.option(
     "--fair-by",
     type=click.Choice(["tenant", "none"]),
-    required=True,
     help="Whose jobs take turns, of those enqueued from now on.",
+)
+@click.option("--paused/--no-paused", default=None, help="Whether nothing is claimed from it.")
+@click.option(
+    "--history",
+    type=_Days(),
+    metavar="DAYS|off",
+    help="How long to keep jobs that end from now on: 7d.",
 )
 @_create_option
 @acting_options
-def set_options(name: str, fair_by: str, create: bool, why: str, settings: Settings) -> int:
+def set_options(  # what may be set, each by itself or several at once
+    name: str,
+    fair_by: str | None,
+    paused: bool | None,
+    history: int | None,
+    create: bool,
+    why: str,
+    settings: Settings,
+) -> int:
     """Set how a queue is served.
 
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+    redrive queue set mail --paused --why 'the provider is down'
+    redrive queue set mail --history 7d --why 'support asks what became of a mail'
     """
+    if fair_by is None and paused is None and history is None:
+        msg = "say what to set: --fair-by, --paused, --no-paused or --history"
+        raise click.UsageError(msg)
     if not create and (unknown := _unknown(name, settings)):
         return not_found(unknown)
-    lanes = FAIR_LANES if fair_by == "tenant" else 1
-    _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
-    turns = "its tenants take turns" if fair_by == "tenant" else "jobs run in order of their time"
-    click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+    if fair_by is not None:
+        lanes = FAIR_LANES if fair_by == "tenant" else 1
+        _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
+        turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+        click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+    if paused is not None:
+        _act(_PAUSED if paused else _RESUMED, name, why, settings)
+        click.echo(f"{name} is {'paused' if paused else 'not paused'}")
+    if history is not None:
+        _act("select redrive.set_history_v1(%s, %s, %s, %s)", name, why, settings, history or None)
+        kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
+        click.echo(f"{name} is set: jobs that end from now on are {kept}")
     return Exit.DONE
 
 

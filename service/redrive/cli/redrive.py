@@ -1,4 +1,4 @@
-"""redrive dlq redrive."""
+"""redrive dlq redrive: plan a campaign and start it, in one."""
 
 import math
 from collections.abc import Iterator
@@ -12,13 +12,22 @@ import psycopg
 from redrive.cli.connection import database, only_one
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
-from redrive.cli.options import Command, Run, json_option, option, run_options, with_options
-from redrive.cli.output import counted, emit, listing, not_found
-from redrive.cli.terminal import progress
+from redrive.cli.options import (
+    Command,
+    Run,
+    json_option,
+    option,
+    require_why,
+    run_options,
+    with_options,
+)
+from redrive.cli.output import counted, emit, listing, not_found, printable
+from redrive.cli.terminal import is_watched, progress
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, Terms, plan
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.redrive import MAX_REDRIVES, Plan, Redriven, plan, redrive
 from redrive.dead_letters.runs import mark_done
-from redrive.settings import Settings
+from redrive.rules.campaign import CANARIES, FEW, State
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10
@@ -40,7 +49,14 @@ def _what_options(command: Command) -> Command:
             "--rate",
             type=click.FloatRange(0, min_open=True),
             metavar="PER_SECOND",
-            help="Spread them out: jobs per second.",
+            help="At most so many jobs a second.",
+        ),
+        option(
+            ENV,
+            "--canaries",
+            type=click.IntRange(0),
+            metavar="N",
+            help=f"So many go first. [default: {CANARIES} of more than {FEW}, none of ids]",
         ),
         option(
             ENV,
@@ -66,6 +82,7 @@ def redrive_dead_letters(
     chosen: Filter,
     everything: bool,
     rate: float | None,
+    canaries: int | None,
     max_redrives: int,
     run: Run,
     as_json: bool,
@@ -76,65 +93,85 @@ def redrive_dead_letters(
     redrive dlq redrive 17 18 --why 'customer fixed the address'
     redrive dlq redrive --kind invoice.charge --since 2h --rate 5 --why 'provider is back'
 
-    Shows first what it would do; then asks, unless --yes. Without a terminal and without --yes it
-    only shows. What has succeeded since, or was redriven too often, stays where it is and says so.
-    Every option is also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
-    REDRIVE_REDRIVE_YES=true.
+    A campaign, planned and started in one: it shows first what it would do; then asks, unless
+    --yes. Without a terminal and without --yes it only shows. It ends when all have had their turn;
+    stopped before that, workers carry the campaign on (`redrive campaign`). What has succeeded
+    since, or was redriven too often, stays where it is and says so. Exit code 1: it aborted, for
+    too many died again. Every option is also an environment variable, for Jobs and CronJobs:
+    REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     if is_vague and run.yes:
         raise click.UsageError("name ids or a filter; for every open dead letter, say --all")
+    if run.yes and not run.dry_run:
+        require_why(run.why)
+    may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
-        planned = plan(conn, chosen, max_redrives=max_redrives)
+        actor = run.settings.who() if may_act else None
+        planned = plan(conn, chosen, actor=actor, max_redrives=max_redrives)
         if not as_json:
-            _show_plan(planned, rate)
-        report = None if is_vague else _redrive(conn, planned, run, rate)
-    if as_json:
-        emit(asdict(report or planned.untouched()))
-    else:
-        _show_outcome(planned, report, run, is_vague=is_vague)
-    for missed in sorted(set(chosen.ids) - set(planned.ids)):
+            show_plan(planned, rate)
+        terms = Terms(rate, _canaries(planned, chosen, canaries))
+        found = _redrive(conn, planned, chosen, run, terms) if may_act else None
+    _show_outcome(planned, found, run, is_vague=is_vague, as_json=as_json)
+    return _exit(planned, chosen, found)
+
+
+def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
+    """Name what was asked for and is not there. Returns the exit code."""
+    for missed in planned.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
+    if found and found["state"] == State.ABORTED:
+        return Exit.FAILED
     return Exit.NOTHING_MATCHED if chosen.ids and not planned.matched else Exit.DONE
 
 
+def _canaries(planned: Plan, chosen: Filter, asked: int | None) -> int:
+    if asked is not None:
+        return asked
+    return 0 if chosen.ids or planned.matched <= FEW else CANARIES
+
+
 def _redrive(
-    conn: psycopg.Connection[Any], planned: Plan, run: Run, rate: float | None
-) -> Redriven | None:
+    conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms
+) -> dict[str, Any] | None:
     """Redrive what was planned, where somebody agrees. None = there was nothing to do, or no."""
-    if run.dry_run:
-        return None
-    report = None
+    found = None
     if planned.matched:
         question = f"Redrive {counted(planned.matched, 'dead letter')}?"
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        report = _put_back(conn, planned, run.settings, rate, why)
+        found = _carry_out(conn, planned, chosen, run, terms, why)
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
-    return report
+    return found
 
 
-def _put_back(
-    conn: psycopg.Connection[Any], planned: Plan, settings: Settings, rate: float | None, why: str
-) -> Redriven:
+def _carry_out(
+    conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms, why: str
+) -> dict[str, Any]:
+    """Start the campaign and wait until all of it has had its turn."""
+    assert planned.plan is not None  # noqa: S101 # it was planned to be started
     # single ones need not wait for a scheduled run
-    lock = nullcontext() if planned.chosen.ids else only_one(settings, "redrive")
+    lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
     with lock, progress("redriven", planned.matched) as advance:
-        actor = settings.who()
-        return redrive(conn, planned, why=why, actor=actor, rate=rate, progress=advance)
+        campaigns.start(conn, planned.plan, terms, actor=run.settings.who(), why=why)
+        if terms.canaries:
+            first = f"{terms.canaries} go first" if terms.canaries > 1 else "one goes first"
+            click.echo(f"campaign {planned.plan}: {first}, and workers have to run them", err=True)
+        return campaigns.feed(conn, planned.plan, progress=advance)
 
 
-def _show_plan(planned: Plan, rate: float | None) -> None:
+def show_plan(planned: Plan, rate: float | None) -> None:
+    """Say what a plan holds."""
     if not planned.matched:
         click.echo("nothing matched")
         return
-    letters, groups = len(planned.ids), len(planned.groups)
+    letters, groups = planned.matched, planned.group_count
     click.echo(f"{counted(letters, 'open dead letter')} in {counted(groups, 'group')}")
-    shown = planned.groups[:GROUPS_SHOWN]
-    listing(shown, GROUP_COLUMNS, as_json=False, right=("count",))
+    listing(planned.groups[:GROUPS_SHOWN], GROUP_COLUMNS, as_json=False, right=("count",))
     for remark in _remarks(planned, rate):
         click.echo(remark)
 
@@ -150,10 +187,20 @@ def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
         yield f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s"
 
 
-def _show_outcome(planned: Plan, report: Redriven | None, run: Run, *, is_vague: bool) -> None:
-    if report:
-        stayed = "".join(f", {n} {cause}" for cause, n in sorted(report.blocked.items()))
-        click.echo(f"{report.redriven} redriven{stayed}, campaign {report.campaign}")
+def _show_outcome(
+    planned: Plan, found: dict[str, Any] | None, run: Run, *, is_vague: bool, as_json: bool
+) -> None:
+    report = Redriven(planned.matched, blocked=planned.blocked)
+    if found:
+        done, stayed = found["redriven"], found["blocked"]
+        report = Redriven(planned.matched, done, stayed, found["campaign"])
+    if as_json:
+        emit(asdict(report))
+    elif found:
+        causes = "".join(f", {n} {cause}" for cause, n in sorted(report.blocked.items()))
+        click.echo(f"{report.redriven} redriven{causes}, campaign {report.campaign}")
     elif planned.matched:
         hint = "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
         click.echo("nothing was changed" + ("" if run.dry_run else hint))
+    if found and found["state"] == State.ABORTED:
+        click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)

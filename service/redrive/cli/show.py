@@ -73,9 +73,12 @@ def _letter(letter: dict[str, Any]) -> Iterator[str]:
     yield f"{_bold('payload')}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
+    if letter["holds_key"]:
+        key = printable(letter["ordering_key"])
+        yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
     if letter["blocked"]:
         yield f"its last redrive was refused: {letter['blocked']}"
-    if len(letter["lineage"]) > 1:
+    if len(letter["lineage"]) > 1 or letter["campaign"]:
         yield _lineage(letter["lineage"])
     yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", letter["notes"])
 
@@ -94,8 +97,15 @@ def _head(letter: dict[str, Any]) -> str:
 
 
 def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
-    lines = _filled("  {died_at}  {reason}  {state}  {outcome}", deaths)
-    return "\n".join((_bold("lineage"), *lines))
+    return "\n".join((_bold("lineage"), *chain.from_iterable(map(_death, deaths))))
+
+
+def _death(death: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a death, and of the redrive after it."""
+    shown = printable_fields(death)
+    yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
+    if death["campaign"]:
+        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(shown)
 
 
 def _failures(failures: Iterable[dict[str, Any]]) -> str:

@@ -7,9 +7,14 @@ from contextlib import contextmanager
 import click
 
 
+def is_watched() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def confirm(question: str, word: str) -> bool:
     """Whether the word was typed at a terminal. Without a terminal, no."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_watched():
         return False
     typed = click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False)
     return typed == word

@@ -29,12 +29,12 @@ from redrive.console.query import (
 from redrive.console.state import Here, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
-from redrive.live_jobs.find import page as page_of_jobs
+from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
 from redrive.rules.escape import escaped
 
@@ -139,6 +139,13 @@ def list_groups(request: Request, here: Here, who: Signed) -> Response:
     return answer({"rows": found, "after": None})
 
 
+@router.get("/campaigns")
+def list_campaigns(here: Here, who: Signed) -> Response:
+    """Redrives, the newest first: what went back, and what became of it."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": campaign.find(conn, limit=MOST), "after": None})
+
+
 @router.get("/breakers")
 def list_breakers(here: Here, who: Signed) -> Response:
     """Dependencies, and whether jobs that need them run."""
@@ -228,7 +235,7 @@ def _answering(change: Change) -> Callable[..., Response]:
         if who.may_forge:
             raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
         if not wanted.yes:
-            with here.logins.reading(who.role) as conn:
+            with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
                 return answer(_shown(change.preview(conn, asked(request))))
         more = {"for": wanted.for_ or "", "rate": "" if wanted.rate is None else str(wanted.rate)}
         order = Order(asked(request), why_of(wanted.why), who.name, more)

@@ -141,6 +141,8 @@ def _of_database(request: Request, error: Exception) -> Response:
         case psycopg.OperationalError():
             logger.warning("the database does not answer", extra={"sqlstate": error.sqlstate})
             return _failed(request, 503, "the database does not answer just now: try again")
+        case psycopg.Error(sqlstate="RD001"):  # a rule of ours, which its text tells
+            return _failed(request, 409, error.diag.message_primary or "a rule does not allow it")
         case psycopg.Error():
             logger.error("the database refused", extra={"sqlstate": error.sqlstate})
             return _failed(request, 400, f"the database refused it ({error.sqlstate})")

@@ -3,9 +3,10 @@
 Pages and the JSON API go through here, and from here to the functions that the command line calls.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, LiteralString
@@ -16,14 +17,13 @@ from psycopg.rows import dict_row, scalar_row
 from redrive.console.access import Refused
 from redrive.console.query import Query, command, pairs, parse, url
 from redrive.database.criteria import Criteria
+from redrive.dead_letters import campaign, groups, triage
 from redrive.dead_letters import find as letters
-from redrive.dead_letters import groups, triage
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.redrive import plan, redrive
-from redrive.dead_letters.runs import hold_lock
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find, ids
+from redrive.rules.campaign import CANARIES, FEW
 from redrive.rules.instants import seconds
 from redrive.rules.limits import NAME
 
@@ -32,6 +32,8 @@ Opening = Callable[[], AbstractContextManager[Connection]]
 
 MOST = 10_000
 """Dead letters or jobs that one request changes; for more there is the command line."""
+DRIVE_SECONDS = 3.0
+"""For which a request carries on the campaign that it starts."""
 SAMPLE = 10
 CHUNK = 1000
 WHY_LENGTH = 2000
@@ -107,27 +109,33 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change there is: a preview, which only reads, and the doing."""
+    """A change there is: a preview, which changes nothing, and the doing.
+
+    `plans`: the preview asks for what only a login that may change it is told.
+    """
 
     what: str
     preview: Callable[[Connection, Query], Preview]
     do: Callable[[Opening, Order], Done]
     of: type[Criteria] | None = None
     names: Sequence[str] = ()
+    plans: bool = False
 
 
 def _counted(n: int, one: str) -> str:
     return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
 
 
-def _obstacle(chosen: Criteria, matched: int) -> str | None:
+def _vague(chosen: Criteria, matched: int) -> str | None:
     if not chosen.narrows():
         return "Choose a filter first. For all there are, use the command line."
-    if not matched:
-        return "Nothing matches: there is nothing to do."
+    return None if matched else "Nothing matches: there is nothing to do."
+
+
+def _obstacle(chosen: Criteria, matched: int) -> str | None:
     if matched > MOST:
         return f"More than {MOST:,} match. Narrow the filter, or use the command line."
-    return None
+    return _vague(chosen, matched)
 
 
 def _until(chosen: Filter | JobFilter) -> datetime | None:
@@ -159,15 +167,16 @@ def _shell(words: Sequence[str], query: Query, of: type[Criteria], **more: str) 
 
 def _preview_redrive(conn: Connection, query: Query) -> Preview:
     chosen = _letters(query)
-    planned = plan(conn, chosen) if chosen.narrows() else None
-    matched = planned.matched if planned else 0
-    blocked = planned.blocked if planned else {}
+    seen = campaign.plan(conn, _all(chosen), actor=None) if chosen.narrows() else None
+    matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
     remarks = [f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()]
-    if planned and planned.acted:
+    if seen and seen.acted:
         remarks.append(
-            f"{_counted(planned.acted, 'of them')} had side effects before they died;"
+            f"{_counted(seen.acted, 'of them')} had side effects before they died;"
             " the page of a job lists them."
         )
+    if canaries := _canaries(chosen, matched):
+        remarks.append(f"{canaries} go first; the others when these have gone well.")
     return Preview(
         "Redrive dead letters",
         matched,
@@ -176,30 +185,68 @@ def _preview_redrive(conn: Connection, query: Query) -> Preview:
         _shell(("dlq", "redrive"), query, Filter, why="..."),
         _as_seen(chosen),
         GROUP_COLUMNS,
-        planned.groups[:SAMPLE] if planned else (),
+        seen.groups[:SAMPLE] if seen else (),
         remarks,
-        _obstacle(chosen, matched),
-        [Input("rate", "Jobs per second (empty: all at once)")],
+        _vague(chosen, matched),
+        [Input("rate", "Jobs per second (empty: as fast as they end)")],
     )
 
 
+def _all(chosen: Filter) -> Filter:
+    """Without our own bound: a campaign takes as many as there are."""
+    return replace(chosen, limit=None) if chosen.limit == MOST + 1 else chosen
+
+
+def _canaries(chosen: Filter, matched: int) -> int:
+    """As the command line has it."""
+    return 0 if chosen.ids or matched <= FEW else CANARIES
+
+
 def _redrive(opening: Opening, order: Order) -> Done:
+    """Freeze what was looked at, and start it; whoever is alive carries it on from then."""
     chosen, rate = _letters(order.query), _rate(order.more.get("rate"))
-    with opening() as conn, _alone(opening, chosen):
-        planned = plan(conn, chosen)
-        _refuse_more(planned.matched, order)
-        done = redrive(conn, planned, why=order.why, actor=order.actor, rate=rate)
-    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done.blocked.items())
-    text = f"{_counted(done.redriven, 'dead letter')} redriven by campaign {done.campaign}{stayed}."
-    return Done(text, asdict(done), _back(chosen))
+    with opening() as conn:
+        planned = campaign.plan(conn, _all(chosen), actor=order.actor)
+        _refuse_other(planned.matched, order)
+        if planned.plan is None or not planned.matched:
+            raise Refused(409, "nothing matches by now")
+        terms = campaign.Terms(rate, _canaries(chosen, planned.matched))
+        campaign.start(conn, planned.plan, terms, actor=order.actor, why=order.why)
+        done = _driven(conn, planned.plan)
+    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
+    text = (
+        f"{_counted(done['redriven'], 'dead letter')} redriven by campaign {planned.plan}{stayed}"
+    )
+    text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
+    keys = ("matched", "redriven", "blocked", "campaign", "state")
+    return Done(text, {key: done[key] for key in keys}, _back(chosen))
+
+
+def _driven(conn: Connection, number: int) -> dict[str, Any]:
+    """Carry a campaign on for a moment; a small one is through by then, also without a worker."""
+    give_up_at = time.monotonic() + DRIVE_SECONDS
+    while time.monotonic() < give_up_at:
+        step = campaign.drive(conn, number)
+        if step is None or not step.feed:
+            break
+    found = campaign.show(conn, number)
+    if found is None:
+        raise Refused(404, f"there is no campaign {number}")
+    return found
+
+
+def _refuse_other(matched: int, order: Order) -> None:
+    """What was seen is what is done."""
+    seen = order.more.get("seen")
+    if seen is not None and seen != str(matched):
+        raise Refused(409, f"{matched:,} match now, you saw {seen}: look again")
 
 
 def _refuse_more(matched: int, order: Order) -> None:
-    """What was seen is what is done."""
-    seen = order.more.get("seen")
-    if matched > MOST or (seen is not None and seen != str(matched)):
-        was = f"you saw {seen}" if seen else f"at most {MOST:,} can be changed here"
-        raise Refused(409, f"{matched:,} match now, {was}: look again")
+    """As many as one request may change."""
+    _refuse_other(matched, order)
+    if matched > MOST:
+        raise Refused(409, f"more than {MOST:,} match: narrow the filter")
 
 
 def _rate(text: str | None) -> float | None:
@@ -212,17 +259,6 @@ def _rate(text: str | None) -> float | None:
     if not 0 < rate < 1e9:  # noqa: PLR2004 # infinity is none, either
         raise Refused(400, f"rate is {text!r}; it must be jobs per second, more than 0")
     return rate
-
-
-@contextmanager
-def _alone(opening: Opening, chosen: Filter) -> Iterator[None]:
-    """One redrive by filters at a time, wherever it runs; single ones need not wait."""
-    if chosen.ids:
-        yield
-        return
-    with opening() as holder, holder.transaction():
-        hold_lock(holder, "redrive")
-        yield
 
 
 def _back(chosen: Filter) -> str:
@@ -513,7 +549,9 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
 
 
 CHANGES: Mapping[str, Change] = {
-    "redrive": Change("Put dead letters back to work.", _preview_redrive, _redrive, Filter),
+    "redrive": Change(
+        "Put dead letters back to work.", _preview_redrive, _redrive, Filter, plans=True
+    ),
     "dismiss": Change(
         "Close dead letters that will not be fixed.",
         partial(

@@ -29,11 +29,11 @@ from redrive.console.query import (
 from redrive.console.state import Form, Here, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
+from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.live_jobs.filter import JobFilter
-from redrive.live_jobs.find import page as page_of_jobs
+from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
 
 PAGE = 50
@@ -243,6 +243,15 @@ def show_job(request: Request, here: Here, who: Signed, job: int) -> Response:
     )
 
 
+@router.get("/campaigns")
+def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
+    """Redrives: what went back, and what became of it."""
+    with here.logins.reading(who.role) as conn:
+        found = campaign.find(conn, limit=PAGE)
+    shell = command(("campaign", "ls"))
+    return here.page("campaigns.html", request, who, rows=found, shell=shell)
+
+
 @router.get("/queues")
 def list_queues(request: Request, here: Here, who: Signed) -> Response:
     """Queues, what they hold and why nothing runs; the workers."""
@@ -313,8 +322,9 @@ def look(request: Request, here: Here, who: Signed, word: str) -> Response:
 def _looked(
     request: Request, here: Here, who: Identity, word: str, fault: str | None = None
 ) -> Response:
-    with here.logins.reading(who.role) as conn:
-        seen = _change(word).preview(conn, asked(request))
+    wanted = _change(word)
+    with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
+        seen = wanted.preview(conn, asked(request))
     action = f"/change/{word}?{urlencode(list(seen.query))}"
     status = 200 if fault is None else 409
     return here.page(

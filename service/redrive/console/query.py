@@ -12,11 +12,15 @@ from urllib.parse import urlencode
 
 from redrive.console.access import Refused
 from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters.filter import CONDITION
 from redrive.dead_letters.find import Place
-from redrive.live_jobs.find import PLACE
+from redrive.live_jobs.history import PLACES
 from redrive.rules.instants import instant
 
 ANY = "any"
+NAMES = {"ids": "id", "holds": "where"}
+"""Field -> what options and query strings call it, where that is another."""
+
 NUMBERS = ("ids", "limit")
 TIMES = ("since", "until")
 MOST_NUMBER = 2**63 - 1
@@ -28,7 +32,7 @@ F = TypeVar("F", bound=Criteria)
 
 def name_of(field: str) -> str:
     """A field as options and query strings call it."""
-    return "id" if field == "ids" else field.replace("_", "-")
+    return NAMES.get(field, field).replace("_", "-")
 
 
 def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
@@ -70,6 +74,10 @@ def _values(field: str, criterion: Criterion, text: str) -> Iterator[Any]:
             yield instant(text, datetime.now(UTC))
         except ValueError as error:
             raise Refused(400, f"{field}: {error}") from None
+    elif field == "holds":
+        if not CONDITION.match(text):
+            raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
+        yield text
     elif criterion.choices:
         choices = (*criterion.choices, ANY) if field == "state" else criterion.choices
         for part in map(str.strip, text.split(",")):
@@ -134,6 +142,6 @@ def dead_letter_place(text: str | None) -> Place | None:
 
 def job_place(text: str | None) -> str | None:
     """Where a live job stands in the list. Raises Refused for what is no place."""
-    if text and not PLACE.fullmatch(text):
+    if text and not PLACES.fullmatch(text):
         raise Refused(400, f"after is {text!r}; take the link of the page before")
     return text or None

@@ -112,6 +112,18 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
     return Sealed(envelope)
 
 
+def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
+    """For what a handler said of long work, a record by itself."""
+
+    def seal(keyring: Keyring, row: Row) -> Sealed:
+        note = _decode(row["old"])
+        if is_sealed(note):
+            return Sealed(keyring.seal_again(note, what, row["id"], row["n"]))
+        return Sealed(keyring.seal_record(note, what, row["id"], row["n"]))
+
+    return seal
+
+
 _PAYLOAD: LiteralString = (
     "kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text as old"
 )
@@ -154,6 +166,42 @@ PLACES = {
         read="jsonb_build_object('what', what, 'detail', detail)::text as old",
         seal=_seal_side_effect,
         or_stale=_OF_NO_DELIVERY,
+    ),
+    "history": Place(
+        table="redrive.history",
+        job="id",
+        n="deliveries",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+        or_stale=_UNBOUND,
+    ),
+    "checkpoints": Place(
+        table="redrive.checkpoints",
+        job="job",
+        n="deliveries",
+        column="data",
+        read="data::text as old",
+        seal=_seal_note("checkpoint"),
+        or_stale="false",
+    ),
+    "progress": Place(
+        table="redrive.progress",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="detail::text as old",
+        seal=_seal_note("progress"),
+        or_stale="false",
+    ),
+    "results": Place(
+        table="(select * from redrive.results where result is not null) r",
+        job="job",
+        n="deliveries",
+        column="result",
+        read="result::text as old",
+        seal=_seal_note("result"),
+        or_stale="false",
     ),
 }
 

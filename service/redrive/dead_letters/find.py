@@ -17,9 +17,13 @@ _LISTED: LiteralString = """
     d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner"""
 
 _GENERATIONS: LiteralString = f"""
-    select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign, d.blocked, d.tenant,
-           d.idempotency_key, d.ordering_key, d.headers, d.max_attempts, d.losses, d.first_failed_at
-    from redrive.dead_letters d where d.id = %s order by d.redrives desc"""
+    select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
+           c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
+           d.idempotency_key, d.ordering_key, d.headers,
+           coalesce(d.holds_key and d.state = 'open', false) as holds_key,
+           d.max_attempts, d.losses, d.first_failed_at
+    from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
+    where d.id = %s order by d.redrives desc"""
 
 _FAILURES: LiteralString = """
     select deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail
@@ -28,7 +32,10 @@ _FAILURES: LiteralString = """
 _SIDE_EFFECTS: LiteralString = """
     select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
 
-LINEAGE = ("redrives", "state", "reason", "died_at", "outcome", "campaign", "settled_at")
+LINEAGE = (
+    *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
+    *("campaign", "redriven_by", "login", "why"),
+)
 """What `show` says of each death of a job."""
 
 

@@ -1,13 +1,23 @@
 """What there is around jobs: pauses, breakers, workers; and who stands before one of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.rules.waiting import MOST_AHEAD, Around, Breaker, Head, Pause, Waiting, Worker
+from redrive.rules.waiting import (
+    MOST_AHEAD,
+    Around,
+    Breaker,
+    Head,
+    Hold,
+    Line,
+    Pause,
+    Waiting,
+    Worker,
+)
 
 Row = Mapping[str, Any]
 
@@ -38,6 +48,13 @@ _HEAD: LiteralString = """
     select v.id, v.state, nullif(j.run_at, 'infinity') as run_at
     from redrive.live_jobs_v1(%(ids)s::bigint[]) v join redrive.jobs j on j.id = v.id
     order by v.state <> 'running', v.id limit 1"""
+_HOLD: LiteralString = """
+    select d.id from redrive.dead_letters d
+    where d.queue = %(queue)s and d.ordering_key = %(ordering_key)s and d.id < %(id)s
+      and d.holds_key and d.state = 'open'
+    order by d.id limit 1"""
+_BATCH: LiteralString = """
+    select (j.headers #>> '{batch,id}')::bigint from redrive.jobs j where j.id = %(id)s"""
 _AHEAD: LiteralString = """
     select count(*) from (
         select from redrive.jobs o
@@ -47,6 +64,9 @@ _AHEAD: LiteralString = """
               select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)
               where k.queue = %(queue)s and k.priority = %(priority)s and k.lane = %(lane)s)
         limit %(most)s) a"""
+
+_LINE: LiteralString = """
+    select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
 
 
 SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
@@ -82,30 +102,58 @@ class Surroundings:
         running = self._progress.get(row["held_by"], SILENT)["running"]
         is_due = row["state"] == "ready"
         failure = row["last_failure"]
+        before = self._before(row)
+        hold = None if before is None else self._hold(row, before)
         return Waiting(
             row["kind"],
             row["queue"],
             row["state"],
             row["run_at"],
             was_given_back=row["deliveries"] > row["attempt"],
-            head=self._head(row) if row["ordering_key"] is not None else None,
+            head=None if before is None or hold else self._head(row, before),
+            hold=hold,
+            line=self._line(row) if row["run_at"] is None else None,
             ahead=self._ahead(row) if is_due else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
+            batch=self._batch(row) if row["run_at"] is None else None,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 
-    def _head(self, row: Row) -> Head | None:
-        """Whoever its ordering key waits for, if that is another one."""
-        if row["state"] == "running":
+    def _before(self, row: Row) -> list[int] | None:
+        """The older jobs of its ordering key that live; None: it waits for nobody of any key."""
+        if row["ordering_key"] is None or row["state"] == "running":
             return None
         asked = {**row, "most": MOST_AHEAD}
-        before = [job for (job,) in self._conn.execute(_BEFORE, asked)]
+        return [job for (job,) in self._conn.execute(_BEFORE, asked)]
+
+    def _hold(self, row: Row, before: Sequence[int]) -> Hold | None:
+        """The oldest dead letter that holds its ordering key, unless an older job lives."""
+        found = self._conn.execute(_HOLD, row).fetchone()
+        if found is None or (before and before[0] < found[0]):
+            return None
+        return Hold(row["ordering_key"], len(before) + 1, *found)
+
+    def _head(self, row: Row, before: Sequence[int]) -> Head | None:
+        """Whoever its ordering key waits for, if that is another one."""
+        asked = {**row, "most": MOST_AHEAD}
         ids = before or [job for (job,) in self._conn.execute(_ACTIVE, asked)]
         found = self._conn.execute(_HEAD, {"ids": ids}).fetchone() if ids else None
         if found is None or (not before and found[1] != "running"):
             return None
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+
+    def _batch(self, row: Row) -> int | None:
+        """Whose callback a parked job is; it has no ordering key then."""
+        if row["ordering_key"] is not None:
+            return None
+        (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
+        return batch
+
+    def _line(self, row: Row) -> Line | None:
+        """Behind which limit it waits, if that is what it waits for."""
+        found = self._conn.execute(_LINE, (row["id"],)).fetchone()
+        return found and Line(*found)
 
     def _ahead(self, row: Row) -> int:
         (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)

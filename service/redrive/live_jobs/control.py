@@ -1,19 +1,22 @@
 """Stop live jobs, push them, wait for one. Each change is kept in the audit log."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import scalar_row
 
+from redrive import results
+from redrive.encryption import MARK, Undecryptable
+from redrive.results import Ended
+from redrive.rules.redact import redact
+
 Connection = psycopg.Connection[Any]
 
 CHUNK = 1000
 """Jobs that one transaction changes; for its length nobody claims from their lanes."""
 
-POLL_SECONDS = 0.2
-LIVE = "live"
+LIVE = results.LIVE
 
 
 class Cancelled(NamedTuple):
@@ -70,16 +73,15 @@ def run_now(
     return due
 
 
-def wait(conn: Connection, job: int, timeout: float) -> str | None:
-    """Wait for a job's end, at most `timeout` seconds; returns its outcome, or "live".
+def wait(conn: Connection, job: int, timeout: float) -> Ended | None:
+    """Wait for a job's end, at most `timeout` seconds. The result is for people: redacted.
 
     None where there is no such job.
     """
-    give_up_at = time.monotonic() + timeout
-    while True:
-        with conn.cursor(row_factory=scalar_row) as cursor:
-            outcome = cursor.execute("select redrive.outcome_v1(%s)", (job,)).fetchone()
-        left = give_up_at - time.monotonic()
-        if outcome != LIVE or left <= 0:
-            return outcome
-        time.sleep(min(POLL_SECONDS, left))
+    try:
+        ended = results.wait(conn, job, timeout)
+    except LookupError:
+        return None
+    except Undecryptable as error:
+        return Ended("succeeded", {MARK: str(error)})
+    return Ended(ended.outcome, redact(ended.result))

@@ -8,7 +8,11 @@ from typing import Annotated
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, REASONS
 
-STATES = ("ready", "scheduled", "retrying", "running", "blocked")
+LIVE = frozenset({"ready", "scheduled", "retrying", "running", "blocked"})
+ENDED = frozenset({"completed", "cancelled"})
+"""Of queues that have a history."""
+
+STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,9 @@ class JobFilter(Criteria):
     tenant: Annotated[Sequence[str], Criterion("j.tenant = any (%s::text[])", "Tenant.")] = ()
     ordering_key: Annotated[
         Sequence[str], Criterion("j.ordering_key = any (%s::text[])", "Ordering key.")
+    ] = ()
+    key: Annotated[
+        Sequence[str], Criterion("j.idempotency_key = any (%s::text[])", "Idempotency key.")
     ] = ()
     since: Annotated[
         datetime | None,

@@ -1,9 +1,7 @@
 """Find live jobs: by the page, each at a bounded cost, however many there are."""
 
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
@@ -19,11 +17,6 @@ MOST_LOOKS = 10_000
 """Jobs that one statement looks at."""
 FIRST_LOOKS = 100
 IDS_AT_A_TIME = 1000
-
-PLACE = re.compile(
-    r"[a-z][a-z0-9_.-]{0,62}/-?\d{1,5}/\d{1,5}/(infinity|[0-9]{4}-[0-9T:.-]{10,40}Z)/\d{1,19}"
-)
-"""Where in the order of live jobs one stands; what a page goes on after."""
 
 GUARDS: LiteralString = """
     select set_config(name, 'off', true)
@@ -83,38 +76,10 @@ def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Itera
     around = Surroundings(conn)
     for page in _pages(conn, chosen, after):
         for row in page[:left]:
-            yield _described(row, around)
+            yield described(row, around)
         left = None if left is None else left - len(page[:left])
         if left == 0:
             return
-
-
-class Page(NamedTuple):
-    """Some live jobs, and the place to go on after; None = there are no more."""
-
-    rows: list[dict[str, Any]]
-    place: str | None
-
-
-def page(
-    conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
-) -> Page:
-    """As `find`, up to `most`, or as many as are found in about so many seconds."""
-    give_up_at = time.monotonic() + seconds
-    around, found, place, looks = Surroundings(conn), list[dict[str, Any]](), after, FIRST_LOOKS
-    if chosen.ids:
-        named = _named(conn, chosen, chosen.ids[:most])
-        return Page([_described(row, around) for row in named], None)
-    while True:
-        rows = walk(conn, chosen, place, looks)
-        is_last = not rows or rows[-1]["id"] is not None
-        place = None if is_last else rows.pop()["place"]
-        found += rows
-        if len(found) > most:
-            place = found[most - 1]["place"]
-        if is_last or len(found) >= most or time.monotonic() > give_up_at:
-            return Page([_described(row, around) for row in found[:most]], place)
-        looks = min(MOST_LOOKS, looks * 4)
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
@@ -165,7 +130,7 @@ def _rows(
         return cursor.execute(query, parameters).fetchall()
 
 
-def _described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
+def described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
     """A row with what is made of several columns, or of what is around it."""
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]

@@ -1,6 +1,6 @@
 """All that is known of one job, wherever it is, and what happened to it, oldest first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, LiteralString
 
@@ -8,9 +8,10 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.dead_letters import find as dead_letters
-from redrive.encryption import shown_failure, shown_payload, shown_side_effect
+from redrive.encryption import MARK, shown_failure, shown_noted, shown_payload, shown_side_effect
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import LISTED, find, listed
+from redrive.live_jobs.history import ended
 from redrive.rules.redact import redact, secret_values
 from redrive.rules.waiting import Code, Why
 
@@ -24,6 +25,10 @@ _FAILURES: LiteralString = """
     from redrive.failures where job = %s order by deliveries"""
 _SIDE_EFFECTS: LiteralString = """
     select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
+_PROGRESS: LiteralString = """
+    select share, at, deliveries, detail from redrive.progress where job = %s"""
+_CHECKPOINT: LiteralString = """
+    select at, deliveries, data from redrive.checkpoints where job = %s"""
 _DEATHS: LiteralString = """
     select d.deliveries, d.died_at, d.reason, d.state, d.settled_at, d.outcome, d.campaign,
            c.actor, c.why
@@ -57,20 +62,53 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
         effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
     failures = [shown_failure(job, failure) for failure in failures]
     effects = [shown_side_effect(job, effect) for effect in effects]
-    found = _live(conn, job, failures)
-    if found is None and deaths:
-        found = _ended(dead_letters.show(conn, job) or {}, deaths[-1])
-    elif found is None and lines:
-        found = _gone(job, lines[-1])
+    found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None
-    story = _story(found, deaths, failures, effects, lines)
+    found = {"schedule": None} | found
+    story = [*_story(found, deaths, failures, effects, lines), *_end(found)]
     return found | {
         "failures": failures,
         "side_effects": effects,
-        "progress": None,
         "story": sorted(story, key=lambda step: step["at"]),
+        **_notes(conn, job, failures),
     }
+
+
+def _notes(
+    conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What its handler said of long work."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        progress = cursor.execute(_PROGRESS, (job,)).fetchone()
+        checkpoint = cursor.execute(_CHECKPOINT, (job,)).fetchone()
+    return {
+        "progress": progress and _progress(job, progress),
+        "checkpoint": checkpoint and _checkpoint(job, checkpoint, failures),
+    }
+
+
+def _progress(job: int, row: Row) -> dict[str, Any]:
+    """How far its handler said that it was."""
+    said = shown_noted(row["detail"], "progress", job, row["deliveries"])
+    text = said.get("text", f"[{said.get(MARK)}]")
+    # as its type has it: six digits
+    return {"share": round(row["share"], 6), "text": text} | _when(row)
+
+
+def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """What its next attempt goes on from, without secrets."""
+    said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
+    return {"data": redact(said.get("data", said), _declared(failures))} | _when(row)
+
+
+def _when(row: Row) -> dict[str, Any]:
+    return {"at": row["at"], "delivery": row["deliveries"]}
+
+
+def _declared(failures: list[dict[str, Any]]) -> Sequence[str]:
+    """The keys that the handler calls secret, as its last failure names them."""
+    return failures[-1]["detail"].get("secret_fields", ()) if failures else ()
 
 
 def _live(
@@ -82,12 +120,35 @@ def _live(
         row = cursor.execute(_PAYLOAD, (job,)).fetchone()
     if live is None or row is None:
         return None
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    declared = _declared(failures)
     payload = shown_payload(row)
     secrets = secret_values([payload, row["headers"]], declared)
     return listed(live) | {
+        "schedule": _schedule_of(redact(row["headers"], declared, secrets)),
         "payload": redact(payload, declared, secrets),
         "why": _answer(live["why"]),
+    }
+
+
+def _over(
+    conn: psycopg.Connection[Any], job: int, deaths: Sequence[Row], lines: Sequence[Row]
+) -> dict[str, Any] | None:
+    """A job that lives no longer, by whatever tells most of it."""
+    if (row := ended(conn, job)) is not None:
+        return _kept(row)
+    if deaths:
+        return _ended(dead_letters.show(conn, job) or {}, deaths[-1])
+    return _gone(job, lines[-1]) if lines else None
+
+
+def _kept(row: Row) -> dict[str, Any]:
+    """A job that the history of its queue has."""
+    payload = shown_payload(row)
+    secrets = secret_values([payload, row["headers"]])
+    return listed(row) | {
+        "payload": redact(payload, (), secrets),
+        "why": _answer(Why(Code.ENDED, f"it has ended: {row['state']}")),
+        "ended_at": row["ended_at"],
     }
 
 
@@ -111,6 +172,7 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
             "category": letter["category"],
             "at": letter["died_at"],
         },
+        "schedule": _schedule_of(letter["headers"]),
         "payload": letter["payload"],
         "why": _answer(Why(Code.ENDED, text)),
     }
@@ -137,7 +199,7 @@ def _story(
 ) -> Iterator[dict[str, Any]]:
     """What happened, in any order."""
     if job["created_at"] is not None:
-        yield _step(job["created_at"], "enqueued")
+        yield _step(job["created_at"], _enqueued(job["schedule"]))
     for failure in failures:
         what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
         yield _step(failure["at"], what, failure["worker"])
@@ -153,6 +215,27 @@ def _story(
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
             yield _step(line["at"], line["action"], line["actor"], line["why"])
+
+
+def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
+    """The schedule that enqueued a job, and for when; None: a producer did."""
+    name, slot = headers.get("schedule"), headers.get("scheduled_for")
+    # a producer may have headers of these names
+    if isinstance(name, str) and isinstance(slot, str):
+        return {"name": name, "scheduled_for": slot}
+    return None
+
+
+def _enqueued(schedule: Mapping[str, str] | None) -> str:
+    if schedule is None:
+        return "enqueued"
+    return "enqueued by schedule {name} for {scheduled_for}".format_map(schedule)
+
+
+def _end(job: Row) -> Iterator[dict[str, Any]]:
+    """How it ended, as the history has it."""
+    if "ended_at" in job:
+        yield _step(job["ended_at"], job["state"], job["worker"])
 
 
 def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:

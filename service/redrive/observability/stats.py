@@ -87,6 +87,15 @@ class Objective(NamedTuple):
     value: float
 
 
+class Limit(NamedTuple):
+    """How far a limit is used; `customer:*` stands for all keys, which have no slots together."""
+
+    name: str
+    slots: int | None
+    used: int
+    waiting: int
+
+
 class Chore(NamedTuple):
     """When a maintenance task last succeeded (Unix time), and how often it should (seconds)."""
 
@@ -101,6 +110,15 @@ class Table(NamedTuple):
     name: str
     dead_rows: int
     size: int
+
+
+class Campaign(NamedTuple):
+    """One that is not over: those whose turn has not come; of what ended how many died again."""
+
+    state: str
+    waiting: int
+    ended: int
+    dead: int
 
 
 class Unhandled(NamedTuple):
@@ -132,7 +150,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     # a snapshot of the release before has none of these
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
+    campaigns: list[Campaign] = []
     expected: dict[str, float] = {}
+    schedule_overdue: float = 0.0
+    limits: list[Limit] = []
 
 
 # ---------------------------------------------------------------------- from snapshot to families
@@ -234,8 +255,23 @@ DLQ_DEPTH = Total(
     {"dead": 1, "reopened": 1} | dict.fromkeys(OPEN_ENDS, -1),
     known=REASONS,
 )
+CAMPAIGN_STATES = ("waiting", "canary", "ramp", "running", "paused", "aborted")
+"""Of those that are not over."""
+
 BIRTHS = ("enqueued", "completed", "dead")
 """Events that make a kind known on a queue."""
+
+
+def _campaigns(snapshot: Snapshot) -> Values:
+    """How many there are in each state."""
+    states = [campaign.state for campaign in snapshot.campaigns]
+    return {(state,): states.count(state) for state in CAMPAIGN_STATES}
+
+
+def _dead_again(snapshot: Snapshot) -> Values:
+    """The largest share of those that go on."""
+    shares = (c.dead / c.ended for c in snapshot.campaigns if c.ended)
+    return {(): max(shares, default=0.0)}
 
 
 def _objectives(snapshot: Snapshot) -> Values:
@@ -305,6 +341,42 @@ FIGURES = (
         },
     ),
     Figure(
+        "redrive_limit_slots",
+        "Jobs that may run at once under the limit.",
+        ("limit",),
+        lambda s: {(n.name,): n.slots for n in s.limits if n.slots is not None},
+    ),
+    Figure(
+        "redrive_limit_slots_used",
+        "Jobs that run under the limit; of `customer:*` those of all keys.",
+        ("limit",),
+        lambda s: {(n.name,): n.used for n in s.limits},
+    ),
+    Figure(
+        "redrive_limit_waiting",
+        "Jobs that wait behind the limit, as far as 100,000 are looked at.",
+        ("limit",),
+        lambda s: {(n.name,): n.waiting for n in s.limits},
+    ),
+    Figure(
+        "redrive_campaigns",
+        "Campaigns that are not over, by state.",
+        ("state",),
+        _campaigns,
+    ),
+    Figure(
+        "redrive_campaign_waiting_jobs",
+        "Dead letters of campaigns whose turn has not come.",
+        (),
+        lambda s: {(): sum(c.waiting for c in s.campaigns)},
+    ),
+    Figure(
+        "redrive_campaign_dead_again_ratio",
+        "Share of what campaigns put back that died again; of several the largest.",
+        (),
+        _dead_again,
+    ),
+    Figure(
         "redrive_maintenance_last_success_timestamp_seconds",
         "When the task last succeeded, as Unix time; 0 if it never has.",
         ("task",),
@@ -321,6 +393,13 @@ FIGURES = (
         "Since when the task is expected to run that often, as Unix time.",
         ("task",),
         lambda s: {(task,): since for task, since in s.expected.items()},
+    ),
+    Figure(
+        "redrive_schedule_overdue_seconds",
+        "How late the slot is that has waited longest, of schedules that are declared and not"
+        " paused.",
+        (),
+        lambda s: {(): s.schedule_overdue},
     ),
     Figure(
         "redrive_workers",

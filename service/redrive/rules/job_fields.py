@@ -6,7 +6,7 @@ is a line of `JobOptions`, and a parameter of a new version of the SQL functions
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import (
@@ -22,10 +22,15 @@ from typing import (
 
 from redrive.errors import InvalidJob
 from redrive.rules.limits import (
+    check_batch,
+    check_delay,
     check_duration,
     check_instant,
+    check_key,
     check_max_attempts,
     check_name,
+    check_names,
+    check_on_conflict,
     check_priority,
     check_text,
     check_version,
@@ -44,7 +49,9 @@ class Model(Protocol):
 
 
 Payload: TypeAlias = Mapping[str, Any] | Model | None
-FieldType: TypeAlias = Literal["text", "integer", "instant", "duration", "object"]
+FieldType: TypeAlias = Literal[
+    "text", "integer", "number", "instant", "duration", "object", "names"
+]
 CheckedJob: TypeAlias = dict[str, Any]
 """What is stored of a job: a value for each parameter of SQL's enqueue, in its order.
 
@@ -101,7 +108,7 @@ class JobOptions(TypedDict, total=False):
     ]
     idempotency_key: Annotated[
         str | None,
-        Field("text", check_text, "Enqueue only one job of this kind with this key.", flag="--key"),
+        Field("text", check_key, "Enqueue only one job of this kind with this key.", flag="--key"),
     ]
     ordering_key: Annotated[
         str | None,
@@ -118,6 +125,26 @@ class JobOptions(TypedDict, total=False):
     headers: Annotated[
         Mapping[str, Any] | None,
         Field("object", encode_headers, "JSON object for the handler.", default="{}", copied=True),
+    ]
+    delay: Annotated[
+        Seconds | None,
+        Field("duration", check_delay, "Do not start for this long, such as 10m."),
+    ]
+    unique_for: Annotated[
+        Seconds | None,
+        Field("duration", check_duration, "Enqueue only one such job in this time, such as 1h."),
+    ]
+    unique_by: Annotated[
+        Sequence[str] | None,
+        Field("names", check_names, "Fields of the payload that count. [default: all]"),
+    ]
+    on_conflict: Annotated[
+        Literal["skip", "replace"] | None,
+        Field("text", check_on_conflict, "Of a unique job: skip or replace. [default: skip]"),
+    ]
+    batch: Annotated[
+        int | None,
+        Field("number", check_batch, "Batch the job belongs to."),
     ]
     version: Annotated[
         int | None,
@@ -184,7 +211,31 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
     if job["kind"] is None:
         path, rule = "kind", "is missing"
         raise InvalidJob(path, rule)
+    if len(fields) > FEW or "payload" not in fields:
+        _check_together(job, fields)
     return job
+
+
+FEW = 2
+"""Most jobs have a kind and a payload and nothing that could contradict them."""
+
+_NEEDING_OTHERS = frozenset({"delay", "unique_for", "unique_by", "on_conflict"})
+
+
+def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
+    """Raise InvalidJob for fields that do not go together, as unique_fault does in SQL."""
+    if _NEEDING_OTHERS.isdisjoint(fields):
+        return
+    given = {name for name, value in job.items() if value is not None}
+    for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
+        if {first, second} <= given:
+            raise InvalidJob(first, f"give it or {second}, not both")
+    for name in ("unique_by", "on_conflict"):
+        if name in given and "unique_for" not in given:
+            raise InvalidJob(name, "needs unique_for, how long the job is unique")
+    if job["on_conflict"] == "replace" and "batch" in given:
+        path, rule = "on_conflict", "a job of a batch cannot be replaced; leave it out"
+        raise InvalidJob(path, rule)
 
 
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:

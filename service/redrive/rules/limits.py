@@ -9,7 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +26,11 @@ MAX_KEY_CHARACTERS = 255
 MAX_PRIORITY = 1_000
 MAX_ATTEMPTS = 100_000
 MAX_VERSION = 1_000_000
+MAX_NAMES = 16
+NO_TIME = timedelta(0)
+UNIQUE = "$unique:"
+"""How the keys begin that the database makes for unique jobs."""
+
 MIN_DURATION = 0.001
 MAX_DURATION = 100 * 366 * 86_400.0
 MAX_DOUBLE = 1.7976931348623157e308
@@ -56,6 +61,14 @@ def check_text(field: str, value: object) -> str | None:
     if rule := _fault_of(value):
         raise InvalidJob(field, rule)
     return value
+
+
+def check_key(field: str, value: object) -> str | None:
+    """Return `value` if it is None or an idempotency key, else raise InvalidJob."""
+    key = check_text(field, value)
+    if key is not None and key.startswith(UNIQUE):
+        raise InvalidJob(field, f"must not begin with {UNIQUE}")
+    return key
 
 
 def check_number(field: str, value: object, low: int, high: int) -> int:
@@ -91,6 +104,35 @@ def check_duration(field: str, value: Any) -> float | None:
     if not MIN_DURATION <= duration <= MAX_DURATION:
         raise InvalidJob(field, "must lie between 1 ms and 100 years")
     return duration
+
+
+def check_delay(field: str, value: Any) -> float | None:
+    """Return a timedelta or a number of seconds as seconds, or None; none is one, too."""
+    return 0.0 if value in (0, NO_TIME) else check_duration(field, value)
+
+
+def check_names(field: str, value: object) -> list[str] | None:
+    """Return `value` if it is None or names of fields of a payload, else raise InvalidJob."""
+    if value is None:
+        return None
+    names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
+    if not 1 <= len(names) <= MAX_NAMES or not all(isinstance(name, str) for name in names):
+        raise InvalidJob(field, f"must be 1 to {MAX_NAMES} names of fields of the payload")
+    for name in names:
+        check_text(field, name)
+    return cast("list[str]", list(names))
+
+
+def check_on_conflict(field: str, value: object) -> str | None:
+    """Return `value` if it is None or what may become of a job that is not unique."""
+    if value in (None, "skip", "replace"):  # a tuple: it may be anything
+        return cast("str | None", value)
+    raise InvalidJob(field, "must be skip or replace")
+
+
+def check_batch(field: str, value: object) -> int | None:
+    """Return `value` if it is None or the number of a batch, else raise InvalidJob."""
+    return None if value is None else check_number(field, value, 1, SURE_INTEGER - 1)
 
 
 def check_instant(field: str, value: object) -> datetime | None:

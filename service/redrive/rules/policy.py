@@ -7,6 +7,7 @@ judges what the runner cannot: its own death.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from redrive.rules import settlement
 from redrive.rules.categories import Rule
@@ -33,6 +34,9 @@ SUSPECTS_PER_SECOND = 2.0
 LONGEST_SPREAD_SECONDS = 300.0
 MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
+
+OnDeath = Literal["continue", "hold"]
+"""What the jobs of an ordering key do behind one that died: go on, or wait for its redrive."""
 
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 DEAD_AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}

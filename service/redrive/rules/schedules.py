@@ -31,10 +31,10 @@ def longest_gap(schedule: str) -> timedelta:
     Raises:
         ValueError: it is no cron expression, or one that never comes.
     """
-    if every := _EVERY.match(schedule.strip()):
-        hours, minutes, seconds = (int(part or 0) for part in every.groups())
-        return timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    minute, hour, *date = _fields(schedule)
+    every = interval(schedule)
+    if every is not None:
+        return every
+    minute, hour, *date = cron_fields(schedule)
     # Every day that has runs has them at the same times, so both are looked at by themselves: the
     # runs of some years, minute by minute, would be millions.
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
@@ -43,7 +43,21 @@ def longest_gap(schedule: str) -> timedelta:
     return max(nights, _longest(times, nights))
 
 
-def _fields(schedule: str) -> list[str]:
+def interval(schedule: str) -> timedelta | None:
+    """How far apart the runs of `@every 1h30m` are; None: it is no such schedule."""
+    every = _EVERY.match(schedule.strip())
+    if every is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in every.groups())
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+
+
+def cron_fields(schedule: str) -> list[str]:
+    """The five fields of a cron expression.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
     fields = MACROS.get(schedule.strip(), schedule).replace("?", "*").split()
     if len(fields) != FIELDS:
         msg = f"{schedule!r} is not a cron expression: it must have {FIELDS} fields"

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from redrive.rules.concurrency import of_rate
+
 QUIET_SECONDS = 60.0
 """A worker that has a free slot asks for jobs far more often than that."""
 
@@ -30,7 +32,9 @@ class Code(StrEnum):
     RETRYING = "retrying"
     QUEUE_PAUSED = "queue_paused"
     BEHIND_KEY = "behind_key"
+    BATCH_RUNNING = "batch_running"
     BREAKER_OPEN = "breaker_open"
+    LIMITED = "limited"
     NO_WORKER = "no_worker"
     NOT_POLLED = "not_polled"
     ENDED = "ended"
@@ -115,10 +119,34 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The dead letter that holds a key; the job in question is the `place`th behind it, from 1."""
+
+    key: str
+    place: int
+    dead_letter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The limit that a job waits behind, as the `place`th, from 1.
+
+    `used` of its `concurrency` run, None = any number may; `rate`: jobs per second, None = at once.
+    """
+
+    name: str
+    place: int
+    used: int
+    concurrency: int | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
 
-    `worker` holds it, and has run it for `seconds`; None = it has not begun.
+    `worker` holds it, and has run it for `seconds`; None = it has not begun. `batch`: whose end it
+    waits for.
     """
 
     kind: str
@@ -127,16 +155,26 @@ class Waiting:
     run_at: datetime | None
     was_given_back: bool = False
     head: Head | None = None
+    hold: Hold | None = None
     ahead: int | None = None
     worker: str | None = None
     seconds: float | None = None
     failed: str | None = None
+    batch: int | None = None
+    line: Line | None = None
 
 
 def why(job: Waiting, around: Around) -> Why:
     """Say why a live job does not run, or that it does."""
     if job.state == "running":
         return _running(job)
+    if job.batch is not None:
+        text = f"it waits for batch {job.batch} to end: redrive batch show {job.batch}"
+        return Why(Code.BATCH_RUNNING, text)
+    if job.line is not None:
+        return _limited(job.line, job, around)
+    if job.hold is not None:
+        return _held(job.hold)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
     breaker = _breaker(job, around)
@@ -189,6 +227,19 @@ def _running(job: Waiting) -> Why:
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
 
 
+def _limited(line: Line, job: Waiting, around: Around) -> Why:
+    more = " or later" if line.place > MOST_AHEAD else ""
+    place = f"it is the {_nth(line.place)}{more} in line"
+    if line.concurrency is not None and line.used >= line.concurrency:
+        text = f"limit {line.name} holds {line.used} of {line.concurrency}; {place}"
+    elif line.rate is not None:
+        text = f"limit {line.name} lets {of_rate(line.rate)} begin; {place}"
+    else:
+        text = f"limit {line.name} has room; {place}, and will be woken within seconds"
+    also = _paused(job.queue, around) or _without_worker(job, around)
+    return Why(Code.LIMITED, f"{text}; also: {also.text}" if also else text)
+
+
 def _behind(job: Waiting, now: datetime) -> Why:
     head = job.head
     if head is None:
@@ -199,6 +250,14 @@ def _behind(job: Waiting, now: datetime) -> Why:
         f" {head.job}, which {_doing(head, now)}"
     )
     return Why(Code.BEHIND_KEY, text)
+
+
+def _held(hold: Hold) -> Why:
+    return Why(
+        Code.BEHIND_KEY,
+        f"it is the {_nth(hold.place)} in line behind ordering key {hold.key}, held by dead letter"
+        f" {hold.dead_letter} (redrive or dismiss it)",
+    )
 
 
 def _doing(head: Head, now: datetime) -> str:

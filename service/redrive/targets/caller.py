@@ -15,14 +15,16 @@ from urllib.parse import quote, urlsplit
 
 import httpcore
 
-from redrive.errors import SettingsError
+from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.job import Job
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.categories import Rule
+from redrive.rules.concurrency import check_templates
 from redrive.rules.policy import Policy
 from redrive.rules.redact import redact, scrub, secrets_of_environment
+from redrive.rules.slots import Schedule
 from redrive.targets.file import Target, Targets
 from redrive.targets.signing import read_keys, signed
 
@@ -86,12 +88,24 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 policy=_policy(target),
                 queue="default",
                 depends_on=tuple(target.depends_on),
+                on_death=target.on_death,
                 is_async=True,
                 takes_job=True,
                 read=lambda text: text,
                 known=caller.known,
+                limits=check_templates(target.limits),
             )
         )
+
+    for n, wanted in enumerate(read.schedules):
+        try:
+            schedule = Schedule(
+                wanted.cron, wanted.tz, wanted.catch_up, wanted.payload, wanted.name
+            )
+            handlers.schedule(wanted.kind, schedule, queue=wanted.queue)
+        except (InvalidJob, ValueError) as error:
+            msg = f"REDRIVE_TARGETS: schedules.{n}: {error}"
+            raise SettingsError(msg) from None
 
 
 def _policy(target: Target) -> Policy:
@@ -200,6 +214,8 @@ class _Caller:
             "redrive-attempt": str(job.attempt),
             "redrive-kind": job.kind,
         }
+        if job.scheduled_for is not None:
+            sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         trace = current_traceparent() or job.headers.get("traceparent")
         if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # a producer's
             sent["traceparent"] = trace

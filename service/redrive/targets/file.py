@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
+from redrive.rules.policy import OnDeath
+from redrive.rules.slots import CatchUp
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
@@ -32,6 +34,22 @@ class Target(BaseModel):
     backoff: Annotated[float, Field(ge=0)] = 2
     backoff_cap: Annotated[float, Field(ge=0)] = 3600
     depends_on: list[str] = []
+    on_death: OnDeath = "continue"
+    limits: list[str] = []
+
+
+class TargetSchedule(BaseModel):
+    """When jobs of a kind come by themselves; the rest as in `redrive.Schedule`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str
+    cron: str
+    tz: str = "UTC"
+    catch_up: CatchUp = "one"
+    payload: dict[str, Any] = {}
+    name: str | None = None
+    queue: str = "default"
 
 
 class Targets(BaseModel):
@@ -42,6 +60,7 @@ class Targets(BaseModel):
     allowed_hosts: list[str]
     allowed_networks: list[IPv4Network | IPv6Network] = []
     targets: dict[str, Target]
+    schedules: list[TargetSchedule] = []
 
 
 def load(path: Path) -> Targets:

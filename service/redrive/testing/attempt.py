@@ -25,7 +25,16 @@ from redrive.rules.job_fields import (
 )
 from redrive.rules.reveal import dump_model
 from redrive.rules.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
-from redrive.worker.protocol import Jobs, Observed, SideEffect, Work, report_of
+from redrive.worker.protocol import (
+    Checkpoint,
+    CheckpointKept,
+    Jobs,
+    Observed,
+    Progress,
+    SideEffect,
+    Work,
+    report_of,
+)
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.deadlines import cancel_overdue
 from redrive.worker.runner.services import Services
@@ -169,8 +178,16 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Wor
 
 async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outcome:
     """Run the one job of a batch; it is held on `conn`, if that is given."""
-    sent: list[SideEffect | Observed] = []
-    services = Services(handlers, 1, sent.append, where={}, leaves_open=conn is not None)
+    sent: list[SideEffect | Observed | Checkpoint | Progress] = []
+
+    def send(message: SideEffect | Observed | Checkpoint | Progress) -> None:
+        sent.append(message)
+        if isinstance(message, Checkpoint):
+            kept = CheckpointKept(message.id, message.deliveries, message.n, is_kept=True)
+            loop.call_soon_threadsafe(services.notes.heed, kept)
+
+    loop = asyncio.get_running_loop()
+    services = Services(handlers, 1, send, where={}, leaves_open=conn is not None)
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
     side_effects = [

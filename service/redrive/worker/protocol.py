@@ -19,6 +19,7 @@ from redrive.rules.settlement import (
     Release,
     Retry,
 )
+from redrive.rules.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -38,6 +39,13 @@ class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     created: float = 0.0
 
 
+class LastCheckpoint(msgspec.Struct, frozen=True):
+    """What an attempt before handed over, under which delivery; `data` may be an envelope."""
+
+    delivery: int
+    data: dict[str, Any]
+
+
 class Extras(msgspec.Struct, frozen=True):
     """What few jobs have."""
 
@@ -52,6 +60,7 @@ class Extras(msgspec.Struct, frozen=True):
     idempotency_key: str | None = None
     ordering_key: str | None = None
     expires_in: float | None = None
+    checkpoint: LastCheckpoint | None = None
 
 
 NO_EXTRAS = Extras()
@@ -134,6 +143,9 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     max_losses: int
     depends_on: tuple[str, ...] = ()
     queue: str = "default"
+    holds_key: bool = False
+    limits: tuple[str, ...] = ()
+    approval: str | None = None
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
@@ -168,6 +180,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
     kinds: list[Kind]
     dependencies: list[Dependency]
+    schedules: list[Declaration] = []
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
@@ -193,6 +206,39 @@ class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
     deliveries: int
     what: str
     detail: str
+
+
+class Checkpoint(msgspec.Struct, array_like=True, tag="checkpoint"):
+    """Up: a handler hands over what the next attempt is to go on from, its `n`th; JSON."""
+
+    id: int
+    deliveries: int
+    n: int
+    data: str
+
+
+class Progress(msgspec.Struct, array_like=True, tag="progress"):
+    """Up: how far handlers are, as (id, deliveries, share, JSON of the text or an envelope)."""
+
+    rows: list[tuple[int, int, float, str]]
+
+
+class Returned(msgspec.Struct, array_like=True, tag="returned"):
+    """Up, before `Done`: what a handler returned, as JSON, to be kept for so many seconds."""
+
+    id: int
+    deliveries: int
+    result: str
+    keep: float
+
+
+class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
+    """Down: a checkpoint and those before it are committed; or the job is not ours any more."""
+
+    id: int
+    deliveries: int
+    n: int
+    is_kept: bool
 
 
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
@@ -237,8 +283,8 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     ids: list[int]
 
 
-Down = Jobs | Stop | Died | OpenBreakers | CancelJob
-Up = Hello | Done | Ended | Unstarted | SideEffect | Observed
+Down = Jobs | Stop | Died | OpenBreakers | CancelJob | CheckpointKept
+Up = Hello | Done | Ended | Unstarted | SideEffect | Observed | Checkpoint | Progress | Returned
 
 encode_frame = msgspec.msgpack.Encoder().encode
 decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode

@@ -3,17 +3,19 @@
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
+import msgspec
 import psycopg
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
-from redrive.worker.protocol import Dependency, Report, SideEffect
+from redrive.rules.slots import Declaration
+from redrive.worker.protocol import Dependency, Report, Returned, SideEffect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -38,6 +40,18 @@ _CLAIMED = (
 _COMPLETE = (
     "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
 )
+_COMPLETE_WITH_RESULTS = (
+    "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
+    " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
+)
+_KEEP_CHECKPOINTS = (
+    "select id, delivery, is_kept from redrive.keep_checkpoints_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::jsonb[])"
+)
+_KEEP_PROGRESS = (
+    "select redrive.keep_progress_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float8[], %s::jsonb[])"
+)
 _SETTLE = (
     "select redrive.settle_v2("
     "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
@@ -56,9 +70,13 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
-KEYS_AT_A_TIME = 1000
-"""Ordering keys that one step of `unpark` looks at."""
+_TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
+_DECLARE_LIMITS: LiteralString = "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
 
+KEYS_AT_A_TIME = 1000
+"""Ordering keys that one step of `unpark` looks at, and names one of `tend_limits`."""
+
+BATCHES_AT_A_TIME = 20
 CANCELLATIONS_AT_A_TIME = 1000
 
 Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
@@ -75,6 +93,17 @@ ClaimReport = tuple[Report, int, int]
 
 WorkerSideEffect = tuple[int, SideEffect]
 """The identity that holds a job, and what its handler reported."""
+
+
+class Noted(NamedTuple):
+    """What the handler of a job that is held says of it; `data` is JSON."""
+
+    worker: int
+    claim: int
+    id: int
+    deliveries: int
+    data: str
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,11 +163,15 @@ _OF_A_LANE = len(LaneClaim._fields)
 
 
 class Settlements(NamedTuple):
-    """What to settle. `ended`: the claims of which nothing is left with it."""
+    """What to settle. `ended`: the claims of which nothing is left with it.
+
+    `results`: of some of the completions.
+    """
 
     completions: Sequence[Completion] = ()
     reports: Sequence[ClaimReport] = ()
     ended: Sequence[int] = ()
+    results: Sequence[Returned] = ()
 
 
 class Answer(NamedTuple):
@@ -168,7 +201,9 @@ class Registration(NamedTuple):
     """What a worker says of itself.
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
-    `depends_on`: kind -> breakers, for those that have any.
+    `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
+    their ordering key; `limits`: kind -> templates, for those that have any; `approvals`: kinds
+    whose redrive needs two people.
     """
 
     name: str
@@ -177,6 +212,9 @@ class Registration(NamedTuple):
     kinds: Sequence[str]
     queues: Sequence[str] | None
     depends_on: Mapping[str, Sequence[str]] = {}
+    holds: Sequence[str] = ()
+    limits: Mapping[str, Sequence[str]] = {}
+    approvals: Sequence[str] = ()
 
 
 class Unhandled(NamedTuple):
@@ -186,6 +224,23 @@ class Unhandled(NamedTuple):
     kind: str
     jobs: int
     handled: list[str]
+
+
+class DueSchedule(NamedTuple):
+    """A schedule for which something is to be done, by the database's clock: `as_of`.
+
+    `expected`: its `next_at` there; `next_at` None = to be worked out, after `after`.
+    """
+
+    name: str
+    declaration: int
+    cron: str
+    tz: str
+    catch_up: str
+    expected: datetime | None
+    next_at: datetime | None
+    after: datetime
+    as_of: datetime
 
 
 class Rescued(NamedTuple):
@@ -231,9 +286,9 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
 
 
 def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
-    completions, reports, ended = settlements
+    completions, reports, ended, results = settlements
     if completions:
-        _send_completions(completing, completions, () if reports else ended)
+        _send_completions(completing, completions, () if reports else ended, results)
     if reports:
         _send_reports(settling, reports, ended)
 
@@ -265,13 +320,19 @@ def _settled(
 
 
 def _send_completions(
-    cursor: Cursor, completions: Sequence[Completion], ended: Sequence[int]
+    cursor: Cursor,
+    completions: Sequence[Completion],
+    ended: Sequence[int],
+    results: Sequence[Returned],
 ) -> None:
     ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
-    cursor.execute(
-        _COMPLETE,
-        (Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)),
-    )
+    batch = Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)
+    if not results:
+        cursor.execute(_COMPLETE, batch)
+        return
+    returned = Bigints([one.id for one in results]), Texts([one.result for one in results])
+    keeps = Floats([one.keep for one in results])
+    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps))
 
 
 def _completed(cursor: Cursor) -> set[int] | None:
@@ -340,6 +401,24 @@ def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[
     return {job for (job,) in found}
 
 
+def keep_checkpoints(conn: Connection, noted: Sequence[Noted]) -> dict[tuple[int, int], bool]:
+    """Keep checkpoints. Of jobs still held: (id, deliveries) -> False: come with it again."""
+    workers, claims, ids, deliveries, data, _ = zip(*noted, strict=True)
+    found = conn.execute(
+        _KEEP_CHECKPOINTS, (list(workers), list(claims), list(ids), list(deliveries), list(data))
+    )
+    return {(job, delivery): is_kept for job, delivery, is_kept in found}
+
+
+def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
+    """Keep how far jobs are, of those still held."""
+    workers, claims, ids, deliveries, data, shares = zip(*noted, strict=True)
+    conn.execute(
+        _KEEP_PROGRESS,
+        (list(workers), list(claims), list(ids), list(deliveries), list(shares), list(data)),
+    )
+
+
 def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:
     """The lanes that hold jobs, most urgent first, with the seconds until the next job is due."""
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
@@ -384,11 +463,16 @@ def register(conn: Connection, worker: Registration) -> int:
     """Return a new identity for this worker."""
     sql = (
         "select redrive.register_v4("
-        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb)"
+        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
     )
     kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
-    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on
+    holds = list(worker.holds) or None
+    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
+    conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
+    conn.execute(
+        "select redrive.say_approvals_v1(%s::text[], %s::text[])", (kinds, list(worker.approvals))
+    )
     return _value(conn, sql, *said) or 0
 
 
@@ -479,6 +563,11 @@ def forget(conn: Connection) -> int:
     return forgotten
 
 
+def tend_history(conn: Connection) -> int:
+    """Make the history's next partitions, drop those whose day has come. Returns how many."""
+    return _value(conn, "select redrive.tend_history_v1()") or 0
+
+
 def sample(conn: Connection) -> None:
     """Remember the counters at the start of this minute."""
     conn.execute("select redrive.sample_v1()")
@@ -492,9 +581,23 @@ def unpark(conn: Connection) -> int:
     return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
 
 
+def tend_limits(conn: Connection) -> int:
+    """Wake those that wait behind a limit though there is room. Returns how many."""
+    return _value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
+
+
 def end_cancellations(conn: Connection) -> int:
     """End the jobs that are to be cancelled and wait by now. Returns how many were looked at."""
     return _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME) or 0
+
+
+def fold_batches(conn: Connection) -> int:
+    """See which batches have ended, by short steps. Returns how many were looked at."""
+    end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
+    while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
+        last = _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
+        looked += last
+    return looked
 
 
 def unhandled(conn: Connection) -> list[Unhandled]:
@@ -503,6 +606,46 @@ def unhandled(conn: Connection) -> list[Unhandled]:
         return cursor.execute(
             "select queue, kind, jobs, handled from redrive.unhandled_v1()"
         ).fetchall()
+
+
+def declare_schedules(
+    conn: Connection, worker: int, version: str, declared: Sequence[Declaration]
+) -> bool:
+    """Say which schedules a worker's code has. Returns whether the worker is still alive."""
+    said = [asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared]
+    return bool(
+        _value(
+            conn,
+            "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)",
+            worker,
+            version,
+            Jsonb(said),
+        )
+    )
+
+
+def due_schedules(conn: Connection) -> list[DueSchedule]:
+    """The schedules for which something is to be done."""
+    with conn.cursor(row_factory=class_row(DueSchedule)) as cursor:
+        return cursor.execute(
+            "select name, declaration, cron, tz, catch_up, expected, next_at, after, as_of"
+            " from redrive.due_schedules_v1()"
+        ).fetchall()
+
+
+def fire_schedule(
+    conn: Connection, due: DueSchedule, slots: Sequence[datetime], next_at: datetime
+) -> list[int] | None:
+    """Enqueue the jobs of slots and move the schedule on. Returns them; None: somebody else did."""
+    return _value(
+        conn,
+        "select redrive.fire_schedule_v1(%s, %s, %s, %s::timestamptz[], %s)",
+        due.name,
+        due.declaration,
+        due.expected,
+        list(slots),
+        next_at,
+    )
 
 
 def is_pending(

@@ -43,6 +43,9 @@ declare
     run_ats timestamptz[];
     keys text[];
     is_any_ordered boolean;
+    limited text[];        -- kinds, as patterns
+    is_any_limited boolean;
+    taken bigint[];        -- those that found room
     left_to_claim int := want;
     looked_at_all boolean := true;
     is_known boolean := false;
@@ -66,8 +69,10 @@ begin
         if not is_known then
             -- Held until the commit: a rescue that declares this worker lost came before, and is
             -- seen here, or comes after, and finds the claim.
-            select w.kinds, e.since, set_config('synchronous_commit', 'off', true)
-            into mine, since, off
+            select w.kinds, e.since, set_config('synchronous_commit', 'off', true), (
+                select array_agg(replace(replace(k.kind, '_', '\_'), '*', '%'))
+                from redrive.kind_limits k)
+            into mine, since, off, limited
             from redrive.workers w left join redrive.epoch e on true
             where w.id = me and w.lost_at is null and not w.is_closed for key share of w;
             if not found then
@@ -134,10 +139,12 @@ begin
         end if;
 
         select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),
-               bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0)
-        into ids, kinds, run_ats, keys, is_any_ordered, size
+               bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0),
+               bool_or(d.limits is not null or d.kind like any (limited))
+        into ids, kinds, run_ats, keys, is_any_ordered, size, is_any_limited
         from (
-            select j.id, j.kind, j.run_at, j.ordering_key, pg_column_size(j.payload) as bytes
+            select j.id, j.kind, j.run_at, j.ordering_key, pg_column_size(j.payload) as bytes,
+                   j.limits
             from redrive.jobs j
             where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
               and j.lane = lanes[lane_no]
@@ -159,7 +166,12 @@ begin
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
                         and o.run_at < 'infinity' and o.id <> j.id
-                        and (o.id < j.id or o.worker is not null))))
+                        and (o.id < j.id or o.worker is not null))
+                  -- it was not parked when the death that holds it came; see is_key_held_v1
+                  and not exists (
+                      select from redrive.dead_letters d
+                      where d.queue = j.queue and d.ordering_key = j.ordering_key
+                        and d.id < j.id and d.holds_key and d.state = 'open')))
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
@@ -179,6 +191,19 @@ begin
             from unnest(ids, kinds, run_ats, keys) with ordinality
                 as d(id, kind, run_at, ordering_key, place)
             where d.ordering_key is null or d.id in (select k.job from keyed k);
+        end if;
+        if is_any_limited and cardinality(ids) > 0 then
+            -- those that find no room wait elsewhere: the place is behind them, too
+            jobs := cardinality(ids);
+            if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
+                upto := run_ats[jobs]; upto_id := ids[jobs];
+            end if;
+            taken := redrive.take_slots_v1(ids);
+            select array_agg(d.id order by d.place), array_agg(d.kind order by d.place),
+                   array_agg(d.run_at order by d.place)
+            into ids, kinds, run_ats
+            from unnest(ids, kinds, run_ats) with ordinality as d(id, kind, run_at, place)
+            where d.id = any (taken);
         end if;
         jobs := coalesce(cardinality(ids), 0);
         if jobs > 0 then
@@ -201,6 +226,13 @@ begin
         end if;
         return next;
         exit when left_to_claim = 0;
+        if is_any_limited then
+            -- Nobody waits in a circle who takes slots once: the other lanes have their turn next.
+            claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
+            return next;
+            looked_at_all := false;
+            exit;
+        end if;
     end loop;
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;

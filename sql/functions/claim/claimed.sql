@@ -22,13 +22,20 @@ begin
     select k.id, j.id, j.deliveries + 1, j.attempt + 1, j.kind, j.payload::text,
            case when j.failed_at is null and j.idempotency_key is null and j.headers = '{}'
                      and j.max_attempts is null and j.expires_at is null and j.losses = 0
-                     and j.redrives = 0 and j.tenant is null and j.ordering_key is null then null
+                     and j.redrives = 0 and j.tenant is null and j.ordering_key is null
+                     and not j.noted then null
                 else jsonb_build_object(
                     'max_attempts', j.max_attempts, 'streak', j.streak, 'refunds', j.refunds,
                     'losses', redrive.recent_losses_v1(j.losses, j.failed_at),
                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
-                    'headers', j.headers, 'idempotency_key', j.idempotency_key,
+                    'headers', j.headers,
+                    -- what makes a job unique for a time is the next one's, too
+                    'idempotency_key', case when j.idempotency_key not like '$unique:%'
+                                            then j.idempotency_key end,
                     'ordering_key', j.ordering_key,
+                    'checkpoint', case when j.noted or j.redrives > 0 then (
+                        select jsonb_build_object('delivery', c.deliveries, 'data', c.data)
+                        from redrive.checkpoints c where c.job = j.id) end,
                     'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end,
            j.run_at, date_part('epoch', j.created_at)
     from redrive.claims k

@@ -1,5 +1,5 @@
--- pending: does one of these kinds run, wait, or become due within `horizon`? For a worker that
--- stops when all is done.
+-- pending: does one of these kinds run, wait, or become due within `horizon`, or may a batch have
+-- ended whose callback does? For a worker that stops when all is done.
 -- in:    kinds: as registered, mail.* for all that begin so
 create or replace function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
 returns boolean
@@ -13,4 +13,16 @@ as $$
           and redrive.handles_v1(kinds, j.kind)
           and not exists (select from redrive.queues q
                           where q.queue = j.queue and q.paused_at is not null))
+        or exists (
+            select from redrive.batch_deltas d
+            join redrive.batches b on b.id = d.batch
+            join redrive.jobs j on j.id in (b.on_success, b.on_end)
+            where not d.is_folded and b.closed_at is not null and b.over_at is null
+              and (only_queues is null or j.queue = any (only_queues))
+              and redrive.handles_v1(kinds, j.kind))
+        or exists (
+            select from redrive.limit_waits w
+            where (only_queues is null or w.queue = any (only_queues)) and redrive.handles_v1(kinds, w.kind)
+              and not exists (select from redrive.queues q
+                              where q.queue = w.queue and q.paused_at is not null))
 $$;

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     with closed as (
         update redrive.campaigns c set blocked = close_campaign_v1.blocked, state = 'done'
-        where c.id = campaign and c.state <> 'done'
+        where c.id = campaign and c.state <> 'done' and c.planned_login is null
           and coalesce(c.db_user, session_user) = session_user
         returning c.id, c.actor, c.why, c.matched, c.redriven, c.blocked)
     insert into redrive.audit (actor, action, why, n, detail)

@@ -10,7 +10,8 @@ set enable_seqscan = off
 as $$
     with pick as materialized (
         select c.id from redrive.campaigns c
-        where c.state = 'running' and c.active_at < clock_timestamp() - interval '10 minutes'
+        where c.state = 'running' and c.planned_login is null
+          and c.active_at < clock_timestamp() - interval '10 minutes'
         order by c.active_at limit batch for update skip locked),
     ended as (
         update redrive.campaigns c set state = 'interrupted' from pick p where c.id = p.id

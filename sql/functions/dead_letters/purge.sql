@@ -1,5 +1,5 @@
 -- purge: delete dead letters for good, one chunk, with their failures once no generation of the job
--- is left.
+-- is left. Ordering keys that they held go on.
 -- in:    run: the line of the audit log that began it; ids and generations as selected, the states that may go
 -- out:   how many went
 -- errors: RD001 'run: rule'
@@ -16,6 +16,8 @@ as $$
 #variable_conflict use_column
 declare
     purged int;
+    queues text[];
+    keys text[];
 begin
     with pick as materialized (
         select d.id, d.redrives
@@ -26,7 +28,8 @@ begin
     gone as (
         delete from redrive.dead_letters d using pick p
         where d.id = p.id and d.redrives = p.redrives
-        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state),
+        returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state, d.batch, d.ordering_key,
+                  d.holds_key and d.state = 'open' as held),
     finished as (                                -- jobs of which nothing is left
         select distinct g.id from gone g
         where not exists (select from redrive.jobs j where j.id = g.id)
@@ -38,12 +41,24 @@ begin
         delete from redrive.failures f using finished n where f.job = n.id),
     unnoted as (
         delete from redrive.side_effects e using finished n where e.job = n.id),
+    batched as (                                 -- its work will not be done
+        insert into redrive.batch_deltas (batch, dead, cancelled)
+        select batch, -count(*), count(*) from gone
+        where batch is not null and state in ('open', 'dismissed') group by batch),
+    unchecked as (
+        delete from redrive.checkpoints c using finished n where c.job = n.id),
+    halted as (
+        delete from redrive.progress p using finished n where p.job = n.id),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, case state when 'open' then 'purged' else 'forgotten' end, reason,
                count(*)
         from gone group by queue, kind, state, reason)
-    select count(*) into purged from gone;
+    select count(*), array_agg(g.queue) filter (where g.held),
+           array_agg(g.ordering_key) filter (where g.held)
+    into purged, queues, keys
+    from gone g;
+    perform redrive.wake_keys_v1(queues, keys);
     perform redrive.count_run_v1(
         run, 'purge', purged, jsonb_build_object('ids', to_jsonb(ids), 'states', states));
     return purged;

@@ -1,4 +1,5 @@
--- redrive: put open dead letters back to work, one chunk of a campaign.
+-- redrive: put open dead letters back to work, one chunk of a campaign. v2 does it for whoever has
+-- seen to it whose campaign that is: a step of one, and v1.
 -- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole
 --        schedule: the nth job runs at now + n / rate, so that the limit is a schedule and nothing
 --        has to throttle
@@ -10,7 +11,7 @@
 --        at the whole chunk, or at all dead letters when planned while they were few, for each of
 --        its rows
 -- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
-create or replace function redrive.redrive_v1(
+create or replace function redrive.redrive_v2(
     ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
 returns table (id bigint, blocked text)
 language plpgsql security definer
@@ -27,13 +28,6 @@ declare
     causes text[];
     late bigint[];
 begin
-    if campaign is not null
-       and not exists (select from redrive.campaigns c
-                       where c.id = redrive_v1.campaign and c.state <> 'done'
-                         and coalesce(c.db_user, session_user) = session_user) then
-        raise exception using errcode = 'RD001',
-            message = 'campaign: must be one that this login began and has not ended';
-    end if;
     with asked as materialized (
         select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
     pick as materialized (
@@ -49,14 +43,14 @@ begin
     back as (
         insert into redrive.jobs (
             id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
-            expires_at, tenant, ordering_key, idempotency_key, headers, payload)
+            expires_at, tenant, ordering_key, idempotency_key, batch, headers, payload)
         select p.id, p.queue, p.kind,
                clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
                -- the window it had from the start, counted anew from when it is due
                clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second'
                    + (p.expires_at - p.created_at),
-               p.tenant, p.ordering_key, p.idempotency_key,
+               p.tenant, p.ordering_key, p.idempotency_key, p.batch,
                p.headers - 'attempt_traceparent' || coalesce((
                    -- the span of its new attempts is linked to the one that died
                    select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
@@ -78,7 +72,7 @@ begin
         update redrive.dead_letters d
         set state = case when v.cause is null then 'redriven' else d.state end,
             settled_at = case when v.cause is null then clock_timestamp() end,
-            campaign = case when v.cause is null then redrive_v1.campaign else d.campaign end,
+            campaign = case when v.cause is null then redrive_v2.campaign else d.campaign end,
             blocked = v.cause
         from verdict v where d.id = any (ids) and d.id = v.id and d.redrives = v.redrives),
     counted as (
@@ -102,7 +96,7 @@ begin
     -- that held it, and what that job's completion wrote is visible to this statement. Such a dead
     -- letter is opened again.
     with repeated as materialized (
-        select j.id, j.redrives - 1 as redrives, j.queue, j.kind
+        select j.id, j.redrives - 1 as redrives, j.queue, j.kind, j.batch
         from unnest(found_ids, causes) as v(id, cause)
         join redrive.jobs j on j.id = v.id
         where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
@@ -115,6 +109,9 @@ begin
         set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'
         from repeated r where d.id = any (ids) and d.id = r.id and d.redrives = r.redrives
         returning d.id, d.queue, d.kind, d.reason),
+    batched as (                                 -- admit has counted them as live again
+        insert into redrive.batch_deltas (batch, dead)
+        select r.batch, count(*) from repeated r where r.batch is not null group by r.batch),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select o.queue, o.kind, 'redriven', o.reason, -count(*) from reopened o
@@ -128,7 +125,7 @@ begin
     set active_at = clock_timestamp(),
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
-    where c.id = redrive_v1.campaign;
+    where c.id = redrive_v2.campaign;
     if campaign is null then
         perform redrive.count_run_v1(
             null, 'redrive',
@@ -139,5 +136,34 @@ begin
     return query
     select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
     from unnest(found_ids, causes) as v(id, cause);
+end
+$$;
+
+-- As operators call it who carry out their campaign themselves, like those of the release before.
+create or replace function redrive.redrive_v1(
+    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
+returns table (id bigint, blocked text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    if campaign is not null
+       and not exists (select from redrive.campaigns c
+                       where c.id = redrive_v1.campaign and c.state <> 'done'
+                         and c.planned_login is null
+                         and coalesce(c.db_user, session_user) = session_user) then
+        raise exception using errcode = 'RD001',
+            message = 'campaign: must be one that this login began and has not ended';
+    end if;
+    if exists (select from redrive.approvals)
+       and exists (select from redrive.dead_letters d join redrive.approvals a on a.kind = d.kind
+                   where d.id = any (ids)) then
+        raise exception using errcode = 'RD001', message =
+            'approval: some of these kinds need two; plan a campaign that another login starts';
+    end if;
+    return query select * from redrive.redrive_v2(
+        ids, campaign, rate, first_position, max_redrives);
 end
 $$;

@@ -16,6 +16,7 @@ declare
     is_new boolean;              -- whether a name may be: of a redrive none is
     is_sealed boolean;           -- whether one is encrypted
     is_late boolean;             -- whether one was due long ago
+    is_batched boolean;          -- whether one is of a batch
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
@@ -40,7 +41,7 @@ begin
                        or jsonb_typeof(payload) <> 'object'
                        or octet_length(payload::text) >= 130) as doubtful,
                bool_or(pg_column_size(headers) > 8 and headers ? '$redrive') as sealed,
-               bool_or(run_at < earliest) as late
+               bool_or(run_at < earliest) as late, bool_or(batch is not null) as batched
         from fresh group by queue, kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
@@ -51,8 +52,8 @@ begin
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
                limit 1) is null)),
            bit_or(redrive.wake_slot_v1(queue)),
-           bool_or(c.n > 0 and c.sealed), bool_or(c.late)
-    into doubtful, is_new, slots, is_sealed, is_late from came c;
+           bool_or(c.n > 0 and c.sealed), bool_or(c.late), bool_or(c.batched)
+    into doubtful, is_new, slots, is_sealed, is_late, is_batched from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -90,6 +91,15 @@ begin
     if is_sealed then
         perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
         from fresh f where f.redrives = 0 and f.headers ? '$redrive';
+    end if;
+    if is_batched then
+        perform redrive.join_batch_v1(array_agg(f.batch), array_agg(f.redrives > 0))
+        from fresh f where f.batch is not null;
+    end if;
+    if exists (select from redrive.kind_limits) then
+        perform redrive.park_limited_v1(array_agg(f.id)) from fresh f
+        where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
+        having count(*) > 0;
     end if;
     -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for enqueue.
     if is_late and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then

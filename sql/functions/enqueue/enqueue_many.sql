@@ -1,5 +1,5 @@
 -- enqueue_many: jobs as a JSON array of objects with the parameters of enqueue as fields
--- (expires_in in seconds).
+-- (durations in seconds).
 -- out:   n (position from 0), id, created
 create or replace function redrive.enqueue_many_v1(jobs jsonb)
 returns table (n int, id bigint, created boolean)
@@ -15,15 +15,18 @@ begin
         lateral jsonb_to_record(a.value) as r(
             kind text, payload jsonb, queue text, run_at timestamptz, priority int,
             max_attempts int, idempotency_key text, ordering_key text, tenant text,
-            expires_in float8, headers jsonb)
+            expires_in float8, headers jsonb, delay float8, unique_for float8,
+            unique_by text[], on_conflict text, batch bigint)
         order by a.n
     loop
         n := job.n;
         select e.id, e.created into id, created
-        from redrive.enqueue_v1(
+        from redrive.enqueue_v2(
             job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,
             coalesce(job.priority, 0), job.max_attempts, job.idempotency_key, job.ordering_key,
-            job.tenant, make_interval(secs => job.expires_in), coalesce(job.headers, '{}')) e;
+            job.tenant, make_interval(secs => job.expires_in), coalesce(job.headers, '{}'),
+            make_interval(secs => job.delay), make_interval(secs => job.unique_for), job.unique_by,
+            job.on_conflict, job.batch) e;
         return next;
     end loop;
 end

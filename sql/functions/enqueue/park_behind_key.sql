@@ -1,6 +1,7 @@
--- park_behind_key: a job behind its ordering key waits at infinity, outside every index range a
--- claim reads. An earlier job of the key that is still in an open transaction is not seen here;
--- claim looks again. And what may be too large is refused before anything of it is written: admit
+-- park_behind_key: a job behind its ordering key, or behind a death that holds the key, waits at
+-- infinity, outside every index range a claim reads. What comes back to work is before all younger
+-- ones. An earlier job of the key that is still in an open transaction is not seen here; claim looks
+-- again. And what may be too large is refused before anything of it is written: admit
 -- judges all jobs, when they are. One trigger for both: each costs every statement its condition.
 create or replace function redrive.park_behind_key() returns trigger
 language plpgsql security definer
@@ -17,9 +18,15 @@ begin
     end if;
     -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
     perform from redrive.jobs o
-    where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id <> new.id
+    where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id < new.id
     order by o.id desc limit 1;
-    if found then
+    -- In this order: one that dies in between is seen to live, or to be dead.
+    if found or (new.ordering_key is not null and (
+            redrive.is_key_held_v1(new.queue, new.ordering_key, new.id)
+            -- a younger one runs, whose end wakes it
+            or new.redrives > 0 and exists (
+                select from redrive.running_keys r
+                where r.queue = new.queue and r.ordering_key = new.ordering_key))) then
         new.run_at := 'infinity';
     end if;
     return new;

@@ -23,7 +23,8 @@ begin
               select from redrive.claims k
               where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
                 and j.id = any (k.ids))
-          order by c.job limit batch for update of c skip locked) p;
+          order by c.job limit end_cancellations_v1.batch
+          for update of c skip locked) p;
     if picked is null then
         return 0;
     end if;

@@ -15,35 +15,17 @@ as $$
 declare
     waiting bigint[];
     ended bigint[];
+    noted bigint[];        -- those that may have left a checkpoint
 begin
-    -- A lane's first claim makes its row; whoever needs it before that makes it, too.
-    insert into redrive.lanes (queue, priority, lane)
-    select distinct j.queue, j.priority, j.lane from redrive.jobs j
-    where j.id = any (end_waiting_v1.ids)
-      and not exists (select from redrive.lanes l where l.queue = j.queue
-                      and l.priority = j.priority and l.lane = j.lane)
-    order by 1, 2, 3
-    on conflict do nothing;
-    perform from (
-        select distinct j.queue, j.priority, j.lane from redrive.jobs j
-        where j.id = any (end_waiting_v1.ids)) v
-    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
-    order by l.queue, l.priority, l.lane
-    for update of l;
-    -- Only now, with a snapshot of its own: what was claimed before the lanes were ours is seen to
-    -- be claimed. Its row is not locked, for whoever settles it may want those that we hold.
-    select array_agg(h.id) into waiting
-    from (select j.id from redrive.jobs j
-          where j.id = any (end_waiting_v1.ids) and j.worker is null
-            and not exists (
-                select from redrive.claims k
-                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                  and j.id = any (k.ids))
-          order by j.id for update) h;
+    waiting := redrive.hold_waiting_v1(end_waiting_v1.ids);
+    if exists (select from redrive.history_queues) then
+        perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
+    end if;
     with gone as (
         delete from redrive.jobs j
         where j.id = any (waiting)
-        returning j.id, j.queue, j.kind, j.ordering_key, j.failed_at, j.redrives, j.noted),
+        returning j.id, j.queue, j.kind, j.ordering_key, j.failed_at, j.redrives, j.noted,
+                  j.batch),
     resolved as (
         update redrive.dead_letters d
         set state = 'resolved',
@@ -59,6 +41,9 @@ begin
     unnoted as (
         delete from redrive.side_effects e
         where e.job = any (array(select g.id from gone g where g.noted and g.redrives = 0))),
+    batched as (
+        insert into redrive.batch_deltas (batch, cancelled)
+        select g.batch, count(*) from gone g where g.batch is not null group by g.batch),
     -- As if somebody had claimed them for that: who waits and who runs is told by these sums.
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
@@ -80,9 +65,14 @@ begin
                         and o.id not in (select e.id from gone e)
                       order by o.id limit 1)
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
           and not exists (select from redrive.running_keys r
                           where r.queue = g.queue and r.ordering_key = g.ordering_key))
-    select coalesce(array_agg(g.id order by g.id), '{}') into ended from gone g;
+    select coalesce(array_agg(g.id order by g.id), '{}'),
+           array_agg(g.id) filter (where g.noted or g.redrives > 0)
+    into ended, noted from gone g;
+    perform redrive.drop_checkpoints_v1(noted) where noted is not null;
+    delete from redrive.limit_waits w where w.job = any (ended);
     return ended;
 end
 $$;

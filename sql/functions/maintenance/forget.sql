@@ -20,6 +20,7 @@ begin
     end if;
     select jsonb_object_agg(r.what, r.keep) into keep from redrive.retention r;
     counts := array[
+        redrive.forget_batches_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_campaigns_v1((keep ->> 'campaigns')::interval, batch),
         redrive.forget_completions_v1((keep ->> 'keys')::interval, batch),
         redrive.forget_effects_v1((keep ->> 'keys')::interval, batch),
@@ -28,6 +29,8 @@ begin
         redrive.forget_groups_v1((keep ->> 'groups')::interval, batch),
         redrive.forget_lanes_v1(batch),
         redrive.forget_names_v1((keep ->> 'names')::interval, batch),
+        redrive.forget_schedules_v1((keep ->> 'names')::interval, batch),
+        redrive.forget_results_v1(batch),
         redrive.forget_side_effects_v1(batch)];
     -- Last, as everybody who writes to the audit log, and without waiting for whoever does.
     perform from redrive.audit_chain c for update skip locked;

@@ -1,7 +1,8 @@
 -- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
 -- table.
 -- in:    run     the line of the audit log that began it
---        place   jobs | dead_letters | failures | side_effects
+--        place   jobs | dead_letters | failures | side_effects | checkpoints | progress
+--          | results | history
 --        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, 0
 --          of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
@@ -28,7 +29,7 @@ begin
     if exists (select from unnest(olds, news) as v(old, new)
                where jsonb_typeof(new) is distinct from 'object'
                   or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
-                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters')
+                  or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters', 'history')
                                                     then '{}' else old end) then
         raise exception using errcode = 'RD001', message = 'news: must be envelopes';
     end if;
@@ -68,6 +69,35 @@ begin
             for update of e skip locked)
         update redrive.side_effects e set detail = p.new, what = '[encrypted]'
         from pick p where e.ctid = p.tid;
+    elsif place = 'checkpoints' then
+        with pick as materialized (
+            select c.job, v.new from unnest(ids, ns, olds, news) as v(id, n, old, new)
+            join redrive.checkpoints c on c.job = v.id and c.deliveries = v.n and c.data = v.old
+            for update of c skip locked)
+        update redrive.checkpoints c set data = p.new from pick p where c.job = p.job;
+    elsif place = 'progress' then
+        with pick as materialized (
+            select s.job, v.new from unnest(ids, ns, olds, news) as v(id, n, old, new)
+            join redrive.progress s on s.job = v.id and s.deliveries = v.n and s.detail = v.old
+            for update of s skip locked)
+        update redrive.progress s set detail = p.new from pick p where s.job = p.job;
+    elsif place = 'results' then
+        with pick as materialized (
+            select r.job, v.new from unnest(ids, ns, olds, news) as v(id, n, old, new)
+            join redrive.results r on r.job = v.id and r.deliveries = v.n and r.result = v.old
+            for update of r skip locked)
+        update redrive.results r set result = p.new from pick p where r.job = p.job;
+    elsif place = 'history' then
+        with pick as materialized (
+            select h.id, h.deliveries, v.new, v.salt
+            from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
+            join redrive.history h on h.id = v.id and h.deliveries = v.n and h.payload = v.old
+            for update of h skip locked)
+        update redrive.history h
+        set payload = p.new,
+            headers = case when p.salt is null then h.headers
+                           else h.headers || jsonb_build_object('$redrive', p.salt) end
+        from pick p where h.id = p.id and h.deliveries = p.deliveries;
     else
         return 0;
     end if;

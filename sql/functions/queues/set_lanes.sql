@@ -1,5 +1,5 @@
--- set_lanes: over how many lanes a queue spreads its tenants; claims take from the lanes in turn.
--- What waits already keeps the lane it was given.
+-- set_lanes: over how many lanes a queue spreads its tenants, from the second one on; claims take
+-- from the lanes in turn. What waits already keeps its lane, which is another one as a rule.
 create or replace function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
 returns void
 language sql security definer

@@ -21,7 +21,16 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
+    batches bigint[];            -- of those that have one
+    is_any_limited boolean;
+    noted bigint[];        -- those that may have left a checkpoint
+    kept bigint[];         -- those whose queues have a history
+    kept_at timestamptz;
 begin
+    if exists (select from redrive.history_queues) then
+        kept_at := clock_timestamp();
+        kept := redrive.keep_history_v1('completed', workers, ids, deliveries, kept_at);
+    end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
@@ -35,7 +44,7 @@ begin
                                -- as a worker of the release before had claimed it
                                or (j.worker = v.worker and j.deliveries = v.deliveries))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted),
+                  j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
     -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
     -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
@@ -45,8 +54,8 @@ begin
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
           or redrives > 0 or noted),
     remembered as (
-        insert into redrive.completions (kind, key, job)
-        select kind, idempotency_key, id from special where idempotency_key is not null
+        insert into redrive.completions (kind, key, job, enqueued_at)
+        select kind, idempotency_key, id, created_at from special where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
         delete from redrive.failures f
@@ -74,7 +83,8 @@ begin
           and n.id = (select o.id from redrive.jobs o
                       where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
                       order by o.id limit 1)
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'completed', count(*) from gone group by queue, kind
@@ -86,8 +96,24 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'outcome', 'succeeded', count(*) from special where redrives > 0
         group by queue, kind)
-    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end
-    into settled from gone g;
+    select case when count(*) < cardinality(ids) then coalesce(array_agg(g.id), '{}') end,
+           array_agg(g.batch) filter (where g.batch is not null),
+           bool_or(g.is_limited),
+           (select array_agg(s.id) from special s where s.noted or s.redrives > 0)
+    into settled, batches, is_any_limited, noted from gone g;
+    if batches is not null then
+        insert into redrive.batch_deltas (batch, succeeded)
+        select b.id, count(*) from unnest(batches) as b(id) group by b.id;
+    end if;
+    if is_any_limited then
+        perform redrive.free_slots_v1(coalesce(settled, ids));
+    end if;
+    if noted is not null then
+        perform redrive.drop_checkpoints_v1(noted);
+    end if;
+    if kept is not null and settled is not null then
+        perform redrive.drop_from_history_v1(kept, settled, kept_at);
+    end if;
     return settled;
 end
 $$;

@@ -22,8 +22,12 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+    ours bigint[];
 begin
-    return query
+    if 'cancel' = any (outcomes) then
+        perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
+    end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
@@ -42,7 +46,9 @@ begin
         returning j.*, v.worker as held_by, v.claim, v.deliveries as delivered,
                   -- one more than the row says, unless the release before had written it
                   j.attempt + v.deliveries - j.deliveries as tried,
-                  v.outcome, v.failure, v.reason, v.refund, v.lost),
+                  v.outcome, v.failure, v.reason, v.refund, v.lost,
+                  case when v.outcome = 'dead' and j.ordering_key is not null
+                       then nullif(redrive.holds_key_v1(j.kind), false) end as holds_key),
     back as (
         update redrive.jobs j
         set worker = null, deliveries = v.deliveries,
@@ -102,7 +108,7 @@ begin
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
             attempts, deliveries, losses, max_attempts, priority, lane, created_at,
             first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
-            environment, version)
+            batch, environment, version, holds_key)
         select g.id, g.redrives, g.queue, g.kind, g.reason,
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
@@ -111,8 +117,14 @@ begin
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
-               g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version'
+               g.batch, g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
+               g.holds_key
         from gone g where g.outcome = 'dead'),
+    batched as (
+        insert into redrive.batch_deltas (batch, dead, cancelled)
+        select batch, count(*) filter (where outcome = 'dead'),
+               count(*) filter (where outcome = 'cancel')
+        from gone where batch is not null group by batch),
     -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
     -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
     dead_again as (
@@ -143,16 +155,19 @@ begin
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
-        from (select id, queue, ordering_key, false as is_back from gone
+        from (select id, queue, ordering_key, false as is_back, holds_key from gone
               union all
-              select id, queue, ordering_key, true from back) s
+              select id, queue, ordering_key, true, null from back) s
         where s.ordering_key is not null
           and n.id = (select o.id from redrive.jobs o
                       where o.queue = s.queue and o.ordering_key = s.ordering_key
                         and (o.id <> s.id or s.is_back)
                       order by o.id limit 1)
           and n.id <> s.id and n.worker is null
-          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')),
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          -- by the dead letter that comes with this statement, or by one that was there
+          and not (s.holds_key is true and s.id < n.id)
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone
@@ -170,7 +185,11 @@ begin
         select queue, kind, event, reason, count(*) from settled group by queue, kind, event, reason
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
-    select s.id from settled s where s.event <> 'outcome';
+    select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
+    if exists (select from redrive.limit_slots s where s.job = any (ours)) then
+        perform redrive.free_slots_v1(ours);
+    end if;
+    return query select o.id from unnest(ours) as o(id);
 end
 $$;
 

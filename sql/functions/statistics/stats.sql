@@ -98,6 +98,22 @@ begin
                        from redrive.objectives o),
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
                      from redrive.breakers b),
+        -- what is set for a key, or a campaign, counts for all keys: their names tell of payloads
+        'limits', (select coalesce(jsonb_agg(jsonb_build_array(
+                       l.name, l.concurrency, l.used, l.waiting) order by l.name), '[]')
+                   from (select case when n.nth <= 100 then n.name else 'other' end as name,
+                                case when n.nth <= 100 then min(n.concurrency) end as concurrency,
+                                sum(n.used) as used, sum(n.waiting) as waiting
+                         from (select b.name, b.used, b.waiting,
+                                      case when strpos(b.name, ':') = 0 then b.concurrency end
+                                          as concurrency,
+                                      dense_rank() over (order by b.name) as nth
+                               from (select case when strpos(l.name, ':') = 0 then l.name
+                                                 else split_part(l.name, ':', 1) || ':*' end
+                                                as name,
+                                            l.concurrency, l.used, l.waiting
+                                     from redrive.limits_v1() l) b) n
+                         group by 1, n.nth <= 100) l),
         'chores', (select coalesce(jsonb_agg(jsonb_build_array(
                        c.name, extract(epoch from nullif(c.ran_at, '-infinity'))::float8,
                        extract(epoch from c.every)::float8)), '[]')
@@ -105,6 +121,20 @@ begin
         'expected', (select coalesce(jsonb_object_agg(
                          c.name, extract(epoch from c.expected_at)::float8), '{}')
                      from redrive.chores c where c.expected_at is not null),
+        'schedule_overdue', (select coalesce(max(extract(
+                                 epoch from clock_timestamp() - coalesce(s.next_at, s.since))), 0)
+                             from redrive.schedules s
+                             join redrive.declared_schedules_v1() d on d.schedule = s.name
+                             where s.paused_at is null
+                               and coalesce(s.next_at, s.since) < clock_timestamp()),
+        'campaigns', (select coalesce(jsonb_agg(jsonb_build_array(
+                          c.state, greatest(c.matched - c.place, 0), c.round_ended,
+                          c.round_dead)), '[]')
+                      from redrive.campaigns c
+                      where c.planned_login is not null
+                        and c.state in ('waiting', 'canary', 'ramp', 'running', 'paused',
+                                        'aborted')
+                        and c.active_at > clock_timestamp() - interval '30 days'),
         'workers', (select count(*) from redrive.workers w
                     where w.lost_at is null
                       and w.seen_at > clock_timestamp() - interval '2 minutes'),

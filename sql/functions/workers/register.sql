@@ -5,17 +5,18 @@
 --        kinds: what it has handlers for; mail.*: all that begin so
 --        queues: what it serves; null: all
 --        depends_on: {kind: [breaker ...]}, for those that have any; null: none
+--        holds: those of the kinds whose deaths hold their ordering key; null: none
 create or replace function redrive.register_v4(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[],
-    depends_on jsonb) returns int
+    depends_on jsonb, holds text[] default null) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into redrive.workers (id, name, version, ttl, kinds, queues, depends_on, heard,
-                                 marks_jobs)
+    insert into redrive.workers (id, name, version, ttl, kinds, queues, depends_on, holds,
+                                 heard, marks_jobs)
     overriding system value
     values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
-            depends_on, redrive.contact_now_v1(), false)
+            depends_on, holds, redrive.contact_now_v1(), false)
     returning id
 $$;
 

@@ -44,6 +44,7 @@ begin
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'released', 'retired', count(*) from back group by queue, kind)
     select coalesce(array_agg(b.id), '{}') into given_back from back b;
+    perform redrive.free_slots_v1(given_back);
     update redrive.claims k
     set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
                     where c.id = any (known) order by c.n)

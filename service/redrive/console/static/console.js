@@ -1,7 +1,7 @@
 // Comfort on top of pages that work without it: keys, copying, local times. No inline code, no eval.
 "use strict";
 
-const PAGES = { o: "/", g: "/groups", d: "/dead-letters", l: "/jobs", q: "/queues", b: "/breakers", a: "/audit" };
+const PAGES = { o: "/", g: "/groups", d: "/dead-letters", l: "/jobs", c: "/campaigns", q: "/queues", b: "/breakers", a: "/audit" };
 let leads = false;
 
 for (const time of document.querySelectorAll("time[datetime]")) {

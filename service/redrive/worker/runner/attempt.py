@@ -9,19 +9,23 @@ handler's policy. Everything is a settlement until `report` encodes it, once.
 import asyncio
 import contextlib
 import contextvars
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import msgspec
 
-from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_payload
+from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_noted, open_payload
+from redrive.errors import InvalidJob
 from redrive.handlers import Handler, decode_object, encode_json
-from redrive.job import Job
+from redrive.job import Job, Notes
 from redrive.rules.failure import describe, made_up, safe_text, scrubbed
+from redrive.rules.limits import encode_object
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import decide, decide_signal, why_not_started
 from redrive.rules.redact import redact, scrub, secret_values
@@ -31,7 +35,9 @@ from redrive.worker.protocol import (
     NO_EXTRAS,
     Extras,
     Jobs,
+    LastCheckpoint,
     Report,
+    Returned,
     SideEffect,
     Work,
     decode_extras,
@@ -48,7 +54,11 @@ ROLLOUT_DELAY, MAX_ROLLOUT_DELAY = 15.0, 3600.0
 MAX_ROLLOUT_RETURNS = 32
 """How often a job is given back for a version that no runner takes: for about a day."""
 
+MAX_RESULT_BYTES = 8_192
+
 NEVER = float("inf")
+
+logger = logging.getLogger("redrive.runner")
 
 
 class Settled(Exception):
@@ -70,6 +80,8 @@ class Attempt:
         traceparent: of the attempt's span; None where it is not traced.
         trace_id: of its trace, where that is kept.
         known: what must not turn up in what is recorded, once it was asked for.
+        is_noting: the handler has said how far it is, or handed over a checkpoint.
+        returned: what the handler returned, to be kept.
     """
 
     services: Services
@@ -88,6 +100,9 @@ class Attempt:
     traceparent: str | None = None
     trace_id: str | None = None
     known: Collection[str] | None = None
+    last_checkpoint: dict[str, Any] | None = None
+    is_noting: bool = False
+    returned: Returned | None = None
 
     async def run(self) -> NotComplete | None:
         """Take the job through its attempt. Returns None when the work is done."""
@@ -100,7 +115,9 @@ class Attempt:
             payload = self._read()
             if handler.takes_job:
                 job = self.job = self._job()
-            await self._perform(payload, job)
+            returned = await self._perform(payload, job)
+            if returned is not None:
+                self._keep(returned)
         except Settled as early:
             return early.settlement
         except BaseException as error:  # noqa: BLE001 # a handler's SystemExit ends its job, not us
@@ -126,6 +143,8 @@ class Attempt:
             self.work = self._decrypted()
         if self.work.extras is not None:
             self.extras = self._decoded_extras(self.work.extras)
+            if self.extras.checkpoint is not None:
+                self.last_checkpoint = self._opened(self.extras.checkpoint)
         return handler
 
     def _refuse_unknown_kind(self) -> NoReturn:
@@ -142,11 +161,22 @@ class Attempt:
         try:
             payload = open_payload(self.services.keyring, work.payload, whose, extras.headers)
         except Undecryptable as error:
-            failure = self._made_up(
-                "Undecryptable", str(error), Category.INVALID, self.services.where
-            )
-            raise Settled(DeadLetter(Reason.UNDECRYPTABLE, failure)) from None
+            raise self._undecryptable(error) from None
         return msgspec.structs.replace(work, payload=payload.decode())
+
+    def _opened(self, last: LastCheckpoint) -> dict[str, Any]:
+        try:
+            opened = open_noted(
+                self.services.keyring, last.data, "checkpoint", self.work.id, last.delivery
+            )
+        except Undecryptable as error:
+            raise self._undecryptable(error) from None
+        return opened["data"]
+
+    def _undecryptable(self, error: Undecryptable) -> Settled:
+        where = self.services.where
+        failure = self._made_up("Undecryptable", str(error), Category.INVALID, where)
+        return Settled(DeadLetter(Reason.UNDECRYPTABLE, failure))
 
     def _decoded_extras(self, text: str) -> Extras:
         try:
@@ -239,6 +269,8 @@ class Attempt:
             worker=self.batch.worker,
             tell=self._tell_side_effect,
             watch=self.services.dependencies,
+            notes=_AttemptNotes(self),
+            last_checkpoint=self.last_checkpoint,
         )
 
     def _tell_side_effect(self, what: str, detail: dict[str, Any]) -> None:
@@ -253,6 +285,42 @@ class Attempt:
             SideEffect(self.work.id, self.work.deliveries, what, encode_json(detail).decode())
         )
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its job, and under which delivery."""
+        return self.work.id, self.work.deliveries
+
+    def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
+        """How far it is, as a row of `Progress`: without secrets, sealed where failures are."""
+        said = scrub(text, self._secrets())
+        return (*self.key, share, self._sealed_note({"text": said}, "progress"))
+
+    def sealed_checkpoint(self, data: str) -> str:
+        """A checkpoint as it is stored: as it is, for the next attempt, or sealed."""
+        return self._sealed_note({"data": msgspec.Raw(data.encode())}, "checkpoint")
+
+    def _sealed_note(self, note: Mapping[str, Any], what: str) -> str:
+        keyring = self.services.keyring
+        if keyring is not None:
+            note = keyring.seal_record(note, what, *self.key)
+        return encode_json(note).decode()
+
+    def _keep(self, returned: Any) -> None:
+        """Keep what the handler returned. The work is done, whatever that is."""
+        keep = self.handler.keep_result
+        if keep <= 0:
+            return
+        try:
+            dump = getattr(returned, "model_dump", None)
+            value = returned if dump is None else dump(mode="json")
+            text = encode_object("result", {"value": value}, MAX_RESULT_BYTES)
+        except Exception as error:  # noqa: BLE001 # of whatever class the application returns
+            # what was returned may be secret, and so may be what an error says of it
+            rule = error.rule if isinstance(error, InvalidJob) else "cannot be encoded"
+            logger.warning("the result of a job is not kept: %s: %s", self.work.kind, rule)
+            return
+        self.returned = Returned(*self.key, self._sealed_note(decode_object(text), "result"), keep)
+
     def _perform(self, payload: Any, job: Job | None) -> Awaitable[Any]:
         """Run the handler, in the event loop or in a thread."""
         handler = self.handler
@@ -263,7 +331,7 @@ class Attempt:
         self.over_at = self.started_ns / 1e9 + seconds(handler.policy.timeout)
         return handler.function(*arguments)
 
-    async def _in_thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    async def _in_thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         context = contextvars.copy_context()
         returned, error = await asyncio.get_running_loop().run_in_executor(
             self.services.threads, lambda: context.run(_call, function, arguments)
@@ -271,7 +339,8 @@ class Attempt:
         if error is not None:
             raise error
         if asyncio.iscoroutine(returned):
-            await returned  # a plain function that returned what an async one would
+            return await returned  # a plain function that returned what an async one would
+        return returned
 
     def cancel_if_overdue(self, now: float) -> None:
         """Cancel the handler when its time is over, once."""
@@ -414,6 +483,22 @@ class Attempt:
         if self.traceparent is None:
             return {}
         return {"traceparent": self.traceparent, "trace_id": self.traceparent.split("-")[1]}
+
+
+class _AttemptNotes(Notes):
+    """The notes of one attempt's handler."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._book = attempt.services.notes
+
+    def progress(self, share: float, text: str) -> None:
+        self._attempt.is_noting = True
+        self._book.progress(self._attempt, share, text)
+
+    def checkpoint(self, data: str) -> "Future[bool]":
+        self._attempt.is_noting = True
+        return self._book.checkpoint(self._attempt.key, self._attempt.sealed_checkpoint(data))
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:

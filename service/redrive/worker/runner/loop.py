@@ -20,6 +20,7 @@ from redrive.signals import seconds
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import (
     CancelJob,
+    CheckpointKept,
     Dependency,
     Died,
     Down,
@@ -78,8 +79,10 @@ class Runner:
         self._loop.add_reader(self._channel.fileno(), self._read)
         self._channel.send(_hello(self._services.handlers))
         clock = asyncio.create_task(cancel_overdue(self._attempts))
+        passing_on = asyncio.create_task(self._services.notes.pass_on())
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
         clock.cancel()
+        passing_on.cancel()
         await self._send_rest()
 
     async def _send_rest(self) -> None:
@@ -112,6 +115,8 @@ class Runner:
                 self._services.dependencies.learn(message)
             case Died():
                 self._hear_of_death(message)
+            case CheckpointKept():
+                self._services.notes.heed(message)
             case _:
                 assert_never(message)
 
@@ -194,7 +199,12 @@ class Runner:
     def _end(self, slot: int, attempt: Attempt, settlement: NotComplete | None) -> None:
         work = attempt.work
         self._attempts[slot] = None
+        if attempt.is_noting:
+            self._services.notes.forget(attempt.key)
         if settlement is None:
+            # before it counts as completed: from then on its runner may die
+            if attempt.returned is not None:
+                self._channel.send(attempt.returned)
             self._shared.complete(slot, work.id, work.deliveries)
             self._reports.completed(attempt)
             return
@@ -214,7 +224,8 @@ def _hello(handlers: Handlers) -> Hello:
         Dependency(name, breaker.threshold, breaker.window, breaker.cooldown)
         for name, breaker in handlers.breakers.items()
     ]
-    return Hello([_kind(handler) for handler in handlers], dependencies)
+    kinds = [_kind(handler) for handler in handlers]
+    return Hello(kinds, dependencies, list(handlers.schedules.values()))
 
 
 def _kind(handler: Handler) -> Kind:
@@ -226,4 +237,7 @@ def _kind(handler: Handler) -> Kind:
         policy.max_losses,
         handler.depends_on,
         handler.queue,
+        handler.on_death == "hold",
+        handler.limits,
+        handler.approval,
     )

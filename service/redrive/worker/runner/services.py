@@ -10,9 +10,10 @@ from redrive.encryption import Keyring
 from redrive.handlers import Handlers
 from redrive.rules.failure import is_library
 from redrive.rules.redact import secrets_of_environment
-from redrive.worker.protocol import Observed, SideEffect
+from redrive.worker.protocol import Checkpoint, Observed, Progress, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks
+from redrive.worker.runner.notes import NoteBook
 
 NO_APPLICATION = sys.stdlib_module_names | {"redrive"}
 MOST_KNOWN = 64
@@ -38,7 +39,7 @@ class Services:
         self,
         handlers: Handlers,
         slots: int,
-        send: Callable[[SideEffect | Observed], None],
+        send: Callable[[SideEffect | Observed | Checkpoint | Progress], None],
         where: dict[str, str],
         keyring: Keyring | None = None,
         *,
@@ -54,6 +55,7 @@ class Services:
             self.secrets |= keyring.secrets
         self.own = _own_packages(handlers)
         self.dependencies = Dependencies(send)
+        self.notes = NoteBook(send)
         self.hooks = Hooks(handlers.on_dead)
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
 

@@ -14,7 +14,9 @@ import psycopg
 from redrive.database.connect import Link, Trouble, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
-from redrive.worker.protocol import Report, SideEffect, report_of
+from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
+from redrive.worker.supervisor.checkpoints import Answer as AnswerCheckpoint
+from redrive.worker.supervisor.checkpoints import Checkpoints
 from redrive.worker.supervisor.held import Batch, Claim, Held, held_from
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
@@ -56,6 +58,7 @@ class Exchange:
         self._pending = PendingSettlements(telemetry)
         self._side_effects: list[store.WorkerSideEffect] = []
         self._tell_at = 0.0
+        self._checkpoints = Checkpoints()
         self._hold_off_until = 0.0
         self._looks_for_lanes = False
         self._claimant: int | None = None
@@ -84,6 +87,14 @@ class Exchange:
         """A handler says what it has done."""
         self._side_effects.append((held.worker, side_effect))
         self._tell_at = 0.0
+
+    def keep(self, held: Held, checkpoint: Checkpoint, answer: AnswerCheckpoint) -> None:
+        """A handler hands over a checkpoint, and waits for the answer."""
+        self._checkpoints.add(held, checkpoint, answer)
+
+    def expect_results(self) -> None:
+        """Handlers of this worker return what is to be kept."""
+        self._pending.has_results = True
 
     # ------------------------------------------------------------------ what it answers
 
@@ -117,6 +128,8 @@ class Exchange:
         try:
             with self._link.use() as conn:
                 request = self._prepare(conn, room, now)
+                if self._checkpoints.is_due(now):
+                    self._checkpoints.send(conn, now)
                 if not (request or settlements or side_effects):
                     return []
                 if side_effects:
@@ -133,8 +146,10 @@ class Exchange:
         return [] if request is None else self._learn(request, answer, cost)
 
     def _is_due(self, now: float, linger: float) -> bool:
-        return now >= self._pending.due_at(linger) or (
-            bool(self._side_effects) and now >= self._tell_at
+        return (
+            now >= self._pending.due_at(linger)
+            or (bool(self._side_effects) and now >= self._tell_at)
+            or self._checkpoints.is_due(now)
         )
 
     def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
@@ -243,6 +258,9 @@ class Exchange:
         self._looks_for_lanes = False
         problem = trouble(error)
         match problem:
+            case Trouble.DATA if self._checkpoints.is_due(time.monotonic()):
+                self._checkpoints.refuse()
+                self._keep(settlements, side_effects)
             case Trouble.DATA if settlements.reports or side_effects:
                 self._pending.put_back(SettlementBatch(settlements.completions, []))
                 self._settle_singly(settlements.reports)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from redrive.worker.protocol import Work
+from redrive.worker.protocol import Returned, Work
 from redrive.worker.store import LaneClaim, Row
 
 
@@ -31,7 +31,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
     """A job that this worker has claimed and not settled.
 
     `lane_no` counts `batch.queues` from 1. `position` counts the jobs sent to the runner that has
-    it; compare with SharedState.taken.
+    it; compare with SharedState.taken. `returned`: its handler's result, to be kept.
     """
 
     id: int
@@ -47,6 +47,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
     claim: Claim
     created: float
     position: int = 0
+    returned: Returned | None = None
 
     @property
     def worker(self) -> int:

@@ -6,11 +6,15 @@ from typing import assert_never
 
 from redrive.rules.settlement import Release
 from redrive.worker.protocol import (
+    Checkpoint,
+    CheckpointKept,
     Done,
     Ended,
     Hello,
     Observed,
+    Progress,
     Report,
+    Returned,
     SideEffect,
     Unstarted,
     Up,
@@ -21,25 +25,28 @@ from redrive.worker.supervisor.dispatch import Dispatch
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.exchange import Exchange
 from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.runner_process import RunnerProcess
 
 
 class Inbox:
     """Takes jobs out of runners' hands, and passes each on to who is to know."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # all who are to know
         self,
         capacity: Capacity,
         dispatch: Dispatch,
         breakers: Breakers,
         exchange: Exchange,
         drain: Drain,
+        progress: ProgressBook,
     ) -> None:
         self._capacity = capacity
         self._dispatch = dispatch
         self._breakers = breakers
         self._exchange = exchange
         self._drain = drain
+        self._progress = progress
 
     def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
         """Act on a message. A runner's first one concerns the whole worker, and is returned."""
@@ -52,6 +59,8 @@ class Inbox:
             case SideEffect(id=job):
                 if (held := runner.find(job)) is not None:
                     self._exchange.tell(held, message)
+            case Checkpoint() | Progress() | Returned():
+                self._note(runner, message)
             case Unstarted(ids=jobs):
                 for held in runner.take_unstarted(jobs):
                     self.take_back(held)
@@ -91,6 +100,29 @@ class Inbox:
             self._exchange.settle(held, Release("shutdown"))
         else:
             self._dispatch.take_back(held)
+
+    def _note(self, runner: RunnerProcess, message: Checkpoint | Progress | Returned) -> None:
+        """Keep what a handler says of a job that is still its own."""
+        match message:
+            case Checkpoint():
+                self._checkpoint(runner, message)
+            case Progress(rows=rows):
+                for job, deliveries, share, detail in rows:
+                    if (held := runner.find(job, deliveries)) is not None:
+                        self._progress.note(held, share, detail)
+            case Returned(id=job, deliveries=deliveries):
+                if (held := runner.find(job, deliveries)) is not None:
+                    held.returned = message
+                    self._exchange.expect_results()
+            case _:
+                assert_never(message)
+
+    def _checkpoint(self, runner: RunnerProcess, message: Checkpoint) -> None:
+        held = runner.find(message.id, message.deliveries)
+        if held is None:
+            runner.tell(CheckpointKept(message.id, message.deliveries, message.n, is_kept=False))
+        else:
+            self._exchange.keep(held, message, runner.tell)
 
     def _ended(self, runner: RunnerProcess, report: Report) -> None:
         held = runner.take_ended(report.id, report.deliveries)

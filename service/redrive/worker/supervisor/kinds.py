@@ -18,9 +18,10 @@ class KnownKinds:
         return bool(self._kinds)
 
     def learn(self, kinds: Mapping[str, Kind]) -> bool:
-        """Take what a runner said, by name. Returns whether these are others than before."""
-        are_others = self._kinds.keys() != kinds.keys()
+        """Take what a runner said, by name. Returns whether a worker of these is another one."""
+        before = self._kinds.keys(), self.holds()
         self._kinds = kinds
+        are_others = before != (kinds.keys(), self.holds())
         self._prefixes = sorted((k for k in kinds if k.endswith("*")), key=len, reverse=True)
         return are_others
 
@@ -31,6 +32,18 @@ class KnownKinds:
     def depends_on(self) -> dict[str, tuple[str, ...]]:
         """The breakers of the kinds that depend on any."""
         return {name: kind.depends_on for name, kind in self._kinds.items() if kind.depends_on}
+
+    def holds(self) -> list[str]:
+        """The kinds whose deaths hold their ordering key."""
+        return [name for name, kind in self._kinds.items() if kind.holds_key]
+
+    def limits(self) -> dict[str, tuple[str, ...]]:
+        """The templates of the kinds that are limited."""
+        return {name: kind.limits for name, kind in self._kinds.items() if kind.limits}
+
+    def approvals(self) -> list[str]:
+        """The kinds whose redrive needs two people."""
+        return [name for name, kind in self._kinds.items() if kind.approval == "two"]
 
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""

@@ -5,6 +5,13 @@ claimed, and its next scan starts there instead of walking again over the dead i
 it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms instead of 80 ms. What lies
 before that place (a transaction that committed late) is found by a sweep from the beginning,
 allowed whenever 20 times the cost of the last one has passed.
+
+The most urgent lanes come first, and of equal ones the one that has not been looked at for longest:
+none of them is looked at again before every other was. A claim that is full leaves the lanes after
+its last one alone, and under a flood that would be for ever. So of `AGING_SHARE` such claims in a
+row one begins with the lane that has not been looked at for longest, whatever its priority: each of
+n lanes is looked at within n * AGING_SHARE claims of every worker, and the urgent ones keep the
+rest.
 """
 
 import time
@@ -15,6 +22,7 @@ from redrive.worker.store import START, ClaimRequest, Lane, LaneClaim, Place
 
 SWEEP_COST_FACTOR = 20.0
 REFRESH_SECONDS = 1.0
+AGING_SHARE = 16
 
 LATE_COMMIT = timedelta(seconds=10)
 """How long a job may become visible after it was due before a sweep alone finds it."""
@@ -28,7 +36,9 @@ class LaneBook:
         self._lanes: list[Lane] = []
         self._seen: dict[Lane, float] = {}
         self._places: dict[Lane, Place] = {}
-        self._turn = 0
+        self._claims = 0
+        self._partial_claims = 0
+        self._looked: dict[Lane, int] = {}  # which claim was the last to look at it
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
@@ -73,11 +83,12 @@ class LaneBook:
         self._seen = {lane: at for lane, at in self._seen.items() if now < at + REFRESH_SECONDS}
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
+        self._looked = {lane: self._looked.get(lane, self._claims) for lane in self._lanes}
 
     def request(
         self, worker: int, want: int, now: float, *, after: int = 0, is_large: bool = True
     ) -> ClaimRequest | None:
-        """What to ask for: by priority, equal ones in turn. None when there is nowhere to look."""
+        """What to ask for, where first. None when there is nowhere to look."""
         if not self._lanes or want <= 0:
             return None
         order = self._next_order()
@@ -85,10 +96,14 @@ class LaneBook:
         return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after, is_large)
 
     def _next_order(self) -> list[Lane]:
-        """By priority; among equals each is the first in turn."""
-        self._turn += 1
-        turn = self._turn % len(self._lanes)
-        return sorted(self._lanes[turn:] + self._lanes[:turn], key=lambda lane: lane.priority)
+        """By priority, equal ones in turn; now and then the one that has waited longest first."""
+        looked = self._looked
+        order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
+        if self._partial_claims == AGING_SHARE - 1:
+            oldest = min(order, key=looked.__getitem__)
+            order.remove(oldest)
+            order.insert(0, oldest)
+        return order
 
     def learn(self, request: ClaimRequest, found: Iterable[LaneClaim], cost: float) -> bool:
         """Go on from where these lanes have been claimed.
@@ -97,14 +112,19 @@ class LaneBook:
         """
         if request.from_start:
             self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
-        is_any_busy = False
+        is_any_busy, looked_at = False, 0
         for lane_no, _, upto, upto_id, as_of, _ in found:
+            looked_at = lane_no or len(request.lanes)
             if upto is None:
                 is_any_busy = True
             elif lane_no is None:
                 self._looked_at_all(request.lanes, upto)
             else:
                 self._places[request.lanes[lane_no - 1]] = Place(upto, upto_id or 0, as_of or 0)
+        self._claims += 1
+        self._looked |= dict.fromkeys(request.lanes[:looked_at], self._claims)
+        is_all = looked_at in {0, len(request.lanes)}
+        self._partial_claims = 0 if is_all else (self._partial_claims + 1) % AGING_SHARE
         return is_any_busy
 
     def _looked_at_all(self, lanes: Iterable[Lane], now: datetime) -> None:

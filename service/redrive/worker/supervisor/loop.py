@@ -40,8 +40,10 @@ from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
+from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.reload import CodeWatch
 from redrive.worker.supervisor.runner_process import RunnerProcess
+from redrive.worker.supervisor.schedules import Schedules
 from redrive.worker.supervisor.selector import RunnerSelector
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.until_empty import EmptyCheck
@@ -141,9 +143,18 @@ class Supervisor:
         self._breakers = Breakers()
 
         self._polling = Polling(self._ticked_at)
+        self._schedules = Schedules(options.where.get("version", ""))
         self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
+        self._progress_book = ProgressBook()
         self._connect()
-        self._inbox = Inbox(capacity, self._dispatch, self._breakers, self._exchange, self._drain)
+        self._inbox = Inbox(
+            capacity,
+            self._dispatch,
+            self._breakers,
+            self._exchange,
+            self._drain,
+            self._progress_book,
+        )
         self._crashes = Crashes(
             self._pool,
             self._kinds,
@@ -187,6 +198,8 @@ class Supervisor:
             self._telemetry,
             self._heartbeat.identities,
             self._unwanted.extend,
+            self._progress_book,
+            self._schedules,
         )
         self._watchdog = Watchdog(
             *(self._link, heartbeat_link, maintenance_link),
@@ -207,6 +220,9 @@ class Supervisor:
             self._kinds.names(),
             options.queues,
             self._kinds.depends_on(),
+            self._kinds.holds(),
+            self._kinds.limits(),
+            self._kinds.approvals(),
         )
 
     def _progress(self, worker: int) -> str:
@@ -356,7 +372,8 @@ class Supervisor:
     def _greet(self, hello: Hello) -> None:
         """A runner is ready, and says what it can run."""
         kinds = {kind.kind: kind for kind in hello.kinds}
-        if self._kinds.learn(kinds):
+        has_other_schedules = self._schedules.learn(hello.schedules)
+        if self._kinds.learn(kinds) or has_other_schedules:
             self._identity.leave()  # it is registered with others
         self._breakers.configure(
             hello.dependencies, {kind.kind: kind.depends_on for kind in hello.kinds}

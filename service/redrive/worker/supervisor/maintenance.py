@@ -15,8 +15,11 @@ from typing import NamedTuple
 import psycopg
 
 from redrive.database.connect import Link
+from redrive.dead_letters import campaign
 from redrive.worker import store
 from redrive.worker.supervisor import unhandled
+from redrive.worker.supervisor.progress import ProgressBook
+from redrive.worker.supervisor.schedules import Schedules
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.maintenance")
@@ -25,8 +28,13 @@ RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
 UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
+BATCHES_SECONDS = 1.0
+LIMITS_SECONDS = 1.0
+CAMPAIGN_SECONDS = 1.0
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
+SCHEDULES_SECONDS = 1.0
+HISTORY_SECONDS = 300.0
 CHORE_SECONDS = 10.0
 """How long a chore may take; the server's own timeouts are shorter."""
 
@@ -44,13 +52,18 @@ Before that its policy decides, at the claim.
 """
 
 RESCUE = "rescue"
+SCHEDULES = "schedules"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
+    "batches": (BATCHES_SECONDS, store.fold_batches),
+    "limits": (LIMITS_SECONDS, store.tend_limits),
+    "campaign": (CAMPAIGN_SECONDS, campaign.drive_all),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
+    "history": (HISTORY_SECONDS, store.tend_history),
 }
 """What one of all workers does at most once in so many seconds, besides the rescue."""
 
@@ -67,7 +80,8 @@ class Failing(NamedTuple):
 class Maintenance:
     """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted.
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
+    is what its handlers say.
     """
 
     link: Link
@@ -75,6 +89,8 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
+    progress: ProgressBook
+    schedules: Schedules = field(default_factory=lambda: Schedules(""))
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -106,15 +122,30 @@ class Maintenance:
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
+                self._write_progress()
                 self._do_all(now)
         self.link.close()
 
     def _do_all(self, now: float) -> None:
         self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
         for name, (every, do) in CHORES.items():
-            failing = self._failing.get(name)
-            if failing is None or now - failing.last_at > PUT_OFF_SECONDS:
+            if self._is_tried(name, now):
                 self._attempt(name, every, do)
+        if self.schedules and self._is_tried(SCHEDULES, now):
+            self._declare()
+            self._attempt(SCHEDULES, SCHEDULES_SECONDS, self.schedules.fire)
+
+    def _is_tried(self, name: str, now: float) -> bool:
+        failing = self._failing.get(name)
+        return failing is None or now - failing.last_at > PUT_OFF_SECONDS
+
+    def _declare(self) -> None:
+        """Say which schedules there are, for each identity that has not."""
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                self.schedules.declare(conn, self.identities())
+        except psycopg.Error as error:
+            self._failed(SCHEDULES, error)
 
     def _hear_of_cancelled(self) -> None:
         """See which jobs of this worker are no longer wanted; the next round asks again."""
@@ -126,6 +157,13 @@ class Maintenance:
                     self.on_cancelled(unwanted)
         except psycopg.Error as error:
             self._failed("cancel", error)
+
+    def _write_progress(self) -> None:
+        """Write how far handlers say that they are."""
+        try:
+            self.progress.write(self.link, CHORE_SECONDS)
+        except psycopg.Error as error:
+            self._failed("progress", error)
 
     def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
         try:

@@ -154,9 +154,10 @@ class RunnerProcess:
         for frame in _in_frames(jobs):
             self.tell(frame)
 
-    def find(self, job: int) -> Held | None:
-        """A job in its hands."""
-        return self.held.get(job)
+    def find(self, job: int, deliveries: int | None = None) -> Held | None:
+        """A job in its hands; under this delivery, where it is said."""
+        held = self.held.get(job)
+        return held if held is None or deliveries in {None, held.deliveries} else None
 
     def take_completed(self, rows: Iterable[tuple[int, int, float]]) -> list[tuple[Held, float]]:
         """Let go of jobs that it completed: (id, deliveries, seconds), as in `Done`.

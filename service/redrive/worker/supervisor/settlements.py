@@ -36,6 +36,7 @@ class SettlementBatch(NamedTuple):
 
     completions: list[Held]
     reports: list[tuple[Report, Held]]
+    has_results: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.completions or self.reports)
@@ -49,6 +50,10 @@ class SettlementBatch(NamedTuple):
             ],
             [(report, held.claim.id, held.worker) for report, held in self.reports],
             [claim.id for claim, jobs in claims.items() if jobs == claim.left],
+            # not looked for where there has never been one
+            [held.returned for held in self.completions if held.returned is not None]
+            if self.has_results
+            else (),
         )
 
     def claims(self) -> Counter[Claim]:
@@ -68,6 +73,7 @@ class PendingSettlements:
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         self._sent_before = False  # an earlier try may have been carried out
+        self.has_results = False  # handlers here return what is to be kept
 
     def __len__(self) -> int:
         return len(self._waiting.completions) + len(self._waiting.reports)
@@ -97,7 +103,8 @@ class PendingSettlements:
 
     def take(self) -> SettlementBatch:
         """All of them, for one try. `done` or `put_back` must follow."""
-        taken, self._waiting = self._waiting, SettlementBatch([], [])
+        taken = self._waiting._replace(has_results=self.has_results)
+        self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         return taken
 

@@ -1,0 +1,96 @@
+"""Batches: jobs that belong together, and a job that runs once all of them have ended."""
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any, overload
+
+from redrive.database import drivers as sql_drivers
+from redrive.database.drivers import AsyncConnection, SyncConnection
+from redrive.enqueue import checked_at, for_json, to_json
+from redrive.errors import InvalidJob
+from redrive.rules.job_fields import JobFields
+from redrive.rules.limits import check_batch, check_duration
+from redrive.signals import Seconds
+
+OPEN = (
+    "select redrive.open_batch_v1(cast(cast(%s as text) as jsonb), cast(cast(%s as text) as jsonb),"
+    " cast(%s as float8) * interval '1 second')"
+)
+CLOSE = "select redrive.close_batch_v1(cast(%s as bigint))"
+OF_A_CALLBACK = frozenset(
+    ("kind", "payload", "queue", "priority", "max_attempts", "tenant", "headers", "version")
+) | {"batch"}
+"""The fields that a job may have which waits for a batch."""
+
+
+@overload
+def open_batch(
+    conn: SyncConnection,
+    *,
+    on_success: JobFields | None = None,
+    on_end: JobFields | None = None,
+    close_within: Seconds = ...,
+) -> int: ...
+@overload
+def open_batch(
+    conn: AsyncConnection,
+    *,
+    on_success: JobFields | None = None,
+    on_end: JobFields | None = None,
+    close_within: Seconds = ...,
+) -> Awaitable[int]: ...
+def open_batch(
+    conn: Any,
+    *,
+    on_success: JobFields | None = None,
+    on_end: JobFields | None = None,
+    close_within: Seconds = timedelta(days=1),
+) -> int | Awaitable[int]:
+    """Begin a batch in the transaction that is open on `conn`.
+
+        batch = open_batch(conn, on_success={"kind": "report.send", "payload": {"report": 3}})
+        for page in pages:
+            enqueue(conn, "page.render", {"page": page}, batch=batch)
+        close_batch(conn, batch)
+
+    Args:
+        conn: as for `enqueue`.
+        on_success: a job that runs once, when all jobs of the batch have succeeded.
+        on_end: a job that runs once, when none of them lives any more. Both find in the header
+            `batch` its id and how many jobs succeeded, are dead, were cancelled, and there were.
+        close_within: seconds or a timedelta; what nobody has closed by then is given up.
+
+    Returns:
+        the batch's id, for `batch=` of `enqueue` and for `close_batch`.
+
+    Raises:
+        InvalidJob: a callback cannot be stored; its `path` and `rule` say why.
+    """
+    callbacks = _callback("on_success", on_success), _callback("on_end", on_end)
+    within = check_duration("close_within", close_within)
+    return sql_drivers.scalar(conn, OPEN, (*callbacks, within), int)
+
+
+def _callback(name: str, job: JobFields | None) -> str | None:
+    if job is None:
+        return None
+    checked = checked_at(name, job)
+    for field in job:
+        if field not in OF_A_CALLBACK:
+            path, rule = f"{name}.{field}", "is not for a job that waits for a batch"
+            raise InvalidJob(path, rule)
+    given = for_json(checked)
+    return to_json({field: value for field, value in given.items() if field in OF_A_CALLBACK})
+
+
+@overload
+def close_batch(conn: SyncConnection, batch: int) -> bool: ...
+@overload
+def close_batch(conn: AsyncConnection, batch: int) -> Awaitable[bool]: ...
+def close_batch(conn: Any, batch: int) -> bool | Awaitable[bool]:
+    """Say that all jobs of a batch are enqueued; its own jobs may still add to it.
+
+    Returns:
+        whether it was open. Closing it twice is harmless.
+    """
+    return sql_drivers.scalar(conn, CLOSE, (check_batch("batch", batch),), bool)

@@ -1,0 +1,115 @@
+"""redrive limit."""
+
+from typing import Any
+
+import click
+from psycopg.rows import dict_row, scalar_row
+
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.output import emit, not_found, printable, table
+from redrive.rules.concurrency import NAME, of_rate, per_second
+from redrive.settings import Settings
+
+SHOWN = ("limit", "running", "at once", "rate", "waiting")
+MOST_AT_ONCE = 1_000_000
+
+
+class _Name(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not NAME.match(value):
+            self.fail("must be like emails, customer:17 or customer:*", param, ctx)
+        return value
+
+
+class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    name = "n/time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return per_second(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group()
+def limit() -> None:
+    """How many jobs run at once, or begin in a time."""
+
+
+@limit.command("ls")
+@database_option
+@json_option
+def list_limits(database_url: str | None, as_json: bool) -> None:
+    """List the limits, what runs under them and what waits."""
+    with (
+        database(settings_for(database_url)) as conn,
+        conn.cursor(row_factory=dict_row) as cursor,
+    ):
+        rows = cursor.execute(
+            "select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"
+        ).fetchall()
+    for row in rows:
+        row["rate"] = row["rate"] and of_rate(row["rate"])
+    if as_json:
+        for row in rows:
+            emit(row)
+        return
+    fields = ("name", "used", "concurrency", "rate", "waiting")
+    table(
+        SHOWN,
+        ([row[field] for field in fields] for row in rows),
+        right=("running", "at once", "waiting"),
+        empty="nothing is limited",
+    )
+
+
+@limit.command("set")
+@click.argument("name", type=_Name())
+@click.option("--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most.")
+@click.option("--rate", type=_Rate(), help="Begin in a time, at most: 20/1m, 100/s.")
+@acting_options
+def set_limit(
+    name: str, concurrency: int | None, rate: float | None, why: str, settings: Settings
+) -> None:
+    """Limit the jobs that count under a name, from now on.
+
+    \b
+    redrive limit set emails --concurrency 20 --why 'the provider allows 20 connections'
+    redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
+
+    NAME is one of a handler's limits=; customer:* is for each key, which can have a limit of its
+    own. What is not given is not limited. What runs goes on.
+    """
+    if concurrency is None and rate is None:
+        raise click.UsageError("give --concurrency, --rate or both")
+    _set(name, concurrency, rate, why, settings)
+    parts = [f"{concurrency} at once"] * (concurrency is not None)
+    parts += [of_rate(rate)] if rate is not None else []
+    click.echo(f"{printable(name)}: {', '.join(parts)}")
+
+
+@limit.command("rm")
+@click.argument("name", type=_Name())
+@acting_options
+def remove_limit(name: str, why: str, settings: Settings) -> int:
+    """Remove a limit; what waits behind it runs."""
+    if not _set(name, None, None, why, settings):
+        return not_found(f"there is no limit {printable(name)}")
+    click.echo(f"{printable(name)} is limited no longer")
+    return Exit.DONE
+
+
+def _set(
+    name: str, concurrency: int | None, rate: float | None, why: str, settings: Settings
+) -> Any:
+    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(
+            "select redrive.set_limit_v1(%s, %s, %s, %s, %s)",
+            (name, concurrency, rate, settings.who(), why),
+        ).fetchone()

@@ -1,0 +1,142 @@
+"""redrive schedule: jobs that come by the clock."""
+
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import click
+import psycopg
+from psycopg.rows import dict_row, scalar_row
+
+from redrive.cli.connection import database
+from redrive.cli.exits import Exit
+from redrive.cli.options import Run, database_option, json_option, run_options, settings_for
+from redrive.cli.output import counted, emit, listing, not_found, printable
+
+Connection = psycopg.Connection[Any]
+
+COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
+_SCHEDULES: LiteralString = """
+    select name, kind, queue, cron, tz, catch_up, state, next_at, last_at, last_job, paused_at,
+           paused_by, paused_why, versions
+    from redrive.schedules_v1()"""
+
+
+@click.group()
+def schedule() -> None:
+    """Schedules: list, pause, resume, run one now."""
+
+
+@schedule.command("ls")
+@database_option
+@json_option
+def list_schedules(database_url: str | None, as_json: bool) -> None:
+    """List the schedules, what comes next and what was last.
+
+    A schedule is `undeclared` while no live worker has it in its code; it is not fired then.
+    """
+    with database(settings_for(database_url)) as conn:
+        _show(_schedules(conn), as_json=as_json)
+
+
+def _schedules(conn: Connection) -> list[dict[str, Any]]:
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_SCHEDULES).fetchall()
+
+
+def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=("last_job",),
+        empty="no schedule; a handler declares one: @jobs.every('0 7 * * 1-5')",
+    )
+    for row in rows:
+        if row["paused_at"] and not as_json:
+            text = f"{row['name']}: paused by {row['paused_by']}: {row['paused_why']}"
+            click.echo(printable(text))
+
+
+@schedule.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Fire schedules no more until they are resumed.
+
+    \b
+    redrive schedule pause report.daily --why 'the warehouse is being moved' --yes
+
+    Jobs that they have enqueued go on. Shows first what it would do; then asks, unless --yes.
+    """
+    return _changed("Pause", "paused", names, run, as_json=as_json)
+
+
+@schedule.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Fire paused schedules again, from their next slot on.
+
+    What came while they were paused is not made up for, whatever their catch_up. Shows first what
+    it would do; then asks, unless --yes.
+    """
+    return _changed("Resume", "resumed", names, run, as_json=as_json)
+
+
+@schedule.command("now")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Enqueue the job of schedules now, besides their slots.
+
+    \b
+    redrive schedule now report.daily --why 'the numbers were late'
+
+    Of paused ones, too. Shows first what it would do; then asks, unless --yes.
+    """
+    return _changed("Run now", "jobs", names, run, as_json=as_json)
+
+
+_STATEMENTS: dict[str, LiteralString] = {
+    "paused": "select redrive.pause_schedule_v1(%s, %s, %s)",
+    "resumed": "select redrive.resume_schedule_v1(%s, %s, %s)",
+    "jobs": "select redrive.run_schedule_v1(%s, %s, %s)",
+}
+"""By what comes of them."""
+
+
+def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool) -> int:
+    """Change the schedules of these names, where somebody agrees; say what came of it."""
+    with database(run.settings) as conn:
+        matched = [row for row in _schedules(conn) if row["name"] in names]
+        if matched and not as_json:
+            _show(matched, as_json=False)
+        n = len(matched)
+        why = run.consent(f"{verb} {counted(n, 'schedule')}?", str(n)) if matched else None
+        found = [_change(conn, outcome, row["name"], run, why) for row in matched if why]
+    done = [value for value in found if value]
+    if as_json:
+        emit({"matched": n, outcome: done if outcome == "jobs" else len(done)})
+    elif matched:
+        click.echo(_said(outcome, done) if why else _unchanged(run))
+    for missed in sorted(set(names) - {row["name"] for row in matched}):
+        not_found(f"there is no schedule {missed}")
+    return Exit.DONE if matched else Exit.NOTHING_MATCHED
+
+
+def _change(conn: Connection, outcome: str, name: str, run: Run, why: str) -> Any:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(_STATEMENTS[outcome], (name, run.settings.who(), why)).fetchone()
+
+
+def _said(outcome: str, done: Sequence[Any]) -> str:
+    if outcome == "jobs":
+        return "enqueued " + ", ".join(f"job {job}" for job in done)
+    return f"{counted(len(done), 'schedule')} {outcome}"
+
+
+def _unchanged(run: Run) -> str:
+    return "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")

@@ -1,0 +1,291 @@
+"""Campaigns: planned redrives that live in the database. Whoever is alive carries them on."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, LiteralString
+
+import msgspec
+import psycopg
+from psycopg.rows import dict_row, scalar_row
+from psycopg.types.json import Jsonb
+
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.reveal import reveal
+from redrive.rules import campaign as rules
+from redrive.rules.campaign import GOING, Seen, State, Step
+
+Connection = psycopg.Connection[Any]
+
+MAX_REDRIVES = 5
+STEP_SIZE = 500
+"""As many have their turn in one transaction."""
+
+REFUSED = "RD001"
+"""A rule of the database does not allow it."""
+
+FEED_SECONDS = 0.2
+"""Between two looks of whoever waits for the feed."""
+
+STEPS_SECONDS = 1.0
+"""How long a chore goes on by steps: others share its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign would put back; the ids are in the database.
+
+    Attributes:
+        plan: its id, that of the campaign; None = nothing was frozen.
+        matched: how many open dead letters the filter selects.
+        missing: ids that were asked for and are not among them.
+        blocked: cause -> how many of them would stay.
+        acted: how many have side effects on record.
+        sample: a few of them to look at first.
+        groups: what they died of, the most frequent first: count, group, kind, error_class,
+            message, and the id of the oldest; at most a hundred of `group_count`.
+    """
+
+    plan: int | None
+    matched: int
+    missing: list[int]
+    blocked: dict[str, int]
+    acted: int
+    sample: list[int]
+    kinds: list[str]
+    queues: list[str]
+    groups: list[dict[str, Any]]
+    group_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a campaign is carried out. `breakers`: name -> the state to wait for."""
+
+    rate: float | None = None
+    canaries: int = rules.CANARIES
+    abort_share: float = rules.ABORT_SHARE
+    not_before: datetime | None = None
+    breakers: Mapping[str, str] = field(default_factory=dict[str, str])
+    version: str | None = None
+
+    def conditions(self) -> dict[str, Any]:
+        """What it waits for besides its time, as the database keeps it."""
+        conditions = {"breakers": dict(self.breakers), "version": self.version}
+        return {name: value for name, value in conditions.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What came of a campaign so far. `blocked`: cause -> how many stayed."""
+
+    matched: int
+    redriven: int = 0
+    blocked: dict[str, int] = field(default_factory=dict[str, int])
+    campaign: int | None = None
+
+
+def plan(
+    conn: Connection,
+    chosen: Filter,
+    *,
+    actor: str | None,
+    max_redrives: int = MAX_REDRIVES,
+) -> Plan:
+    """Freeze the open dead letters that a filter selects, the oldest first.
+
+    Args:
+        actor: who plans; None = nothing is frozen, it is only looked at.
+    """
+    selects = {name: value for name, value in chosen.described().items() if name != "state"}
+    statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
+    found = _value(conn, statement, Jsonb(selects), max_redrives, actor)
+    reveal(conn, found["groups"])
+    return Plan(**found)
+
+
+def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
+    """What those of a plan have on record, and of how many jobs; the most frequent first."""
+    return conn.execute(
+        "select e.what, count(distinct e.job)::int from redrive.campaign_jobs j"
+        " join redrive.side_effects e on e.job = j.id where j.campaign = %s"
+        " group by e.what order by 2 desc, 1 limit 10",
+        (campaign,),
+    ).fetchall()
+
+
+def start(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
+    """Start what was planned; whoever is alive carries it on from now on."""
+    conn.execute(
+        "select redrive.start_campaign_v1(%s, %s, %s, %s::float8, %s, %s, %s, %s)",
+        (
+            plan_id,
+            actor,
+            why,
+            terms.rate,
+            terms.canaries,
+            terms.abort_share,
+            terms.not_before,
+            Jsonb(terms.conditions()),
+        ),
+    )
+
+
+def drive(conn: Connection, campaign: int) -> Step | None:
+    """Take the next step of a campaign. None = it is over, or somebody else is at it.
+
+    Killed at any moment, nothing is lost: the step is one statement, and whoever looks next sees
+    what came of it.
+    """
+    found = _value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
+    if found is None:
+        return None
+    seen = msgspec.json.decode(found, type=Seen)
+    step = rules.next_step(seen)
+    if step.feed == 0 and (step.state, step.said) == (seen.state, seen.said):
+        return step
+    try:
+        is_taken = _take(conn, campaign, seen.step, step.at_most(STEP_SIZE, seen.rate))
+    except psycopg.Error as error:
+        if error.sqlstate != REFUSED:
+            raise
+        # one of them may not be enqueued any more: a rule was tightened since it died
+        step = Step(State.ABORTED, 0, seen.fed_at, error.diag.message_primary)
+        is_taken = _take(conn, campaign, seen.step, step)
+    return step if is_taken else None
+
+
+def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
+    """Whether this step was taken, and not another one before it."""
+    fed = _value(
+        conn,
+        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s)",
+        campaign,
+        number,
+        step.state.value,
+        step.feed,
+        step.fed_at,
+        step.said,
+    )
+    return fed is not None
+
+
+def drive_all(conn: Connection) -> int:
+    """Take the next steps of all campaigns, for about a second. Returns how many those were."""
+    end, steps = time.monotonic() + STEPS_SECONDS, 0
+    trouble: psycopg.Error | None = None
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
+    while going and time.monotonic() < end:
+        for campaign in list(going):
+            step = None
+            try:
+                step = drive(conn, campaign)
+            except psycopg.Error as error:  # it stops none of the others
+                trouble = error
+            steps += step is not None
+            if step is None or step.feed <= STEP_SIZE:
+                going.remove(campaign)
+    if trouble is not None:
+        raise trouble
+    return steps
+
+
+_SHOWN: LiteralString = """
+    select c.id as campaign, c.state, c.matched, c.redriven, c.succeeded, c.dead_again,
+           c.cancelled, greatest(c.matched - c.place, 0) as waiting,
+           c.redriven - c.succeeded - c.dead_again - c.cancelled as in_flight,
+           c.blocked, '{}'::jsonb as invalid, c.rate, c.canaries, c.abort_share,
+           c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said, c.filter,
+           c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
+    from redrive.campaigns c"""
+
+
+def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> list[dict[str, Any]]:
+    """Campaigns, the newest first; without states all but plans."""
+    query: LiteralString = (
+        f"{_SHOWN} where case when %s::text[] = '{{}}' then c.state <> 'planned'"
+        " else c.state = any (%s::text[]) end order by c.id desc limit %s"
+    )
+    wanted = list(states)
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return [_shown(row) for row in cursor.execute(query, (wanted, wanted, limit)).fetchall()]
+
+
+def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
+    """All that is known of a campaign; None = there is none of this id."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(f"{_SHOWN} where c.id = %s", (campaign,)).fetchone()
+    return row and _shown(row)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Of those that their client carries out nobody counts what waits."""
+    if row["planned_login"] is None:
+        return row | {"waiting": 0, "in_flight": 0}
+    return row
+
+
+def feed(
+    conn: Connection, campaign: int, *, progress: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
+    """Carry a campaign on until all of it has had its turn, or it goes on no more.
+
+    Args:
+        progress: told how many more have had their turn.
+    """
+    found, turned = _known(conn, campaign), 0
+    while found["waiting"] and found["state"] in GOING:
+        step = drive(conn, campaign)
+        if step is None or not step.feed:
+            time.sleep(FEED_SECONDS)
+        found = _known(conn, campaign)
+        progress(found["matched"] - found["waiting"] - turned)
+        turned = found["matched"] - found["waiting"]
+    return found
+
+
+def _known(conn: Connection, campaign: int) -> dict[str, Any]:
+    found = show(conn, campaign)
+    assert found is not None  # noqa: S101 # it was started, and is kept for longer than this takes
+    return found
+
+
+def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
+    """Put nothing more back until it is resumed."""
+    conn.execute("select redrive.pause_campaign_v1(%s, %s, %s)", (campaign, actor, why))
+
+
+def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
+    """Go on with one that was paused, or aborted by itself: canaries first."""
+    conn.execute("select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why))
+
+
+def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
+    """End it here. Returns how many were taken back that nobody had begun."""
+    return _value(conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why)
+
+
+def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[dict[str, Any]]:
+    """Carry a campaign on and yield how far it is, until it is over or goes on no more by itself.
+
+    It ends with the state in which nothing is in flight and nothing more will be put back.
+    """
+    while (found := show(conn, campaign)) is not None:
+        yield found
+        if found["state"] not in GOING and (not found["in_flight"]):
+            return
+        if found["state"] in {State.PAUSED, State.PLANNED}:
+            return
+        try:
+            step = drive(conn, campaign)
+        except psycopg.errors.InsufficientPrivilege:  # who may only look does only that
+            step = None
+        if step is None or step.feed <= STEP_SIZE:
+            time.sleep(every)
+
+
+def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(statement, parameters).fetchone()

@@ -1,0 +1,243 @@
+"""The next step of a campaign: how many to put back now, or why to wait, abort or end.
+
+What was put back and has not ended is bounded, and so is what nobody has begun: whatever stops
+jobs from running stops the feed, and nothing bursts when they run again.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+CANARIES = 3
+FEW = 100
+"""Of as many or fewer none goes first alone."""
+ABORT_SHARE = 0.1
+MIN_ENDED = 10
+"""After the canaries: of fewer that ended no share is taken."""
+
+LATEST = 100
+"""Of each hundred that end in a row, at most twice the share may die again."""
+
+UNCLAIMED_SECONDS = 3.0
+"""At most so many seconds' worth of its rate waits to be begun: what runs at once after a pause."""
+
+IN_FLIGHT_SECONDS = 60.0
+"""At most so many seconds' worth of its rate has not ended."""
+
+CREDIT_SECONDS = 5.0
+"""A rate that was not used up for longer than that is not made up for."""
+
+UNCLAIMED = 5_000
+IN_FLIGHT = 20_000
+"""The same bounds without a rate."""
+
+LATE_SECONDS = 30.0
+"""While a ready job of its queues has waited for so long, nothing is put back beside it."""
+
+
+class State(StrEnum):
+    """Where a campaign stands."""
+
+    PLANNED = "planned"
+    WAITING = "waiting"
+    CANARY = "canary"
+    RAMP = "ramp"
+    RUNNING = "running"
+    PAUSED = "paused"
+    ABORTED = "aborted"
+    CANCELLED = "cancelled"
+    DONE = "done"
+
+
+GOING = frozenset({State.WAITING, State.CANARY, State.RAMP, State.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a campaign at one moment. Instants are Unix time of the database's clock.
+
+    Attributes:
+        step: the number of its next step.
+        said: why it is in its state.
+        place: how many of `matched` have had their turn.
+        in_flight: put back, not ended. Among these `unclaimed`: nobody has begun it.
+        fed: put back since it was started or resumed; `ended` and `dead` of what ended since.
+        latest_ended: the same, of the latest hundred; `latest_dead` as well.
+        fed_at: up to when the rate is used up; None = nothing was put back yet.
+        canaries: how many go first; 0 = none, no ramp, and no regard for breakers and latency.
+        wanted_breakers: name -> the state to wait for. `breakers`: those, and those of its kinds.
+        versions: of the live workers that handle its kinds.
+        oldest_ready: for how long the oldest ready job of its queues has been due, in seconds.
+    """
+
+    step: int
+    state: State
+    matched: int
+    place: int = 0
+    said: str | None = None
+    in_flight: int = 0
+    unclaimed: int = 0
+    fed: int = 0
+    ended: int = 0
+    dead: int = 0
+    latest_ended: int = 0
+    latest_dead: int = 0
+    now: float = 0.0
+    fed_at: float | None = None
+    rate: float | None = None
+    canaries: int = CANARIES
+    abort_share: float = ABORT_SHARE
+    not_before: float | None = None
+    wanted_breakers: Mapping[str, str] | None = None
+    wanted_version: str | None = None
+    breakers: Mapping[str, str] | None = None
+    versions: Sequence[str] = ()
+    oldest_ready: float = 0.0
+
+    @property
+    def tries_first(self) -> bool:
+        """Whether its canaries have not all ended."""
+        if not self.canaries:
+            return False
+        is_fed = self.fed >= self.canaries
+        return not is_fed or (self.ended < self.canaries and self.in_flight > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do: how many have their turn, and the state it is in then. `said`: why."""
+
+    state: State
+    feed: int = 0
+    fed_at: float | None = None
+    said: str | None = None
+
+    def at_most(self, feed: int, rate: float | None) -> "Step":
+        """The same with so many at most: what is left out is still to go at the rate."""
+        left = max(self.feed - feed, 0)
+        fed_at = self.fed_at - left / rate if self.fed_at is not None and rate else self.fed_at
+        return replace(self, feed=self.feed - left, fed_at=fed_at)
+
+
+def next_step(seen: Seen) -> Step:
+    """What to do with a campaign now."""
+    stay = Step(seen.state, 0, seen.fed_at, seen.said)
+    if seen.state not in GOING:
+        return stay
+    if seen.place >= seen.matched and not seen.in_flight:
+        return replace(stay, state=State.DONE, said=None)
+    if fault := _fault(seen):
+        return replace(stay, state=State.ABORTED, said=fault)
+    if seen.place >= seen.matched:
+        return replace(stay, state=_phase(seen), said=None)
+    if reason := _waits_for(seen):
+        return replace(stay, state=State.WAITING, said=reason)
+    if seen.canaries and seen.oldest_ready > LATE_SECONDS:
+        late = f"a ready job of its queues has waited for {seen.oldest_ready:.0f} s"
+        return replace(stay, state=_phase(seen), said=late)
+    feed, fed_at = _feed(seen)
+    return Step(_phase(seen), feed, fed_at)
+
+
+def exposure(canaries: int) -> int:
+    """At most so many are put back where more than the allowed share of any ten die again."""
+    if canaries >= MIN_ENDED or not canaries:
+        return canaries
+    return canaries + 2 * (MIN_ENDED - 1)
+
+
+def is_version(said: str, wanted: str) -> bool:
+    """Whether a version is among those wanted; one that is no version is not."""
+    try:
+        return SpecifierSet(wanted, prereleases=True).contains(Version(said))
+    except InvalidVersion:
+        return False
+
+
+def _phase(seen: Seen) -> State:
+    if seen.tries_first:
+        return State.CANARY
+    is_full = not seen.canaries or _window(seen) >= _most_in_flight(seen.rate)
+    return State.RUNNING if is_full else State.RAMP
+
+
+def _fault(seen: Seen) -> str | None:
+    """Why it aborts; None = it does not."""
+    share = seen.abort_share
+    base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
+    if seen.dead > share * max(base, 1):
+        return f"{seen.dead} of {seen.ended} died again, more than {share:.0%}"
+    if seen.latest_dead > 2 * share * LATEST:
+        return f"{seen.latest_dead} of the latest {seen.latest_ended} died again"
+    if seen.canaries and seen.fed:
+        for name in _open(seen):
+            return f"breaker {name} is open"
+    return None
+
+
+def _open(seen: Seen) -> list[str]:
+    """The open breakers of its kinds, but for those that it waits for anyway."""
+    wanted = seen.wanted_breakers or {}
+    states = (seen.breakers or {}).items()
+    return sorted(name for name, state in states if state == "open" and name not in wanted)
+
+
+def _waits_for(seen: Seen) -> str | None:
+    """What it still waits for; None = nothing."""
+    if seen.not_before is not None and seen.now < seen.not_before:
+        return "its time has not come"
+    states = seen.breakers or {}
+    for name, wanted in (seen.wanted_breakers or {}).items():
+        state = states.get(name, "unknown")
+        if state != wanted:
+            return f"breaker {name} is {state}, not {wanted}"
+    if seen.canaries:
+        for name in _open(seen):
+            return f"breaker {name} is open"
+    wanted_version = seen.wanted_version
+    if wanted_version and not (
+        seen.versions and all(is_version(version, wanted_version) for version in seen.versions)
+    ):
+        running = ", ".join(seen.versions) or "none"
+        return f"version {wanted_version} is not what all workers of its kinds run: {running}"
+    return None
+
+
+def _feed(seen: Seen) -> tuple[int, float]:
+    """How many have their turn, and up to when the rate is used up then."""
+    room = min(_room(seen), seen.matched - seen.place)
+    if seen.rate is None:
+        return max(room, 0), seen.now
+    longest = max(CREDIT_SECONDS, 1 / seen.rate)
+    # one may go at once
+    fed_at = seen.now - 1 / seen.rate if seen.fed_at is None else seen.fed_at
+    credit = min(max(seen.now - fed_at, 0.0), longest)
+    allowed = math.floor(credit * seen.rate + 1e-6)
+    if room < allowed:  # what stands in the way does not add up to a burst
+        return max(room, 0), seen.now
+    return allowed, seen.now - credit + allowed / seen.rate
+
+
+def _room(seen: Seen) -> int:
+    """How many more may be in flight."""
+    if seen.tries_first:
+        return seen.canaries - seen.fed
+    rate = seen.rate
+    most_unclaimed = UNCLAIMED if rate is None else math.ceil(rate * UNCLAIMED_SECONDS)
+    in_flight = _most_in_flight(rate)
+    if seen.canaries:
+        in_flight = min(in_flight, _window(seen))
+    return min(most_unclaimed - seen.unclaimed, in_flight - seen.in_flight)
+
+
+def _window(seen: Seen) -> int:
+    """The ramp: as many more as have ended, which doubles them each time."""
+    return seen.canaries + seen.ended
+
+
+def _most_in_flight(rate: float | None) -> int:
+    return IN_FLIGHT if rate is None else max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))

@@ -1,0 +1,60 @@
+"""Limits of how many jobs run at once, or begin in a time: names, and how a rate is written."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from redrive.errors import InvalidJob
+
+NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}(:.+)?\Z", re.DOTALL)
+_TEMPLATE = re.compile(
+    r"[a-z][a-z0-9_.-]{0,62}(:([^{}*]|\{[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*\})+)?\Z"
+)
+FIELD = "limits"
+MOST_CHARACTERS = 255
+MOST_TEMPLATES = 8
+MOST_PER_SECOND = 1_000_000.0
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(\d*)([smhd])\Z")
+
+
+def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """Return a handler's limits if they are valid, else raise InvalidJob."""
+    if isinstance(templates, str) or len(templates) > MOST_TEMPLATES:
+        rule = f"must be a list of at most {MOST_TEMPLATES} names"
+        raise InvalidJob(FIELD, rule)
+    for template in templates:
+        if not _TEMPLATE.match(template) or len(template) > MOST_CHARACTERS:
+            rule = (
+                "must be names like emails, or with a key like customer:{customer_id},"
+                f" not {template[:MOST_CHARACTERS]!r}"
+            )
+            raise InvalidJob(FIELD, rule)
+    return tuple(templates)
+
+
+def per_second(rate: str) -> float:
+    """The jobs per second of `20/1m`, `100/s`, `5/24h`.
+
+    Raises:
+        ValueError: it is written otherwise, or allows none, or too many.
+    """
+    found = _RATE.match(rate)
+    if found is None:
+        msg = "must be written like 20/1m, 100/s or 5/24h"
+        raise ValueError(msg)
+    seconds = int(found[2] or 1) * _UNITS[found[3]]
+    jobs = float(found[1])
+    if not (seconds and jobs and jobs / seconds <= MOST_PER_SECOND):
+        msg = f"must be above 0, and at most {MOST_PER_SECOND:.0f}/s"
+        raise ValueError(msg)
+    return jobs / seconds
+
+
+def of_rate(jobs: float) -> str:
+    """A rate in jobs per second, as it is written: the shortest unit of which it is whole."""
+    for unit, seconds in _UNITS.items():
+        number = jobs * seconds
+        if number > 0 and math.isclose(number, round(number), rel_tol=1e-9):
+            return f"{round(number)}/{unit}"
+    return f"{jobs * 60:.3g}/m"

@@ -1,0 +1,67 @@
+"""Checkpoints of handlers that wait until the database has them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redrive.worker import store
+from redrive.worker.protocol import Checkpoint, CheckpointKept
+from redrive.worker.store import Noted
+from redrive.worker.supervisor.held import Held
+
+Answer = Callable[[CheckpointKept], None]
+
+AGAIN_SECONDS = 0.1
+"""Until a checkpoint is sent again whose job somebody else has locked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """The newest of a job: it stands for those before it."""
+
+    held: Held
+    message: Checkpoint
+    answer: Answer
+
+    def say(self, *, is_kept: bool) -> None:
+        message = self.message
+        self.answer(CheckpointKept(message.id, message.deliveries, message.n, is_kept))
+
+
+class Checkpoints:
+    """Those of one worker. Each stays here until the database has answered for it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._again_at = 0.0
+
+    def add(self, held: Held, message: Checkpoint, answer: Answer) -> None:
+        """A handler waits for this one."""
+        self._waiting[held.id, held.deliveries] = _Waiting(held, message, answer)
+        self._again_at = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether there are any to be sent."""
+        return bool(self._waiting) and now >= self._again_at
+
+    def send(self, conn: store.Connection, now: float) -> None:
+        """Send them, in a transaction of their own. Raises psycopg.Error; then all wait on."""
+        found = store.keep_checkpoints(
+            conn, [_noted(one.held, one.message.data) for one in self._waiting.values()]
+        )
+        for key, one in list(self._waiting.items()):
+            is_kept = found.get(key)
+            if is_kept is False:
+                self._again_at = now + AGAIN_SECONDS
+                continue
+            del self._waiting[key]
+            one.say(is_kept=is_kept is True)
+
+    def refuse(self) -> None:
+        """The database does not accept one of them: none is kept."""
+        for one in self._waiting.values():
+            one.say(is_kept=False)
+        self._waiting.clear()
+
+
+def _noted(held: Held, data: str) -> Noted:
+    return Noted(held.worker, held.claim.id, held.id, held.deliveries, data)

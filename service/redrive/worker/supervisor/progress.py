@@ -1,0 +1,31 @@
+"""How far handlers say that they are, on its way to the database: it may be late, or lost."""
+
+from collections import deque
+
+from redrive.database.connect import Link
+from redrive.worker import store
+from redrive.worker.store import Noted
+from redrive.worker.supervisor.held import Held
+
+
+class ProgressBook:
+    """What was said since the last write; the loop notes it, the maintenance thread writes it."""
+
+    def __init__(self) -> None:
+        self._noted: deque[Noted] = deque()
+
+    def note(self, held: Held, share: float, detail: str) -> None:
+        """A job is so far."""
+        self._noted.append(
+            Noted(held.worker, held.claim.id, held.id, held.deliveries, detail, share)
+        )
+
+    def write(self, link: Link, bound: float) -> None:
+        """Write the newest of each job. Raises psycopg.Error; what was to be written is dropped."""
+        newest: dict[int, Noted] = {}
+        while self._noted:
+            noted = self._noted.popleft()
+            newest[noted.id] = noted
+        if newest:
+            with link.use(bound=bound) as conn:
+                store.keep_progress(conn, list(newest.values()))

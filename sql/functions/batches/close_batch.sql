@@ -1,0 +1,29 @@
+-- close_batch: all jobs of a batch have been enqueued, but for those that its own jobs enqueue.
+-- out:   whether it was open; closing one twice is harmless
+-- errors: RD001 'batch: rule' for one that was given up, or was never there
+create or replace function redrive.close_batch_v1(batch bigint) returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    was_open boolean;
+    lost boolean;
+begin
+    update redrive.batches b set closed_at = clock_timestamp()
+    where b.id = close_batch_v1.batch and b.closed_at is null and b.over_at is null;
+    was_open := found;
+    if was_open then
+        insert into redrive.batch_deltas (batch) values (close_batch_v1.batch);  -- look at it
+    else
+        select b.outcome is not distinct from 'abandoned' into lost
+        from redrive.batches b where b.id = close_batch_v1.batch;
+        if lost or lost is null then
+            raise exception using errcode = 'RD001',
+                message = 'batch: there is none of this number, or it was given up unclosed';
+        end if;
+    end if;
+    return was_open;
+end
+$$;

@@ -1,0 +1,89 @@
+-- fold_batches: add up what became of the jobs of batches, and make their callbacks due: on_end when
+-- none of the jobs lives, for the first time; on_success when all have succeeded, whatever died and
+-- was redriven in between. One that is over takes no more jobs; a callback that will not come is
+-- cancelled. One that nobody closed in time is given up.
+-- in:    batch: how many are looked at
+-- out:   how many were; as many as that: there may be more
+-- locks: the chore's row, skip locked, so that one of all is at it; batches, skip locked: one that
+--        is just being added to is looked at again; then their callbacks, as end_waiting
+-- plan:  batch_deltas_new_idx, batch_deltas_batch_idx, batches_open_idx
+create or replace function redrive.fold_batches_v1(batch int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    looked bigint[];
+    one bigint;
+    held redrive.batches;
+    n record;
+    was_success boolean;
+begin
+    perform from redrive.chores c where c.name = 'batches' for update skip locked;
+    if not found then
+        return 0;
+    end if;
+    looked := array(
+        select b.id from redrive.batches b
+        where b.closed_at is null and b.over_at is null and b.close_by < clock_timestamp()
+        order by b.close_by limit fold_batches_v1.batch);
+    looked := looked || array(
+        select distinct d.batch from redrive.batch_deltas d where not d.is_folded
+        order by d.batch limit fold_batches_v1.batch);
+    foreach one in array looked loop
+        -- So many at a time: jobs enqueued one by one leave a row each.
+        with gone as (
+            delete from redrive.batch_deltas d
+            where d.ctid = any (array(select o.ctid from redrive.batch_deltas o
+                                      where o.batch = one limit 100000))
+            returning d.total, d.succeeded, d.dead, d.cancelled)
+        insert into redrive.batch_deltas (batch, total, succeeded, dead, cancelled, is_folded)
+        select one, coalesce(sum(g.total), 0), coalesce(sum(g.succeeded), 0),
+               coalesce(sum(g.dead), 0), coalesce(sum(g.cancelled), 0), true
+        from gone g;
+        continue when exists (select from redrive.batch_deltas d
+                              where d.batch = one and not d.is_folded);
+        select b.* into held from redrive.batches b
+        where b.id = one and b.over_at is null for update skip locked;
+        if not found then
+            -- Somebody adds to it in a transaction that is open, or it is over.
+            insert into redrive.batch_deltas (batch)
+            select b.id from redrive.batches b where b.id = one and b.over_at is null;
+            continue;
+        end if;
+        -- Anew: before the lock somebody may have added to it, and has committed by now.
+        select sum(d.total)::bigint as total, sum(d.succeeded)::bigint as succeeded,
+               sum(d.dead)::bigint as dead, sum(d.cancelled)::bigint as cancelled
+        into n from redrive.batch_deltas d where d.batch = one;
+        if held.closed_at is null then
+            if held.close_by < clock_timestamp() then
+                update redrive.batches b set over_at = clock_timestamp(), outcome = 'abandoned'
+                where b.id = one;
+                perform redrive.end_waiting_v1(array[held.on_success, held.on_end]);
+            end if;
+            continue;
+        end if;
+        continue when n.total > n.succeeded + n.dead + n.cancelled;
+        was_success := n.succeeded = n.total;
+        if held.ended_at is null then
+            perform redrive.call_back_v1(held.on_end, one, to_jsonb(n));
+        end if;
+        if n.dead = 0 and was_success then
+            perform redrive.call_back_v1(held.on_success, one, to_jsonb(n));
+        elsif n.dead = 0 and held.on_success is not null then
+            perform redrive.end_waiting_v1(array[held.on_success]);
+        end if;
+        update redrive.batches b
+        set ended_at = coalesce(b.ended_at, clock_timestamp()),
+            over_at = case when n.dead = 0 then clock_timestamp() end,
+            outcome = case when n.dead = 0 and was_success then 'succeeded'
+                           when n.dead = 0 then 'ended' end
+        where b.id = one;
+    end loop;
+    return cardinality(looked);
+end
+$$;

@@ -1,0 +1,31 @@
+-- join_batch: count new jobs of batches, or dead ones that are back.
+-- in:    parallel arrays: the batch of each job, and whether it was redriven
+-- errors: RD001 'batch: rule' for a new job of a batch that is over, or was never there; 40001
+--        where it is over since the transaction's snapshot
+-- locks: batches for key share, so that none is over before this transaction has ended; whoever
+--        closes one does not wait for that
+create or replace function redrive.join_batch_v1(batches bigint[], redriven boolean[]) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    wanted constant bigint[] := array(
+        select distinct v.batch from unnest(batches, redriven) as v(batch, is_back)
+        where not v.is_back);
+    taken int;
+begin
+    if cardinality(wanted) > 0 then
+        perform from redrive.batches b where b.id = any (wanted) and b.over_at is null
+        for key share;
+        get diagnostics taken = row_count;
+        if taken < cardinality(wanted) then
+            raise exception using errcode = 'RD001',
+                message = 'batch: there is none of this number that still takes jobs';
+        end if;
+    end if;
+    insert into redrive.batch_deltas (batch, total, dead)
+    select v.batch, count(*) filter (where not v.is_back), -count(*) filter (where v.is_back)
+    from unnest(batches, redriven) as v(batch, is_back) group by v.batch;
+end
+$$;

@@ -1,0 +1,48 @@
+-- open_batch: begin a batch. Its callbacks are jobs from now on, parked until it ends.
+-- in:    on_success, on_end: jobs as enqueue_many takes them, or null; close_within: a batch that is
+--        not closed by then is given up
+-- out:   its number, which jobs are enqueued with
+-- errors: RD001 'field: rule'
+create or replace function redrive.open_batch_v1(
+    on_success jsonb, on_end jsonb, close_within interval default '1 day') returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    fault text;
+    made bigint;
+    callbacks bigint[];
+begin
+    select case
+        when close_within is null or close_within not between interval '1 s' and interval '1 year'
+            then 'close_within: must lie between 1 s and 1 year'
+        when jsonb_typeof(on_success) <> 'object' then 'on_success: must be an object'
+        when jsonb_typeof(on_end) <> 'object' then 'on_end: must be an object'
+        else (select c.name || '.' || f.name || ': is not for a job that waits for a batch'
+              from (values ('on_success', on_success), ('on_end', on_end)) as c(name, job),
+              jsonb_object_keys(c.job) as f(name)
+              where f.name in ('run_at', 'delay', 'expires_in', 'idempotency_key', 'ordering_key',
+                               'unique_for', 'unique_by', 'on_conflict')
+              limit 1) end
+    into fault;
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
+    insert into redrive.batches (close_by) values (clock_timestamp() + close_within)
+    returning id into made;
+    -- Nobody may enqueue what is parked without a key to wake it; so it is parked afterwards.
+    select array_agg((
+        select e.id from redrive.enqueue_many_v1(
+            case when c.job is null then '[]' else jsonb_build_array(
+                c.job || '{"run_at": "9999-12-30T00:00:00Z"}') end) e) order by c.n)
+    into callbacks
+    from (values (1, on_success), (2, on_end)) as c(n, job);
+    update redrive.jobs j
+    set run_at = 'infinity',
+        headers = j.headers || jsonb_build_object('batch', jsonb_build_object('id', made))
+    where j.id = any (callbacks);
+    update redrive.batches b set on_success = callbacks[1], on_end = callbacks[2] where b.id = made;
+    return made;
+end
+$$;

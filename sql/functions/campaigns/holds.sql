@@ -1,0 +1,13 @@
+-- holds: does a job hold all of these? Each is path=value, as payload.currency=XAU or
+-- headers.source=import; the value is compared as text. What is encrypted holds nothing.
+-- plan:  a part of the statement that asks, with the rights of its caller
+create or replace function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[])
+returns boolean
+language sql immutable
+return not exists (
+    select from unnest(conditions) as w(said)
+    cross join lateral (
+        select string_to_array(split_part(w.said, '=', 1), '.') as path,
+               substr(w.said, strpos(w.said, '=') + 1) as value) c
+    where (case c.path[1] when 'payload' then payload when 'headers' then headers end
+           #>> c.path[2:]) is distinct from c.value);

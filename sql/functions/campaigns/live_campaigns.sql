@@ -1,0 +1,13 @@
+-- live_campaigns: those that are not over, and those of which something still runs.
+-- plan:  campaigns_live_idx
+create or replace function redrive.live_campaigns_v1() returns setof bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select c.id from redrive.campaigns c
+    where c.planned_login is not null
+      and (c.state in ('waiting', 'canary', 'ramp', 'running')
+           or c.redriven > c.succeeded + c.dead_again + c.cancelled)
+    order by c.id
+$$;

@@ -1,0 +1,89 @@
+-- look_at_campaign: what became of those it put back, and all that its next step depends on.
+-- out:   null while somebody else is at it, or when it is over; else what
+--        redrive.rules.campaign.Seen is made of
+-- locks: the campaign, skip locked: while somebody is at it the others have nothing to do
+-- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey: it costs what is in flight, and
+--        not what the campaign holds
+create or replace function redrive.look_at_campaign_v1(campaign bigint) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    c redrive.campaigns;
+    good int;
+    dead int;
+    gone int;
+    waiting int;
+    kinds text[];
+begin
+    select * into c from redrive.campaigns o
+    where o.id = look_at_campaign_v1.campaign and o.planned_login is not null
+      and (o.state in ('waiting', 'canary', 'ramp', 'running')
+           or o.redriven > o.succeeded + o.dead_again + o.cancelled)
+    for update skip locked;
+    if not found then
+        return null;
+    end if;
+    with ended as materialized (
+        select j.n, coalesce(d.outcome, 'cancelled') as outcome
+        from redrive.campaign_jobs j
+        left join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+        where j.campaign = c.id and j.state = 'redriven'
+          -- where nothing is left of it somebody purged it
+          and (d.outcome is not null or d.id is null)),
+    marked as (
+        update redrive.campaign_jobs j set state = e.outcome
+        from ended e where j.campaign = c.id and j.n = e.n)
+    select count(*) filter (where e.outcome = 'succeeded'),
+           count(*) filter (where e.outcome = 'dead_again'),
+           count(*) filter (where e.outcome = 'cancelled')
+    into good, dead, gone from ended e;
+    if good + dead + gone > 0 then
+        update redrive.campaigns o
+        set succeeded = o.succeeded + good, dead_again = o.dead_again + dead,
+            cancelled = o.cancelled + gone,
+            round_ended = o.round_ended + good + dead, round_dead = o.round_dead + dead,
+            latest_ended = case when o.latest_ended >= 100 then 0 else o.latest_ended end
+                           + good + dead,
+            latest_dead = case when o.latest_ended >= 100 then 0 else o.latest_dead end + dead
+        where o.id = c.id returning * into c;
+    end if;
+    -- put back, and nobody has begun it
+    select count(*) into waiting
+    from redrive.campaign_jobs j
+    join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+    join redrive.jobs b on b.id = j.id
+    where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
+      and b.worker is null
+      and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id));
+    kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
+    return jsonb_build_object(
+        'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
+        'place', c.place,
+        'in_flight', c.redriven - c.succeeded - c.dead_again - c.cancelled,
+        'unclaimed', waiting, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
+        'latest_ended', c.latest_ended, 'latest_dead', c.latest_dead,
+        'fed_at', extract(epoch from c.fed_at)::float8,
+        'now', extract(epoch from clock_timestamp())::float8,
+        'rate', c.rate, 'canaries', c.canaries, 'abort_share', c.abort_share,
+        'not_before', extract(epoch from c.not_before)::float8,
+        'wanted_breakers', coalesce(c.conditions -> 'breakers', '{}'),
+        'wanted_version', c.conditions ->> 'version',
+        'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
+                     from redrive.breakers b
+                     where c.conditions -> 'breakers' ? b.name or b.name in (
+                         select jsonb_array_elements_text(w.depends_on -> k.kind)
+                         from redrive.workers w, unnest(kinds) as k(kind)
+                         where w.lost_at is null and w.depends_on ? k.kind)),
+        'versions', (select coalesce(jsonb_agg(distinct w.version), '[]')
+                     from redrive.workers w, unnest(kinds) as k(kind)
+                     where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),
+        'oldest_ready', (select coalesce(max(d.oldest_ready_seconds), 0)
+                         from redrive.depths_v1() d
+                         where not d.paused and c.plan -> 'queues' ? d.queue));
+end
+$$;

@@ -1,0 +1,22 @@
+-- pause_campaign: nothing more goes back to work until it is resumed; what went, runs. Audited.
+-- errors: RD001 'campaign: rule'
+create or replace function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update redrive.campaigns c
+    set state = 'paused', said = pause_campaign_v1.why, step = c.step + 1
+    where c.id = campaign and c.planned_login is not null
+      and c.state in ('waiting', 'canary', 'ramp', 'running');
+    if not found then
+        raise exception using errcode = 'RD001', message = format(
+            'campaign: %s is %s; only one that goes on can be paused', campaign,
+            coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not there'));
+    end if;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (pause_campaign_v1.actor, 'pause redrive', pause_campaign_v1.why, 1,
+            jsonb_build_object('campaign', campaign));
+end
+$$;

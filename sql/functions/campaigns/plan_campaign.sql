@@ -1,0 +1,91 @@
+-- plan_campaign: freeze the open dead letters that a filter selects, the oldest first, and say what
+-- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day.
+-- in:    filter: the fields of redrive.dead_letters.filter.Filter by name; what is absent selects
+--        nothing out; actor: null = freeze nothing, only say what it would be
+-- out:   plan (the campaign's id), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
+--        effects on record, sample, groups: the most frequent first, at most a hundred
+-- plan:  dead_letters_open_idx, dead_letters_died_idx, ...: planned for what was asked
+create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
+returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set work_mem = '64MB'
+as $$
+#variable_conflict use_column
+declare
+    f record;
+    plan_id bigint;
+    report jsonb;
+begin
+    select * into f from jsonb_to_record(filter) as v(
+        ids bigint[], kind text[], queue text[], reason text[], category text[],
+        error_class text[], "group" text, tenant text[], environment text[], version text[],
+        holds text[], since timestamptz, until timestamptz, "limit" bigint);
+    insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login,
+                                   max_redrives)
+    select plan_campaign_v1.actor, plan_campaign_v1.filter, 0, 'planned', plan_campaign_v1.actor,
+           session_user, plan_campaign_v1.max_redrives
+    where plan_campaign_v1.actor is not null
+    returning id into plan_id;
+    with pick as materialized (
+        select d.id, d.redrives, d.kind, d.queue, d.fingerprint, o.cause,
+               (row_number() over (order by d.died_at, d.id))::int as n
+        from redrive.dead_letters d
+        cross join lateral redrive.redrive_obstacle_v1(
+            d.kind, d.idempotency_key, d.redrives, d.fingerprint, plan_campaign_v1.max_redrives) o
+        where d.state = 'open'
+          and (f.ids is null or d.id = any (f.ids))
+          and (f.kind is null or d.kind = any (f.kind))
+          and (f.queue is null or d.queue = any (f.queue))
+          and (f.reason is null or d.reason = any (f.reason))
+          and (f.category is null or d.category = any (f.category))
+          and (f.error_class is null or d.error_class = any (f.error_class))
+          and (f."group" is null or starts_with(d.fingerprint, f."group"))
+          and (f.tenant is null or d.tenant = any (f.tenant))
+          and (f.environment is null or d.environment = any (f.environment))
+          and (f.version is null or d.version = any (f.version))
+          and (f.holds is null or redrive.holds_v1(d.payload, d.headers, f.holds))
+          and (f.since is null or d.died_at >= f.since)
+          and (f.until is null or d.died_at < f.until)
+        order by d.died_at, d.id limit f."limit"),
+    frozen as (
+        insert into redrive.campaign_jobs (campaign, n, id, redrives)
+        select plan_id, p.n, p.id, p.redrives from pick p where plan_id is not null),
+    counted as materialized (
+        select p.fingerprint, p.kind, p.queue, p.cause, count(*) as count, min(p.n) as first
+        from pick p group by p.fingerprint, p.kind, p.queue, p.cause),
+    causes as materialized (
+        select c.fingerprint, sum(c.count)::bigint as count, min(c.first) as first
+        from counted c group by c.fingerprint),
+    shown as (
+        select g.count, g.fingerprint as "group", d.id, d.kind, d.error_class, d.message
+        from (select * from causes o order by o.count desc, o.first limit 100) g
+        join pick p on p.n = g.first
+        join redrive.dead_letters d on d.id = p.id and d.redrives = p.redrives)
+    select jsonb_build_object(
+        'plan', plan_id,
+        'matched', (select coalesce(sum(g.count), 0) from causes g),
+        'missing', (select coalesce(jsonb_agg(distinct a.id order by a.id), '[]')
+                    from unnest(f.ids) as a(id) where a.id not in (select p.id from pick p)),
+        'blocked', (select coalesce(jsonb_object_agg(b.cause, b.count), '{}')
+                    from (select c.cause, sum(c.count)::bigint as count from counted c
+                          where c.cause is not null group by c.cause) b),
+        'acted', (select count(*) from pick p
+                  where exists (select from redrive.side_effects e where e.job = p.id)),
+        'sample', (select coalesce(jsonb_agg(s.id order by s.n), '[]')
+                   from pick s where s.n <= 5),
+        'kinds', (select coalesce(jsonb_agg(distinct c.kind), '[]') from counted c),
+        'queues', (select coalesce(jsonb_agg(distinct c.queue), '[]') from counted c),
+        'groups', (select coalesce(jsonb_agg(to_jsonb(s) order by s.count desc, s.id), '[]')
+                   from shown s),
+        'group_count', (select count(*) from causes g))
+    into report;
+    -- without what dead letters say: whoever may look at campaigns may not read these
+    update redrive.campaigns c
+    set matched = (report ->> 'matched')::int, blocked = report -> 'blocked',
+        plan = report - 'groups' - 'missing'
+    where c.id = plan_id;
+    return report;
+end
+$$;

@@ -1,0 +1,51 @@
+-- start_campaign: somebody takes the responsibility for a plan; from now on whoever is alive carries
+-- it on. Audited.
+-- in:    rate: jobs a second, null = as fast as they end; canaries: how many go first, 0 = none and
+--        no ramp; abort_share: it aborts when more of those that ended died again; conditions:
+--        {"breakers": {name: state}, "version": ">=1.4"}
+-- errors: RD001 'plan: rule', 'approval: rule'
+create or replace function redrive.start_campaign_v1(
+    plan bigint, actor text, why text, rate float8, canaries int, abort_share float8,
+    not_before timestamptz, conditions jsonb)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    c redrive.campaigns;
+    twice text;
+begin
+    select * into c from redrive.campaigns o
+    where o.id = start_campaign_v1.plan and o.planned_login is not null for update;
+    if c.state is distinct from 'planned' then
+        raise exception using errcode = 'RD001', message = format(
+            'plan: %s is %s; plan anew', start_campaign_v1.plan, coalesce(c.state, 'not there'));
+    end if;
+    select string_agg(a.kind, ', ' order by a.kind) into twice
+    from redrive.approvals a
+    where c.planned_login = session_user
+      and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
+    if twice is not null then
+        raise exception using errcode = 'RD001', message = format(
+            'approval: %s needs two; another database login than %s has to start this',
+            twice, c.planned_login);
+    end if;
+    update redrive.campaigns o
+    set state = 'waiting', actor = start_campaign_v1.actor, why = start_campaign_v1.why,
+        db_user = session_user, rate = start_campaign_v1.rate,
+        canaries = start_campaign_v1.canaries, abort_share = start_campaign_v1.abort_share,
+        not_before = start_campaign_v1.not_before, conditions = start_campaign_v1.conditions,
+        blocked = '{}', started_at = clock_timestamp(), active_at = clock_timestamp()
+    where o.id = c.id;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (start_campaign_v1.actor, 'redrive', start_campaign_v1.why, c.matched,
+            jsonb_build_object(
+                'campaign', c.id, 'filter', c.filter, 'rate', start_campaign_v1.rate,
+                'canaries', start_campaign_v1.canaries,
+                'abort_share', start_campaign_v1.abort_share,
+                'planned_by', c.planned_by, 'planned_login', c.planned_login)
+            || case when start_campaign_v1.conditions = '{}' then '{}'
+                    else jsonb_build_object('conditions', start_campaign_v1.conditions) end);
+end
+$$;

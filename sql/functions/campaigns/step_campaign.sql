@@ -1,0 +1,84 @@
+-- step_campaign: what was decided after a look at it: put so many more back, and where it stands now.
+-- in:    step: the number that was looked at; feed: how many have their turn; fed_at: up to when the
+--        rate is used up then; said: why it is in this state
+-- out:   how many went back to work; null: somebody else was first, nothing was changed
+-- locks: the campaign, then dead letters, ascending
+-- plan:  campaign_jobs_pkey, dead_letters_pkey
+-- That a job has had its turn, and that it is back at work, commit together: killed at any moment,
+-- whoever comes next goes on where this ended.
+create or replace function redrive.step_campaign_v1(
+    campaign bigint, step int, state text, feed int, fed_at float8, said text)
+returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    c redrive.campaigns;
+    ids bigint[];
+    fed int := 0;
+    causes jsonb := '{}';
+    looked int := 0;
+begin
+    select * into c from redrive.campaigns o
+    where o.id = step_campaign_v1.campaign and o.step = step_campaign_v1.step
+      and o.planned_login is not null and o.state in ('waiting', 'canary', 'ramp', 'running')
+    for update;
+    if not found then
+        return null;
+    end if;
+    if step_campaign_v1.state not in ('waiting', 'canary', 'ramp', 'running', 'aborted', 'done')
+       or step_campaign_v1.state = 'done' and (
+           c.place < c.matched or c.redriven > c.succeeded + c.dead_again + c.cancelled) then
+        raise exception using errcode = 'RD001', message = 'state: none that a step leads to';
+    end if;
+    if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
+        -- Only the generation that was seen: what died once more since is another dead letter.
+        select array_agg(o.id order by o.id) into ids from (
+            select d.id from redrive.campaign_jobs j
+            join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+              and d.state is not distinct from 'open'
+            order by d.id for update of d) o;
+        with verdict as materialized (
+            select r.id, r.blocked
+            from redrive.redrive_v2(
+                coalesce(ids, '{}'), c.id, c.rate, 0, c.max_redrives) r),
+        marked as (
+            update redrive.campaign_jobs j
+            set state = case when v.id is null or v.blocked is not null then 'blocked'
+                             else 'redriven' end
+            from redrive.campaign_jobs o left join verdict v on v.id = o.id
+            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+              and o.campaign = c.id and o.n = j.n
+            returning case when v.id is null then 'not_open' else v.blocked end as cause)
+        select coalesce(sum(m.n), 0), coalesce(sum(m.n) filter (where m.cause is null), 0),
+               coalesce(jsonb_object_agg(m.cause, m.n) filter (where m.cause is not null), '{}')
+        into looked, fed, causes
+        from (select k.cause, count(*) as n from marked k group by k.cause) m;
+    end if;
+    update redrive.campaigns o
+    set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
+        place = o.place + looked, round_fed = o.round_fed + fed,
+        fed_at = to_timestamp(step_campaign_v1.fed_at), active_at = clock_timestamp(),
+        ended_at = case when step_campaign_v1.state in ('aborted', 'done')
+                        then clock_timestamp() end,
+        blocked = (select coalesce(jsonb_object_agg(k.cause, k.n), '{}')
+                   from (select e.key as cause, sum(e.value::int) as n
+                         from (select * from jsonb_each_text(o.blocked)
+                               union all select * from jsonb_each_text(causes)) e
+                         group by e.key) k)
+    where o.id = c.id returning * into c;
+    if c.state in ('aborted', 'done') then
+        insert into redrive.audit (actor, action, why, n, detail)
+        values ('redrive', case c.state when 'done' then 'end redrive' else 'abort redrive' end,
+                coalesce(c.said, c.why), c.redriven, jsonb_build_object(
+                    'campaign', c.id, 'matched', c.matched, 'blocked', c.blocked,
+                    'succeeded', c.succeeded, 'dead_again', c.dead_again));
+    end if;
+    return fed;
+end
+$$;

@@ -1,0 +1,19 @@
+-- replace_at_commit: put another job in the place of one that waits, when the transaction commits.
+-- in:    job: has the key; wanted: what is to be in its place, as enqueue_many takes it
+-- errors: RD001 'field: rule'
+create or replace function redrive.replace_at_commit_v1(job bigint, wanted jsonb) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    fault constant text := case
+        when jsonb_typeof(wanted -> 'headers') <> 'object' then 'headers: must be an object'
+        when octet_length(wanted ->> 'headers') > 8192 then 'headers: at most 8192 bytes'
+        else redrive.payload_fault(wanted -> 'payload') end;
+begin
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
+    insert into redrive.replacements (job, wanted) values (job, wanted);
+end
+$$;

@@ -1,0 +1,91 @@
+-- replace_waiting: what a transaction wanted in the place of jobs that wait, when it commits: the
+-- job gets the new payload, headers, expiry and time; that is put off to no later than unique_for
+-- after the job was enqueued. One that runs by now, or has ended, stays as it is, and the new one is
+-- enqueued after it.
+-- locks: lanes, then jobs, both ascending, as end_waiting: a claim leaves a locked lane out. Only
+--        while the transaction commits: while it is open it may take its time.
+-- The first call of a transaction sees to all of them.
+create or replace function redrive.replace_waiting() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    ids bigint[];                -- of the jobs in question
+    wishes jsonb[];              -- the last one for each
+    waiting bigint[];
+    others jsonb;                -- what has to be enqueued
+    sealed text[];
+    is_blind constant boolean := current_setting('transaction_isolation') not like 'read %';
+begin
+    with mine as (
+        delete from redrive.replacements r where r.xact = pg_current_xact_id()
+        returning r.id, r.job, r.wanted),
+    last as (select distinct on (m.job) m.job, m.wanted from mine m order by m.job, m.id desc)
+    select array_agg(l.job order by l.job), array_agg(l.wanted order by l.job) into ids, wishes
+    from last l;
+    if ids is null then
+        return null;
+    end if;
+    insert into redrive.lanes (queue, priority, lane)
+    select distinct j.queue, j.priority, j.lane from redrive.jobs j
+    where j.id = any (ids)
+      and not exists (select from redrive.lanes l where l.queue = j.queue
+                      and l.priority = j.priority and l.lane = j.lane)
+    order by 1, 2, 3
+    on conflict do nothing;
+    perform from (
+        select distinct j.queue, j.priority, j.lane from redrive.jobs j
+        where j.id = any (ids)) v
+    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
+    order by l.queue, l.priority, l.lane
+    for update of l;
+    -- Only now, with a snapshot of its own: what was claimed before is seen to be. Under REPEATABLE
+    -- READ it is not: whoever has claimed it meanwhile is fenced off, and it runs again, with this.
+    select coalesce(array_agg(h.id), '{}') into waiting
+    from (select j.id from redrive.jobs j
+          where j.id = any (ids) and j.worker is null and j.idempotency_key is not null
+            and not exists (
+                select from redrive.claims k
+                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                  and j.id = any (k.ids))
+          order by j.id for update) h;
+    update redrive.jobs j
+    set payload = v.wanted -> 'payload', headers = v.wanted -> 'headers',
+        deliveries = j.deliveries + is_blind::int,
+        expires_at = clock_timestamp()
+                     + (v.wanted ->> 'expires_in')::float8 * interval '1 second',
+        run_at = case when j.run_at = 'infinity' then j.run_at else greatest(
+            clock_timestamp(),
+            least((v.wanted ->> 'run_at')::timestamptz,
+                  j.created_at + (v.wanted ->> 'unique_for')::float8 * interval '1 second')) end
+    from unnest(ids, wishes) as v(job, wanted)
+    where j.id = v.job and j.id = any (waiting);
+    select array_agg(v.wanted #>> '{headers,$redrive}') into sealed
+    from unnest(ids, wishes) as v(job, wanted)
+    where v.job = any (waiting) and v.wanted -> 'headers' ? '$redrive';
+    if sealed is not null then
+        perform redrive.admit_envelopes_v1(sealed);
+    end if;
+    -- A job that runs gives its key up to the one that comes after it.
+    update redrive.jobs j set idempotency_key = null
+    where j.id = any (ids) and j.id <> all (waiting);
+    select jsonb_agg(v.wanted) into others
+    from unnest(ids, wishes) as v(job, wanted) where v.job <> all (waiting);
+    if others is not null then
+        perform from redrive.enqueue_many_v1(others);
+    end if;
+    return null;
+end
+$$;
+
+do $$
+begin
+    if not exists (select from pg_trigger t where t.tgname = 'replacements_applied') then
+        create constraint trigger replacements_applied after insert on redrive.replacements
+            deferrable initially deferred for each row execute function redrive.replace_waiting();
+    end if;
+end
+$$;

@@ -1,0 +1,8 @@
+-- limited: how many jobs of each queue wait behind limits. Of all 100,000 are looked at.
+create or replace function redrive.limited_v1() returns table (queue text, waiting bigint)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select o.queue, count(*) from (select w.queue from redrive.limit_waits w limit 100000) o
+    group by o.queue
+$$;

@@ -1,0 +1,5 @@
+-- next_at: when all that have begun are due at an even pace, after n more of them.
+create or replace function redrive.next_at_v1(
+    next_at timestamptz, rate float8, burst int, n int, at timestamptz) returns timestamptz
+language sql immutable
+return least(greatest(next_at, at), at + burst / rate * interval '1 s') + n / rate * interval '1 s';

@@ -1,0 +1,29 @@
+-- park: these jobs wait behind these names, outside every index range that a claim reads.
+-- in:    parallel arrays
+-- plan:  jobs_pkey by `= any (ids)`, and hashes: there may be many
+create or replace function redrive.park_v1(ids bigint[], names text[]) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+as $$
+begin
+    insert into redrive.limit_keys (name)
+    select distinct n.name from unnest(names) as n(name)
+    where not exists (select from redrive.limit_keys k where k.name = n.name)
+    order by 1
+    on conflict do nothing;
+    insert into redrive.limit_waits as w (job, name, queue, kind, priority, due)
+    select j.id, v.name, j.queue, j.kind, j.priority, j.run_at
+    from unnest(ids, names) as v(id, name)
+    join redrive.jobs j on j.id = v.id
+    where j.id = any (ids) and j.run_at < 'infinity'
+    order by j.id
+    on conflict (job) do update set name = excluded.name, due = excluded.due;
+    update redrive.jobs j set run_at = 'infinity' where j.id = any (ids) and j.run_at < 'infinity';
+    -- who waits for room does not run
+    delete from redrive.running_keys r where r.job = any (ids);
+end
+$$;

@@ -1,0 +1,34 @@
+-- park_limited: of these jobs, which were just inserted, those wait at once that find no room: a
+-- claim need not look at them. So no number of jobs behind a limit stands before others.
+-- locks: no key. Whoever ends meanwhile does not see them: tend_limits wakes them
+create or replace function redrive.park_limited_v1(ids bigint[]) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+    late bigint[];
+    behind text[];
+begin
+    perform redrive.resolve_limits_v1(ids);
+    with counted as materialized (
+        select j.id, n.name, row_number() over (partition by n.name order by j.priority, j.id) as nth
+        from redrive.jobs j cross join lateral unnest(j.limits) as n(name)
+        where j.id = any (ids) and j.run_at <= clock_timestamp()),
+    room as materialized (
+        select n.name, case when exists (select from redrive.limit_waits w where w.name = n.name)
+                            then 0 else r.room end as room
+        from (select distinct c.name from counted c) n
+        cross join lateral redrive.limit_room_v1(n.name) r
+        where r.room is not null),
+    parked as (
+        select c.id, min(c.name) as name from counted c join room r on r.name = c.name
+        where c.nth > r.room group by c.id)
+    select array_agg(p.id order by p.id), array_agg(p.name order by p.id) into late, behind
+    from parked p;
+    if late is not null then
+        perform redrive.park_v1(late, behind);
+    end if;
+end
+$$;

@@ -1,0 +1,46 @@
+-- put_limit: limit a name, or each that begins like `customer:*`, from now on; without figures it is
+-- limited no longer, and all that wait behind it are woken. For set_limit and campaigns.
+create or replace function redrive.put_limit_v1(name text, concurrency int, rate float8)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    at_name text;
+begin
+    if concurrency is null and rate is null then
+        delete from redrive.limits l where l.name = put_limit_v1.name;
+    else
+        insert into redrive.limits as l (name, concurrency, rate)
+        values (name, concurrency, rate)
+        on conflict on constraint limits_pkey do update
+        set concurrency = excluded.concurrency, rate = excluded.rate, set_at = clock_timestamp();
+        -- what runs already counts
+        insert into redrive.limit_slots (name, job)
+        select n.name, j.id
+        from redrive.claims k cross join lateral unnest(k.ids) as c(id)
+        join redrive.jobs j on j.id = c.id
+        cross join lateral unnest(j.limits) as n(name)
+        where n.name = put_limit_v1.name
+           or right(put_limit_v1.name, 2) = ':*'
+              and starts_with(n.name, left(put_limit_v1.name, -1))
+        on conflict do nothing;
+    end if;
+    for at_name in
+        select k.name from redrive.limit_keys k
+        where k.name = put_limit_v1.name
+           or right(put_limit_v1.name, 2) = ':*'
+              and starts_with(k.name, left(put_limit_v1.name, -1))
+        order by k.name limit 100              -- tend_limits goes on
+    loop
+        -- a rate that was low put some off for long
+        update redrive.limit_keys k set placed_at = clock_timestamp()
+        where k.name = at_name and k.placed_at > clock_timestamp();
+        perform redrive.wake_v1(at_name, r.slots, l.setting is not null)
+        from (select) one
+        left join redrive.limit_of_v1(at_name) l on true
+        left join redrive.limit_room_v1(at_name) r on true;
+    end loop;
+end
+$$;

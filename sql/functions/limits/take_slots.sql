@@ -1,0 +1,121 @@
+-- take_slots: of these jobs, which a claim has found, those may run that find room under all of their
+-- limits, and have their slots; the others wait behind the first name that has none.
+-- in:    ids, in the order in which they are to run
+-- out:   those that may
+-- locks: the keys of all their names, sorted, waiting: whoever holds some ends without waiting for a
+--        key. So a claim takes slots once, and not of a second lane
+-- A slot is taken by the transaction of its claim and waits for the disk with it: a crash that forgot
+-- the claim of a job that runs would let one more run.
+create or replace function redrive.take_slots_v1(ids bigint[]) returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    pair_jobs bigint[];    -- each with each of its names that is limited
+    names text[];
+    places int[];
+    every_job bigint[];
+    every_name text[];
+    limited text[];        -- these names, once
+    rooms int[];           -- and how many may begin under each
+    won bigint[];
+    lost bigint[];
+    taken bigint[] := '{}';
+    parked bigint[] := '{}';
+    behind text[] := '{}';
+    lost_to text[];
+    at_name text;
+begin
+    perform redrive.resolve_limits_v1(ids);
+    select array_agg(p.id order by p.place, p.name), array_agg(p.name order by p.place, p.name),
+           array_agg(p.place order by p.place, p.name)
+    into pair_jobs, names, places
+    from (select j.id, n.name, v.place::int as place
+          from unnest(ids) with ordinality as v(id, place)
+          join redrive.jobs j on j.id = v.id
+          cross join lateral unnest(j.limits) as n(name)
+          where exists (select from redrive.limit_of_v1(n.name))) p;
+    if pair_jobs is null then
+        return ids;
+    end if;
+    every_job := pair_jobs; every_name := names;
+    limited := array(select distinct n.name from unnest(names) as n(name) order by 1);
+    loop
+        insert into redrive.limit_keys (name)
+        select n.name from unnest(limited) as n(name)
+        where not exists (select from redrive.limit_keys k where k.name = n.name)
+        order by 1
+        on conflict do nothing;
+        perform from redrive.limit_keys k where k.name = any (limited) order by k.name for update;
+        -- one may have been forgotten between the two
+        exit when not exists (
+            select from unnest(limited) as n(name)
+            where not exists (select from redrive.limit_keys k where k.name = n.name));
+    end loop;
+    -- only now, with a snapshot of its own: what others took before us is seen to be taken
+    rooms := array(select r.room from unnest(limited) with ordinality as n(name, i),
+                   lateral redrive.limit_room_v1(n.name) r order by n.i);
+    while pair_jobs is not null loop
+        -- Whoever is in nobody's way but stands behind one that must wait is judged in the next turn.
+        with pairs as materialized (
+            select p.job, p.name, p.place from unnest(pair_jobs, names, places) as p(job, name, place)),
+        room as materialized (
+            select r.name, r.room from unnest(limited, rooms) as r(name, room)),
+        without as materialized (
+            select p.job, min(p.name) as name from pairs p join room r on r.name = p.name
+            where r.room < 1 group by p.job),
+        counted as (
+            select p.job, r.room, row_number() over (partition by p.name order by p.place) as nth
+            from pairs p join room r on r.name = p.name
+            where p.job not in (select w.job from without w)),
+        within as materialized (
+            select c.job from counted c group by c.job
+            -- null: its limit was lifted just now
+            having bool_and(c.room is null or c.nth <= c.room)),
+        rest as materialized (
+            select p.* from pairs p
+            where p.job not in (select w.job from within w)
+              and p.job not in (select w.job from without w))
+        select (select array_agg(w.job) from within w),
+               (select array_agg(w.job order by w.job) from without w),
+               (select array_agg(w.name order by w.job) from without w),
+               array(select r.room - (select count(*) from pairs p
+                                      where p.name = r.name
+                                        and p.job in (select w.job from within w))
+                     from room r order by array_position(limited, r.name)),
+               (select array_agg(r.job order by r.place, r.name) from rest r),
+               (select array_agg(r.name order by r.place, r.name) from rest r),
+               (select array_agg(r.place order by r.place, r.name) from rest r)
+        into won, lost, lost_to, rooms, pair_jobs, names, places;
+        taken := taken || coalesce(won, '{}');
+        parked := parked || coalesce(lost, '{}');
+        behind := behind || coalesce(lost_to, '{}');
+    end loop;
+    if cardinality(taken) > 0 then
+        perform set_config('synchronous_commit', 'on', true);
+        insert into redrive.limit_slots (name, job)
+        select p.name, p.job from unnest(every_name, every_job) as p(name, job)
+        where p.job = any (taken)
+        on conflict do nothing;
+        update redrive.limit_keys k
+        set next_at = redrive.next_at_v1(k.next_at, l.rate, l.burst, n.n, clock_timestamp())
+        from (select p.name, count(*)::int as n from unnest(every_name, every_job) as p(name, job)
+              where p.job = any (taken) group by p.name) n
+        cross join lateral redrive.limit_of_v1(n.name) l
+        where k.name = n.name and l.rate is not null;
+    end if;
+    if cardinality(parked) > 0 then
+        perform redrive.park_v1(parked, behind);
+    end if;
+    -- those that wait for a rate are woken for their time
+    foreach at_name in array limited loop
+        perform redrive.wake_v1(at_name, least(r.slots, 10000), true)
+        from redrive.limit_room_v1(at_name) r where r.rate is not null;
+    end loop;
+    return array(select v.id from unnest(ids) with ordinality as v(id, place)
+                 where v.id <> all (parked) order by v.place);
+end
+$$;

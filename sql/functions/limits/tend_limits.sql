@@ -1,0 +1,53 @@
+-- tend_limits: wake those that wait though there is room: who began to wait while the last one that
+-- could wake them ended, whose queue was resumed, whose limit was raised. One step of a walk over
+-- the names.
+-- in:    most: names to look at
+-- out:   how many were woken
+create or replace function redrive.tend_limits_v1(most int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    at_name text;
+    start text;
+    looked int := 0;
+    woken int := 0;
+begin
+    -- A slot goes with its job's claim; what is left over is nobody's.
+    if exists (select from redrive.limit_slots) then
+        delete from redrive.limit_slots s
+        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id));
+    end if;
+    select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
+    for at_name in
+        select k.name from redrive.limit_keys k where k.name > coalesce(start, '')
+        order by k.name limit most
+    loop
+        looked := looked + 1;
+        start := at_name;
+        if exists (select from redrive.limit_waits w where w.name = at_name) then
+            woken := woken + coalesce((
+                select sum(redrive.wake_v1(at_name, case when l.setting is not null then r.slots end,
+                                           is_served => l.setting is not null))
+                from (select) one
+                left join redrive.limit_of_v1(at_name) l on true
+                left join redrive.limit_room_v1(at_name) r on true), 0);
+        else
+            delete from redrive.limit_keys k
+            where k.name = (select o.name from redrive.limit_keys o
+                            where o.name = at_name and o.next_at < clock_timestamp()
+                              and o.placed_at < clock_timestamp()
+                            for update skip locked)
+              and not exists (select from redrive.limits l where l.name = at_name)
+              and not exists (select from redrive.limit_slots s where s.name = at_name);
+        end if;
+    end loop;
+    update redrive.chores c set last_key = array[case when looked < most then '' else start end]
+    where c.name = 'limits'
+      and c.last_key is distinct from array[case when looked < most then '' else start end];
+    return woken;
+end
+$$;

@@ -1,0 +1,18 @@
+-- is_key_held: does a job of this ordering key wait for what becomes of an older one that died?
+-- in:    job: its id; only older dead letters hold it, so that several go on in their order
+-- plan:  dead_letters_holding_idx
+-- A claim asks the same in its own statement.
+create or replace function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
+returns boolean
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return exists (
+        select from redrive.dead_letters d
+        where d.queue = is_key_held_v1.queue and d.ordering_key = is_key_held_v1.ordering_key
+          and d.id < is_key_held_v1.job and d.holds_key and d.state = 'open');
+end
+$$;

@@ -1,0 +1,17 @@
+-- declared_schedules: what is in force of each schedule that a live worker declares. Of several
+-- declarations the one that was seen first of all most recently: a worker of the old version that
+-- starts again during a rollout says nothing new, so old and new do not take turns.
+create or replace function redrive.declared_schedules_v1()
+returns table (
+    id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up text)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select distinct on (d.schedule)
+           d.id, d.schedule, d.kind, d.queue, d.cron, d.tz, d.catch_up
+    from redrive.schedule_declarations d
+    where exists (select from redrive.schedule_declarers l join redrive.workers w on w.id = l.worker
+                  where l.declaration = d.id and w.lost_at is null
+                    and w.seen_at > clock_timestamp() - interval '2 minutes')
+    order by d.schedule, d.id desc
+$$;

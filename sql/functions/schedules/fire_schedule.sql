@@ -1,0 +1,58 @@
+-- fire_schedule: move a schedule on and enqueue the jobs of the slots that have come, in one
+-- transaction. Whoever moves `next_at` from where all saw it fires them: no slot is before the old
+-- one or at the new one, so none is ever fired twice, and by this clock none is fired early.
+-- in:    expected: next_at as due_schedules told it
+--        slots: that are to be fired, may be none; next: the first after them
+-- out:   the jobs; null: somebody else was first, or it is paused, or no longer what is declared
+-- locks: the row of the schedule, skip locked: whoever has it does it
+create or replace function redrive.fire_schedule_v1(
+    name text, declaration bigint, expected timestamptz, slots timestamptz[], next timestamptz)
+returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    found_row redrive.schedules;
+    slot timestamptz;
+    jobs bigint[] := '{}';
+begin
+    select s.* into found_row from redrive.schedules s
+    where s.name = fire_schedule_v1.name and s.paused_at is null
+    for update skip locked;
+    if not found or found_row.next_at is distinct from expected then
+        return null;
+    end if;
+    perform from redrive.declared_schedules_v1() l
+    where l.id = fire_schedule_v1.declaration;
+    if not found then
+        return null;
+    end if;
+    foreach slot in array slots loop
+        -- a clock that was set back since, or a worker that went by its own
+        if slot > clock_timestamp() then
+            return null;
+        end if;
+        if slot < coalesce(expected, 'infinity') or slot <= found_row.last_at or slot >= next then
+            raise exception using errcode = 'RD001',
+                message = 'slots: must lie in order from the one expected to before the next';
+        end if;
+        found_row.last_at := slot;
+        found_row.last_job := redrive.enqueue_scheduled_v1(
+            declaration, slot, 'schedule:' || name || ':' || extract(epoch from slot)::bigint);
+        jobs := jobs || found_row.last_job;
+    end loop;
+    if next <= found_row.last_at then
+        raise exception using errcode = 'RD001', message = 'next: must come after the last slot';
+    end if;
+    if slots <> '{}' then
+        -- unlike other chores: it is done once only
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+    update redrive.schedules s
+    set declaration = fire_schedule_v1.declaration, next_at = next, last_at = found_row.last_at,
+        last_job = found_row.last_job
+    where s.name = found_row.name;
+    return jobs;
+end
+$$;

@@ -1,0 +1,19 @@
+-- pause_schedule: fire it no more until it is resumed; jobs that it enqueued go on.
+-- out:   false: there is no such schedule
+create or replace function redrive.pause_schedule_v1(name text, actor text, why text)
+returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with paused as (
+        update redrive.schedules s
+        set paused_at = coalesce(s.paused_at, clock_timestamp()), paused_by = actor,
+            paused_why = why
+        where s.name = pause_schedule_v1.name
+        returning s.name),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'pause schedule', why, 1, jsonb_build_object('schedule', p.name)
+        from paused p)
+    select exists (select from paused)
+$$;

@@ -1,0 +1,19 @@
+-- resume_schedule: fire a paused schedule again, from now on: what came meanwhile was not wanted.
+-- out:   false: it was not paused, or there is no such schedule
+create or replace function redrive.resume_schedule_v1(name text, actor text, why text)
+returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with resumed as (
+        update redrive.schedules s
+        set paused_at = null, paused_by = null, paused_why = null, next_at = null,
+            since = clock_timestamp()
+        where s.name = resume_schedule_v1.name and s.paused_at is not null
+        returning s.name),
+    audited as (
+        insert into redrive.audit (actor, action, why, n, detail)
+        select actor, 'resume schedule', why, 1, jsonb_build_object('schedule', r.name)
+        from resumed r)
+    select exists (select from resumed)
+$$;

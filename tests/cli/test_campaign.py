@@ -1,0 +1,199 @@
+"""redrive campaign, and dlq redrive as a campaign planned and started in one."""
+
+from datetime import UTC, datetime, timedelta
+
+from redrive.dead_letters.campaign import drive
+from tests.cli.conftest import Redrive
+from tests.factories import bury, claim, complete, make_dead_letter, make_dead_letters, make_worker
+from tests.postgres import Database
+
+SHOWN = {
+    *("campaign", "state", "matched", "redriven", "succeeded", "dead_again", "waiting"),
+    *("blocked", "invalid", "rate", "actor", "login", "why"),
+}
+
+
+def plan(redrive: Redrive, *options: str) -> int:
+    return int(redrive("campaign", "plan", *options, "--json").json["plan"])
+
+
+def test_a_plan_says_what_is_promised_and_changes_nothing(
+    redrive: Redrive, database: Database
+) -> None:
+    make_dead_letter(database.conn, "mail", {"currency": "XAU"})
+    make_dead_letter(database.conn, "mail", {"currency": "EUR"})
+    narrow = ("--kind", "mail", "--where", "payload.currency=XAU")
+    made = redrive("campaign", "plan", *narrow, "--rate", "0.5", "--json").json
+
+    assert made.keys() >= {"plan", "matched", "blocked", "invalid", "groups", "seconds"}
+    assert (made["matched"], made["seconds"], made["stops_after"]) == (1, 2, 21)
+    assert "plan 2; start it with: redrive campaign start 2" in redrive("campaign", "plan").out
+    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert redrive("campaign", "ls", "--json").lines == []
+    assert len(redrive("campaign", "ls", "--state", "planned", "--json").lines) == 2
+
+
+def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
+    done = redrive("campaign", "plan", "--where", "currency=XAU")
+
+    assert done.code == 64
+    assert "'currency=XAU' is not a path and its value; write payload.currency=XAU" in done.err
+
+
+def test_a_campaign_from_its_plan_to_its_end(redrive: Redrive, database: Database) -> None:
+    """U6: one could not be listed, shown or stopped."""
+    make_dead_letters(database.conn, 5)
+    made = plan(redrive)
+    why = ("--why", "fixed in 1.4.2", "--yes", "--json")
+
+    assert "nothing was changed; add --yes to do it" in redrive("campaign", "start", str(made)).out
+    assert redrive("campaign", "start", str(made), "--yes").code == 64
+    started = redrive("campaign", "start", str(made), *why)
+    assert started.json == {"campaign": made, "state": "canary"}
+    assert redrive("campaign", "start", str(made), *why).code == 1
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, *claim(database.conn, worker))
+    drive(database.conn, made)
+    complete(database.conn, worker, *claim(database.conn, worker))
+    watched = redrive("campaign", "watch", str(made), "--json")
+
+    assert watched.code == 0
+    shown = redrive("campaign", "show", str(made), "--json").json
+    assert shown.keys() >= SHOWN
+    assert (shown["state"], shown["succeeded"], shown["waiting"]) == ("done", 5, 0)
+    assert (shown["actor"], shown["why"]) == ("tester", "fixed in 1.4.2")
+    assert "5 of 5 redriven: 5 succeeded, 0 dead again" in redrive("campaign", "show", "1").out
+    assert [c["campaign"] for c in redrive("campaign", "ls", "--json").lines] == [made]
+    assert redrive("campaign", "show", "99").code == 2
+
+
+def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Database) -> None:
+    make_dead_letters(database.conn, 50)
+    made = str(plan(redrive))
+    redrive("campaign", "start", made, "--why", "x", "--yes")
+    worker = make_worker(database.conn)
+    for job in claim(database.conn, worker):
+        bury(database.conn, worker, job)
+    watched = redrive("campaign", "watch", made)
+
+    assert watched.code == 1
+    assert "aborted: 3 of 3 died again, more than 10%" in watched.out
+    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--json").json
+    assert (resumed["state"], resumed["redriven"]) == ("canary", 6)
+
+
+def test_a_campaign_is_paused_and_cancelled(redrive: Redrive, database: Database) -> None:
+    make_dead_letters(database.conn, 5)
+    made = str(plan(redrive))
+    redrive("campaign", "start", made, "--why", "x", "--yes")
+
+    paused = redrive("campaign", "pause", made, "--why", "lunch", "--json").json
+    assert (paused["state"], paused["said"]) == ("paused", "lunch")
+    assert "add --yes to do it" in redrive("campaign", "cancel", made, "--why", "x").out
+    gone = redrive("campaign", "cancel", made, "--why", "wrong group", "--yes", "--json").json
+    assert (gone["state"], gone["cancelled"], gone["waiting"]) == ("cancelled", 3, 2)
+    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert redrive("campaign", "cancel", made, "--why", "again", "--yes").code == 1
+
+
+def test_many_want_to_know_when(redrive: Redrive, database: Database) -> None:
+    make_dead_letters(database.conn, 1001)
+    made = str(plan(redrive))
+    asked = redrive("campaign", "start", made, "--why", "x", "--yes")
+    later = redrive(
+        *("campaign", "start", made, "--why", "x", "--yes", "--not-before", "2h", "--json")
+    )
+
+    assert asked.code == 64
+    assert "1001 dead letters: say --not-before TIME for the off hours, or --now" in asked.err
+    assert later.json["state"] == "waiting"
+    (until,) = database.row("select not_before from redrive.campaigns")
+    assert timedelta(hours=1) < until - datetime.now(UTC) <= timedelta(hours=2)
+
+
+def test_it_waits_for_what_was_asked(redrive: Redrive, database: Database) -> None:
+    make_dead_letter(database.conn)
+    made = str(plan(redrive))
+    conditions = ("--when-breaker", "smtp:closed", "--when-version", ">=1.4")
+    started = redrive("campaign", "start", made, "--why", "x", "--yes", *conditions, "--json")
+    assert started.json["state"] == "waiting"
+
+    database.rows("insert into redrive.breakers (name, state) values ('smtp', 'open')")
+    drive(database.conn, int(made))
+    assert redrive("campaign", "show", made, "--json").json["said"] == (
+        "breaker smtp is open, not closed"
+    )
+    database.rows("update redrive.breakers set state = 'closed'")
+    database.rows("select redrive.register_v3('w', '1.4.1', '1 min', '{*}', null)")
+    drive(database.conn, int(made))
+    assert redrive("campaign", "show", made, "--json").json["state"] == "canary"
+
+
+def test_what_is_no_condition_of_a_start_is_refused(redrive: Redrive) -> None:
+    breaker = redrive("campaign", "start", "1", "--when-breaker", "smtp")
+    version = redrive("campaign", "start", "1", "--when-version", "newest")
+
+    assert (breaker.code, version.code) == (64, 64)
+    assert "write smtp:closed (closed, half_open, open)" in breaker.err
+    assert "'newest' names no versions; write '>=1.4'" in version.err
+
+
+# dlq redrive
+
+
+def test_ids_that_are_not_there_are_named(redrive: Redrive, database: Database) -> None:
+    """U8: `dlq redrive 83 99999` dropped the unknown one in silence."""
+    dead = make_dead_letter(database.conn)
+    done = redrive("dlq", "redrive", str(dead), "99999", "--why", "x", "--yes", "--json")
+
+    assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
+    assert done.err == "redrive: job 99999 has no open dead letter, or it does not match\n"
+
+
+def test_many_have_canaries_and_what_aborts_is_a_failure(
+    redrive: Redrive, database: Database
+) -> None:
+    make_dead_letters(database.conn, 101)
+    for few, canaries in ((("--limit", "100"), 0), ((), 3), (("--canaries", "7"), 7)):
+        waiting = database.session()
+        waiting.rows(
+            "create function stop() returns trigger language plpgsql as"
+            " $$begin raise 'seen: %', new.canaries; end$$"
+        )
+        waiting.rows(
+            "create trigger stop before update on redrive.campaigns for each row"
+            " when (new.state = 'waiting') execute function stop()"
+        )
+        done = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", *few)
+        waiting.rows("drop function stop cascade")
+
+        assert f"seen: {canaries}" in done.err
+
+
+def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> None:
+    make_dead_letter(database.conn)
+    database.rows("update redrive.dead_letters set payload = '[]'")
+    done = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json")
+
+    assert done.code == 1
+    assert done.json == {"matched": 1, "redriven": 0, "blocked": {}, "campaign": 1}
+    assert "campaign aborted" in done.err
+
+
+def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database) -> None:
+    make_dead_letter(database.conn)
+    redrive("dlq", "redrive", "--all")
+    redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--dry-run")
+
+    assert database.value("select count(*) from redrive.campaigns") == 0
+
+
+def test_dlq_show_says_who_redrove_it(redrive: Redrive, database: Database) -> None:
+    """U7: it did not say who, when, why, which campaign."""
+    dead = make_dead_letter(database.conn)
+    redrive("dlq", "redrive", str(dead), "--why", "the bank is back", "--yes")
+
+    (life,) = redrive("dlq", "show", str(dead), "--json").json["lineage"]
+    assert (life["campaign"], life["redriven_by"], life["why"]) == (1, "tester", "the bank is back")
+    shown = redrive("dlq", "show", str(dead)).out
+    assert "redriven by tester, campaign 1: the bank is back" in shown

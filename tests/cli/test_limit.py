@@ -1,0 +1,54 @@
+"""`redrive limit`: set, seen, removed."""
+
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.factories import claim, make_job, make_limited_worker
+from tests.postgres import Database
+
+
+def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -> None:
+    """U15."""
+    worker = make_limited_worker(database.conn, "emails", "c:{c}")
+    given = ("--concurrency", "1", "--rate", "20/1m")
+    done = redrive("limit", "set", "emails", *given, "--why", "the provider")
+    assert (done.code, done.out) == (0, "emails: 1 at once, 20/m\n")
+    redrive("limit", "set", "c:*", "--concurrency", "5", "--why", "one took all")
+    for _ in range(3):
+        make_job(database.conn, "a.b")
+    claim(database.conn, worker)
+
+    rows = {row.pop("name"): row for row in redrive("limit", "ls", "--json").lines}
+    assert rows["emails"].pop("set_at")
+    assert rows["emails"] == {"concurrency": 1, "rate": "20/m", "used": 1, "waiting": 2}
+    assert rows["c:*"]["used"] == 1
+    assert redrive("queue", "ls", "--json").json["limited"] == 2
+    assert "default: 2 wait behind limits" in redrive("queue", "ls").out
+    assert "20/m" in redrive("limit", "ls").out
+    shown = redrive("job", "ls", "--state", "blocked", "--json").lines
+    assert [row["waiting_for"] for row in shown] == ["limited"] * 2
+    assert redrive("limit", "rm", "emails", "--why", "over").out == "emails is limited no longer\n"
+    assert redrive("limit", "rm", "emails", "--why", "over").code == 2
+    assert database.column("select action from redrive.audit order by id") == [
+        "set limit",
+        "set limit",
+        "remove limit",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("emails", "--concurrency", "-1"), "0<=x<=1000000"),
+        (("emails", "--rate", "20"), "must be written like 20/1m"),
+        (("Emails", "--rate", "20/s"), "must be like emails, customer:17 or customer:*"),
+        (("emails",), "give --concurrency, --rate or both"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_with_what_can(
+    redrive: Redrive, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = redrive("limit", "set", *arguments, "--why", "why")
+
+    assert refused.code == 64
+    assert said in refused.err

@@ -1,0 +1,113 @@
+"""redrive schedule, as it is typed, and what redrive job show tells of a schedule's job."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive.worker import store
+from tests.cli.conftest import Redrive
+from tests.factories import bury, claim_one, make_job, make_schedule, make_worker
+from tests.postgres import Database
+
+LISTED = {
+    *("name", "kind", "queue", "cron", "tz", "catch_up", "state", "next_at", "last_at"),
+    *("last_job", "paused_at", "paused_by", "paused_why", "versions"),
+}
+ACTS = "select action, actor, why, n, detail from redrive.audit order by id"
+
+
+@pytest.fixture
+def worker(database: Database) -> int:
+    """One that declares a schedule, which comes at 7 each day."""
+    return make_schedule(database.conn, "report.daily")
+
+
+def test_ls_tells_what_comes_next_and_who_declares_it(
+    redrive: Redrive, database: Database, worker: int
+) -> None:
+    database.rows("update redrive.schedules set next_at = '2030-01-01 07:00Z'")
+    listed = redrive("schedule", "ls", "--json").json
+
+    assert listed.keys() == LISTED
+    assert (listed["name"], listed["kind"], listed["cron"], listed["tz"], listed["catch_up"]) == (
+        *("report.daily", "report", "0 7 * * *", "UTC", "one"),
+    )
+    assert (listed["state"], listed["versions"]) == ("active", ["1"])
+    assert datetime.fromisoformat(listed["next_at"]) == datetime(2030, 1, 1, 7, tzinfo=UTC)
+    store.retire(database.conn, worker)
+
+    shown = redrive("schedule", "ls", COLUMNS="120").out
+    assert "report.daily" in shown
+    assert "undeclared" in shown
+
+
+def test_without_any_it_says_how_to_declare_one(redrive: Redrive) -> None:
+    assert "@jobs.every(" in redrive("schedule", "ls").out
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "now"])
+def test_without_yes_it_only_shows(
+    redrive: Redrive, database: Database, worker: int, verb: str
+) -> None:
+    for arguments in ([], ["--dry-run", "--why", "w"]):
+        ran = redrive("schedule", verb, "report.daily", *arguments, COLUMNS="120")
+        assert (ran.code, "nothing was changed" in ran.out) == (0, True)
+        assert "0 7 * * *" in ran.out
+
+    without = redrive("schedule", verb, "report.daily", "--yes")
+    assert (without.code, "--why is missing" in without.err) == (64, True)
+    missing = redrive("schedule", verb, "nothing", "--why", "w", "--yes")
+    assert (missing.code, missing.err) == (2, "redrive: there is no schedule nothing\n")
+    assert database.rows(ACTS) == []
+
+
+def test_pause_resume_and_now_are_on_record(
+    redrive: Redrive, database: Database, worker: int
+) -> None:
+    said = ("report.daily", "--why", "stocktaking", "--yes", "--json")
+    assert redrive("schedule", "pause", *said).json == {"matched": 1, "paused": 1}
+    listed = redrive("schedule", "ls", "--json").json
+    assert (listed["state"], listed["paused_by"], listed["paused_why"], listed["next_at"]) == (
+        *("paused", "tester", "stocktaking", None),
+    )
+    job = database.value("select coalesce(max(id), 0) + 1 from redrive.jobs")
+    assert redrive("schedule", "now", *said).json == {"matched": 1, "jobs": [job]}
+    assert "report.daily: paused by tester: stocktaking" in redrive("schedule", "ls").out
+    assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 1}
+    assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 0}
+
+    of_schedule = {"schedule": "report.daily"}
+    assert database.rows(ACTS) == [
+        ("pause schedule", "tester", "stocktaking", 1, of_schedule),
+        ("run schedule", "tester", "stocktaking", 1, of_schedule | {"ids": [job]}),
+        ("resume schedule", "tester", "stocktaking", 1, of_schedule),
+    ]
+    story = [(step["what"], step["by"]) for step in _shown(redrive, job)["story"]]
+    assert story[0][0].startswith("enqueued by schedule report.daily for ")
+    assert ("run schedule", "tester") in story
+
+
+def _shown(redrive: Redrive, job: int) -> dict[str, object]:
+    return redrive("job", "show", str(job), "--json").json
+
+
+def test_the_story_of_a_job_names_its_schedule_and_its_slot(
+    redrive: Redrive, database: Database, worker: int
+) -> None:
+    """Live and dead; a producer's job with headers of these names tells nothing wrong."""
+    slot = datetime(2026, 11, 22, 7, tzinfo=UTC)
+    database.rows("update redrive.schedules set next_at = %s", slot)
+    (due,) = store.due_schedules(database.conn)
+    (job,) = store.fire_schedule(database.conn, due, [slot], slot + timedelta(days=1)) or []
+    told = {"name": "report.daily", "scheduled_for": "2026-11-22T07:00:00Z"}
+    text = "enqueued by schedule report.daily for 2026-11-22T07:00:00Z"
+
+    for is_live in (True, False):
+        shown = _shown(redrive, job)
+        assert shown["schedule"] == told
+        assert next(step["what"] for step in shown["story"]) == text  # type: ignore[attr-defined,index] # JSON
+        if is_live:
+            claimer = make_worker(database.conn)
+            bury(database.conn, claimer, claim_one(database.conn, claimer))
+    other = make_job(database.conn, headers={"schedule": 7, "scheduled_for": []})
+    assert _shown(redrive, other)["schedule"] is None

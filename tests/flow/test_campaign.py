@@ -1,0 +1,60 @@
+"""Campaigns with real workers: whoever is alive carries them on, whoever is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaign import Terms
+from redrive.dead_letters.filter import Filter
+from tests.factories import make_dead_letters
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+TTL = {"redrive_heartbeat_ttl": 3}
+
+
+def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
+    database: Database, workers: Workers
+) -> None:
+    """kill -9 of `dlq redrive`, then of a worker: rows in are rows out, with one new life each."""
+    ids = make_dead_letters(database.conn, 40, kind="work.sync")
+    first, _ = (workers(**TTL).wait_ready() for _ in range(2))
+    options = ("--all", "--canaries", "3", "--rate", "15", "--why", "fixed", "--yes")
+    starter = subprocess.Popen(
+        [sys.executable, "-m", "redrive", "dlq", "redrive", *options],
+        env=os.environ | {"REDRIVE_DATABASE_URL": database.url},
+    )
+    put_back = "select coalesce(max(redriven), 0) from redrive.campaigns"
+    wait_for(lambda: database.value(put_back) >= 3)
+    starter.kill()
+    starter.wait()
+    wait_for(lambda: database.value(put_back) >= 8)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: database.value("select state from redrive.campaigns") == "done")
+
+    (found,) = campaigns.find(database.conn)
+    assert (found["redriven"], found["succeeded"], found["waiting"]) == (40, 40, 0)
+    left = "select id, redrives, state, outcome from redrive.dead_letters order by id"
+    assert database.rows(left) == [(job, 0, "resolved", "succeeded") for job in ids]
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert {job for job in ids if workers.starts(job)} == set(ids)
+
+
+def test_workers_alone_stop_what_dies_again(database: Database, workers: Workers) -> None:
+    make_dead_letters(database.conn, 30, kind="fail.bug")
+    workers(**TTL).wait_ready()
+    made = campaigns.plan(database.conn, Filter(), actor="ada")
+    assert made.plan is not None
+    campaigns.start(database.conn, made.plan, Terms(), actor="ada", why="fixed")
+    wait_for(lambda: database.value("select state from redrive.campaigns") == "aborted")
+
+    assert database.row("select redriven, dead_again from redrive.campaigns") == (3, 3)
+    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 30
+
+
+def test_a_handler_that_wants_two_people_gets_them(database: Database, workers: Workers) -> None:
+    workers(**TTL).wait_ready()
+
+    assert database.column("select kind from redrive.approvals") == ["work.two"]

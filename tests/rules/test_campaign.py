@@ -1,0 +1,251 @@
+"""The next step of a campaign, against a queue that is simulated second by second."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.rules.campaign import (
+    CREDIT_SECONDS,
+    GOING,
+    Seen,
+    State,
+    Step,
+    exposure,
+    is_version,
+    next_step,
+)
+
+
+@dataclass
+class Queue:
+    """Jobs that are put back, begun and ended; `dies(n)`: whether the nth that ends dies again."""
+
+    seen: Seen
+    dies: Callable[[int], bool]
+    begun: int = 0
+    ended: int = 0
+    fed_at: list[float] = field(default_factory=list[float])
+
+    def advance(self, seconds: float, *, runs: bool = True) -> Step:
+        """Let what waits begin and end, then take a step."""
+        fed = self.seen.fed
+        latest_ended, latest_dead = self.seen.latest_ended, self.seen.latest_dead
+        dead = self.seen.dead
+        if runs:
+            for n in range(self.ended, fed):
+                if latest_ended >= 100:
+                    latest_ended = latest_dead = 0
+                latest_ended += 1
+                latest_dead += self.dies(n)
+                dead += self.dies(n)
+            self.begun = self.ended = fed
+        looked = replace(
+            self.seen,
+            now=self.seen.now + seconds,
+            ended=self.ended,
+            dead=dead,
+            latest_ended=latest_ended,
+            latest_dead=latest_dead,
+            in_flight=fed - self.ended,
+            unclaimed=fed - self.begun,
+        )
+        step = next_step(looked)
+        self.fed_at += [looked.now] * step.feed
+        self.seen = replace(
+            looked,
+            state=step.state,
+            said=step.said,
+            fed_at=step.fed_at,
+            fed=fed + step.feed,
+            place=looked.place + step.feed,
+            step=looked.step + 1,
+        )
+        return step
+
+    def run(self, steps: int = 100_000, seconds: float = 2.0) -> State:
+        """Until it goes on no more. Returns the state."""
+        for _ in range(steps):
+            if self.seen.state not in GOING:
+                break
+            self.advance(seconds)
+        return self.seen.state
+
+
+def queue(dies: Callable[[int], bool] = lambda _: False, **said: object) -> Queue:
+    given_terms = {"step": 0, "state": State.WAITING, "matched": 10_000} | said
+    return Queue(Seen(**given_terms), dies)  # type: ignore[arg-type]
+
+
+def test_of_a_set_that_fails_always_only_the_canaries_run() -> None:
+    tried = queue(lambda _: True)
+
+    assert tried.run() is State.ABORTED
+    assert tried.seen.fed == 3
+    assert tried.seen.said == "3 of 3 died again, more than 10%"
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.sampled_from([None, 0.5, 5.0, 500.0]))
+def test_what_a_third_of_dies_again_aborts_within_the_number_promised(
+    seed: int, canaries: int, rate: float | None
+) -> None:
+    """Three of each ten die again, in any order: the plan says how many go back at most."""
+    order = random.Random(seed).sample(range(10), 10)
+    tried = queue(lambda n: order[n % 10] < 3, canaries=canaries, rate=rate)
+
+    assert tried.run() is State.ABORTED
+    assert tried.seen.fed <= max(exposure(canaries), 10)
+
+
+@given(st.integers(0, 2**32))
+def test_a_share_below_the_limit_goes_through(seed: int) -> None:
+    chance = random.Random(seed)
+    bad = {n for n in range(30, 10_000) if chance.random() < 0.04}
+
+    assert queue(lambda n: n in bad).run() is State.DONE
+
+
+def test_what_begins_to_fail_half_way_stops_soon() -> None:
+    """A share of all that ended would take hundreds of deaths to notice."""
+    tried = queue(lambda n: n >= 5000, rate=50.0)
+
+    assert tried.run() is State.ABORTED
+    assert tried.seen.fed <= 5000 + 21 + 50 * 4
+
+
+def test_each_step_of_the_ramp_is_at_most_twice_the_one_before() -> None:
+    tried = queue()
+    fed = []
+    while tried.seen.state in GOING and tried.seen.fed < 1000:
+        fed.append(tried.advance(2.0).feed)
+
+    assert fed[:6] == [3, 6, 12, 24, 48, 96]
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.0, 5.0, 47.0, 900.0])
+def test_a_healthy_campaign_keeps_its_rate_across_a_pause(rate: float) -> None:
+    """U5: after a pause of 15 s ten jobs ran within 35 ms."""
+    tried = queue(rate=rate, matched=int(rate * 600))
+    while tried.seen.state is not State.RUNNING:
+        tried.advance(2.0)
+    began, fed = tried.seen.now, tried.seen.fed
+    while tried.seen.now - began < 200:
+        tried.advance(1.9)
+    for _ in range(100):  # nothing runs
+        tried.advance(2.1, runs=False)
+    waiting = tried.seen.fed - tried.ended
+    resumed, at_resume = tried.seen.now, tried.seen.fed
+    while tried.seen.now - resumed < 200:
+        tried.advance(1.7)
+
+    assert waiting <= max(1, -(-rate * 3 // 1))
+    assert tried.seen.fed - fed == pytest.approx(400 * rate, rel=0.1, abs=3)
+    assert tried.seen.fed - at_resume <= 200 * rate * 1.1 + 1
+
+
+@given(st.lists(st.floats(0.05, 60.0), min_size=5, max_size=60), st.floats(0.05, 200.0))
+def test_no_stretch_of_time_has_more_than_its_rate(waits: list[float], rate: float) -> None:
+    """However late the steps come."""
+    tried = queue(rate=rate, canaries=0)
+    for seconds in waits:
+        tried.advance(seconds)
+    credit = max(CREDIT_SECONDS, 1 / rate)
+    times = tried.fed_at
+    for first in range(0, len(times), 7):
+        for last in range(first, len(times), 5):
+            assert last - first + 1 <= rate * (times[last] - times[first] + credit) + 1.01
+
+
+def test_what_does_not_end_stops_the_feed() -> None:
+    """Jobs that are begun and retry for hours, with a rate of 5 a second."""
+    stuck = queue(rate=5.0, canaries=0)
+    for _ in range(500):
+        stuck.begun = stuck.seen.fed
+        stuck.advance(2.0, runs=False)
+
+    assert stuck.seen.fed == 300
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"not_before": 50.0, "now": 1.0}, "its time has not come"),
+        (
+            {"wanted_breakers": {"smtp": "closed"}, "breakers": {"smtp": "open"}},
+            "breaker smtp is open, not closed",
+        ),
+        ({"wanted_breakers": {"smtp": "closed"}}, "breaker smtp is unknown, not closed"),
+        ({"breakers": {"smtp": "open"}}, "breaker smtp is open"),
+        (
+            {"wanted_version": ">=1.4", "versions": ["1.3", "1.4"]},
+            "version >=1.4 is not what all workers of its kinds run: 1.3, 1.4",
+        ),
+        (
+            {"wanted_version": ">=1.4"},
+            "version >=1.4 is not what all workers of its kinds run: none",
+        ),
+    ],
+)
+def test_it_waits_for_what_was_asked(said: dict[str, object], reason: str) -> None:
+    step = next_step(queue(**said).seen)
+
+    assert (step.state, step.feed, step.said) == (State.WAITING, 0, reason)
+
+
+def test_it_begins_once_all_holds() -> None:
+    seen = queue(
+        not_before=50.0,
+        now=50.0,
+        wanted_breakers={"smtp": "closed"},
+        breakers={"smtp": "closed", "other": "half_open"},
+        wanted_version=">=1.4",
+        versions=["1.4.2", "1.10"],
+    ).seen
+
+    assert (next_step(seen).state, next_step(seen).feed) == (State.CANARY, 3)
+
+
+def test_a_breaker_that_opens_meanwhile_aborts_it() -> None:
+    running = queue(state=State.RUNNING, place=500, fed=500, ended=500, breakers={"smtp": "open"})
+
+    assert next_step(running.seen).state is State.ABORTED
+    assert next_step(running.seen).said == "breaker smtp is open"
+
+
+def test_it_holds_back_while_others_wait_for_long() -> None:
+    seen = queue(state=State.RUNNING, place=500, fed=500, ended=500, oldest_ready=31.0).seen
+
+    assert next_step(seen).feed == 0
+    assert next_step(seen).said == "a ready job of its queues has waited for 31 s"
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - GOING))
+def test_what_does_not_go_on_stays_as_it_is(state: State) -> None:
+    assert next_step(queue(state=state, said="so").seen) == Step(state, 0, None, "so")
+
+
+def test_it_is_done_when_all_have_ended() -> None:
+    seen = queue(state=State.RUNNING, matched=5, place=5, fed=5, ended=4, in_flight=1).seen
+
+    assert next_step(seen).state is State.RAMP
+    assert next_step(replace(seen, ended=5, in_flight=0)).state is State.DONE
+    assert next_step(queue(matched=0).seen).state is State.DONE
+
+
+def test_a_cancelled_canary_holds_nothing_up() -> None:
+    seen = queue(state=State.CANARY, place=3, fed=3, ended=2, in_flight=0).seen
+
+    assert next_step(seen).feed == 5
+
+
+def test_what_a_chunk_leaves_out_is_still_to_go() -> None:
+    assert Step(State.RUNNING, 700, 10.0).at_most(500, 100.0) == Step(State.RUNNING, 500, 8.0)
+    assert Step(State.RUNNING, 7, 10.0).at_most(500, None) == Step(State.RUNNING, 7, 10.0)
+
+
+def test_what_is_no_version_is_not_among_them() -> None:
+    assert not is_version("a3f9c1", ">=1.4")
+    assert is_version("1.5.0rc1", ">=1.4")

@@ -1,0 +1,524 @@
+"""Batches: one callback, when all jobs have ended or succeeded, whatever became of them between."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel, errors
+
+from redrive.batches import close_batch, open_batch
+from redrive.enqueue import enqueue, enqueue_many
+from redrive.errors import InvalidJob
+from redrive.worker import store
+from tests.factories import (
+    Claimed,
+    bury,
+    claim,
+    complete,
+    make_worker,
+    redrive,
+    settle,
+    silence,
+)
+from tests.postgres import Connection, Database
+from tests.sql.test_enqueue import of_asyncpg
+
+SUCCESS: Any = {"kind": "batch.succeeded", "payload": {"of": "batch"}}
+END: Any = {"kind": "batch.ended"}
+
+
+class Counts(NamedTuple):
+    """What became of the jobs of a batch."""
+
+    total: int = 0
+    succeeded: int = 0
+    dead: int = 0
+    cancelled: int = 0
+
+
+class Batch:
+    """A batch, a worker for its jobs, and the callbacks that have come."""
+
+    def __init__(self, database: Database, jobs: int = 2) -> None:
+        self.database, self.conn = database, database.conn
+        self.worker = make_worker(self.conn)
+        self.id = open_batch(self.conn, on_success=SUCCESS, on_end=END)
+        self.jobs = [enqueue(self.conn, "page", {"n": n}, batch=self.id) for n in range(jobs)]
+        self.came: list[Claimed] = []
+
+    def claimed(self) -> Iterator[Claimed]:
+        """Claim what is due of the batch; callbacks that come with it are kept."""
+        for job in claim(self.conn, self.worker):
+            if job.kind == "page":
+                yield job
+            else:
+                self.came.append(job)
+
+    def callbacks(self) -> list[tuple[str, Counts]]:
+        """Fold all there is, and claim and complete what is due then."""
+        fold(self.conn)
+        fold(self.conn)  # twice: it makes no difference
+        assert list(self.claimed()) == []
+        found = [(job.kind, self._counts(job)) for job in self.came]
+        complete(self.conn, self.worker, *self.came)
+        self.came.clear()
+        return found
+
+    def _counts(self, job: Claimed) -> Counts:
+        header = dict(job.more["headers"]["batch"])
+        assert header.pop("id") == self.id
+        return Counts(**header)
+
+    def state(self) -> tuple[str | None, bool, bool]:
+        """Its outcome, whether it has ended, and whether it is over."""
+        outcome, ended, over = self.database.row(
+            "select outcome, ended_at is not null, over_at is not null from redrive.batches"
+            " where id = %s",
+            self.id,
+        )
+        return outcome, ended, over
+
+
+def fold(conn: Connection) -> None:
+    """See which batches have ended."""
+    store.fold_batches(conn)
+
+
+@pytest.fixture
+def batch(database: Database) -> Batch:
+    return Batch(database)
+
+
+def left(database: Database) -> list[str]:
+    """The kinds of the jobs that live."""
+    return database.column("select kind from redrive.jobs order by kind")
+
+
+def test_when_all_have_succeeded_both_callbacks_come_once(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    complete(batch.conn, batch.worker, first)
+    assert batch.callbacks() == []
+    complete(batch.conn, batch.worker, second)
+
+    counts = Counts(total=2, succeeded=2)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert batch.callbacks() == []
+    assert batch.state() == ("succeeded", True, True)
+
+
+def test_nothing_comes_before_it_is_closed(batch: Batch) -> None:
+    complete(batch.conn, batch.worker, *batch.claimed())
+    assert batch.callbacks() == []
+    assert close_batch(batch.conn, batch.id)
+
+    assert len(batch.callbacks()) == 2
+    assert not close_batch(batch.conn, batch.id)
+    assert batch.callbacks() == []
+
+
+def test_an_empty_batch_succeeds(database: Database) -> None:
+    batch = Batch(database, jobs=0)
+    close_batch(batch.conn, batch.id)
+
+    assert {kind for kind, _ in batch.callbacks()} == {"batch.ended", "batch.succeeded"}
+
+
+def test_a_dead_letter_holds_on_success_until_its_redrive_has_succeeded(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    complete(batch.conn, batch.worker, first)
+    bury(batch.conn, batch.worker, second)
+    assert batch.callbacks() == [("batch.ended", Counts(total=2, succeeded=1, dead=1))]
+    assert batch.state() == (None, True, False)
+    for _ in range(2):
+        redrive(batch.conn, [second.id])
+        fold(batch.conn)
+        (again,) = batch.claimed()
+        bury(batch.conn, batch.worker, again)
+        assert batch.callbacks() == []
+    redrive(batch.conn, [second.id])
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    assert batch.callbacks() == [("batch.succeeded", Counts(total=2, succeeded=2))]
+    assert batch.state() == ("succeeded", True, True)
+
+
+def test_what_is_redriven_before_the_others_end_is_waited_for(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    bury(batch.conn, batch.worker, first)
+    fold(batch.conn)
+    redrive(batch.conn, [first.id])
+    complete(batch.conn, batch.worker, second)
+    fold(batch.conn)
+    (again,) = batch.claimed()
+    assert batch.came == []
+    complete(batch.conn, batch.worker, again)
+
+    assert len(batch.callbacks()) == 2
+
+
+@pytest.mark.parametrize("end", ["purge", "dismiss and purge"])
+def test_a_dead_letter_that_is_purged_holds_nothing_any_more(batch: Batch, end: str) -> None:
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    complete(batch.conn, batch.worker, first)
+    bury(batch.conn, batch.worker, second)
+    assert [kind for kind, _ in batch.callbacks()] == ["batch.ended"]
+    if end == "dismiss and purge":
+        batch.database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [second.id])
+        assert batch.callbacks() == []
+    batch.database.rows("select redrive.purge_v1(%s, '{0}', '{open,dismissed}')", [second.id])
+
+    assert batch.callbacks() == []
+    assert batch.state() == ("ended", True, True)
+    assert left(batch.database) == [], "on_success will not come: it is cancelled"
+
+
+def test_the_record_of_a_redrive_may_be_purged(batch: Batch) -> None:
+    """It counts as what it was: the job has ended otherwise since."""
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    bury(batch.conn, batch.worker, first)
+    redrive(batch.conn, [first.id])
+    complete(batch.conn, batch.worker, second, *batch.claimed())
+    batch.database.rows("select redrive.purge_v1(%s, '{0}', '{resolved}')", [first.id])
+
+    counts = Counts(total=2, succeeded=2)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+
+
+@pytest.mark.parametrize("how", ["waiting", "running"])
+def test_a_cancelled_job_ends_it_without_success(batch: Batch, how: str) -> None:
+    close_batch(batch.conn, batch.id)
+    if how == "waiting":
+        batch.database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", batch.jobs[:1])
+    for job in batch.claimed():
+        if job.id == batch.jobs[0]:
+            assert settle(batch.conn, batch.worker, job, "cancel")
+        else:
+            complete(batch.conn, batch.worker, job)
+
+    assert batch.callbacks() == [("batch.ended", Counts(total=2, succeeded=1, cancelled=1))]
+    assert batch.state() == ("ended", True, True)
+    assert left(batch.database) == []
+
+
+@pytest.mark.parametrize("outcome", ["retry", "release"])
+def test_what_comes_back_has_not_ended(batch: Batch, outcome: str) -> None:
+    close_batch(batch.conn, batch.id)
+    for job in list(batch.claimed()):
+        assert settle(batch.conn, batch.worker, job, outcome)
+    fold(batch.conn)
+
+    assert batch.state() == (None, False, False)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    assert len(batch.callbacks()) == 2
+
+
+def test_a_job_of_a_lost_worker_is_waited_for(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    lost = list(batch.claimed())
+    silence(batch.conn, batch.worker)
+    rescued = store.rescue(batch.conn, 30, 100)
+    assert rescued.jobs == 2
+    assert complete(batch.conn, batch.worker, *lost) == set()
+    batch.worker = make_worker(batch.conn)
+    assert batch.state() == (None, False, False)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    counts = Counts(total=2, succeeded=2)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+
+
+def test_the_last_two_complete_at_once_in_two_sessions(batch: Batch) -> None:
+    """Neither sees the other's: the fold sees both."""
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    one, other = batch.database.connect(), batch.database.connect()
+    for conn, job in ((one, first), (other, second)):
+        conn.autocommit = False
+        assert complete(conn, batch.worker, job) == {job.id}
+    fold(batch.conn)
+    assert batch.state() == (None, False, False)
+    one.commit()
+    fold(batch.conn)
+    other.commit()
+
+    counts = Counts(total=2, succeeded=2)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+
+
+def test_two_that_fold_at_once_call_back_once(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    other = batch.database.connect()
+    with other.transaction():
+        fold(other)
+        fold(batch.conn)  # has nothing to do, and does not wait
+
+    assert len(batch.callbacks()) == 2
+
+
+def test_a_job_of_the_batch_may_add_to_it(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    first, second = batch.claimed()
+    complete(batch.conn, batch.worker, first)
+    adding = batch.database.connect()
+    with adding.transaction():
+        enqueue(adding, "page", batch=batch.id)
+        complete(adding, batch.worker, second)
+    fold(batch.conn)
+    assert batch.state() == (None, False, False)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    counts = Counts(total=3, succeeded=3)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+
+
+def test_it_is_not_over_while_somebody_adds_to_it(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    adding = batch.database.connect()
+    adding.autocommit = False
+    enqueue(adding, "page", batch=batch.id)
+    fold(batch.conn)
+    assert batch.state() == (None, False, False)
+    adding.commit()
+    fold(batch.conn)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    counts = Counts(total=3, succeeded=3)
+    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+
+
+@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+def test_one_that_is_over_takes_no_more(batch: Batch, level: IsolationLevel) -> None:
+    conn = batch.database.connect()
+    conn.isolation_level = level
+    conn.autocommit = False
+    conn.execute("select 1")  # takes the snapshot
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    batch.callbacks()
+
+    with pytest.raises(psycopg.DatabaseError) as refused:
+        enqueue(conn, "page", batch=batch.id)
+    if level is not IsolationLevel.READ_COMMITTED:
+        assert isinstance(refused.value, errors.SerializationFailure)
+        conn.rollback()
+        with pytest.raises(psycopg.DatabaseError, match="none of this number") as refused:
+            enqueue(conn, "page", batch=batch.id)
+    assert refused.value.sqlstate == "RD001"
+
+
+@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+def test_adding_waits_neither_for_closing_nor_for_counting(
+    batch: Batch, level: IsolationLevel
+) -> None:
+    """Closing waits for nobody either, and a snapshot from before is no reason to try again."""
+    conn = batch.database.connect()
+    conn.isolation_level = level
+    conn.autocommit = False
+    conn.execute("select 1")
+    close_batch(batch.conn, batch.id)
+    for job in batch.claimed():
+        complete(batch.conn, batch.worker, job)
+        break
+    fold(batch.conn)
+    enqueue(conn, "page", batch=batch.id)
+    conn.commit()
+
+    assert batch.database.value("select sum(total)::int from redrive.batch_deltas") == 3
+
+
+def test_one_that_nobody_closes_is_given_up(batch: Batch) -> None:
+    """Its producer died: its jobs run, its callbacks never do, and nothing waits for ever."""
+    batch.database.rows("update redrive.batches set close_by = now()")
+    fold(batch.conn)
+
+    assert batch.state() == ("abandoned", False, True)
+    assert left(batch.database) == ["page", "page"]
+    complete(batch.conn, batch.worker, *batch.claimed())
+    assert batch.callbacks() == []
+    with pytest.raises(psycopg.DatabaseError, match="given up unclosed"):
+        close_batch(batch.conn, batch.id)
+
+
+def test_what_is_rolled_back_leaves_no_batch(database: Database) -> None:
+    with database.conn.transaction(force_rollback=True):
+        batch = open_batch(database.conn, on_end=END)
+        enqueue(database.conn, "page", batch=batch)
+        close_batch(database.conn, batch)
+
+    assert left(database) == []
+    assert database.value("select count(*) from redrive.batch_deltas") == 0
+
+
+def test_a_key_that_is_taken_adds_nothing(batch: Batch) -> None:
+    """Live, or succeeded between two snapshots: the job that has it is none of the batch."""
+    enqueue(batch.conn, "other", idempotency_key="k")
+    enqueue(batch.conn, "other", idempotency_key="k", batch=batch.id)
+    batch.database.rows("insert into redrive.completions values ('other', 'done', 1)")
+    enqueue(batch.conn, "other", idempotency_key="done", batch=batch.id)
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *(j for j in claim(batch.conn, batch.worker)))
+
+    assert {counts for _, counts in batch.callbacks()} == {Counts(total=2, succeeded=2)}
+
+
+def test_a_redrive_that_is_withdrawn_is_dead_as_before(batch: Batch) -> None:
+    job = enqueue(batch.conn, "page", idempotency_key="k", batch=batch.id)
+    close_batch(batch.conn, batch.id)
+    for one in batch.claimed():
+        bury(batch.conn, batch.worker, one)
+    enqueue(batch.conn, "page", idempotency_key="k")
+    worker = batch.database.connect()
+    worker.autocommit = False
+    complete(worker, batch.worker, *batch.claimed())
+    operator = batch.database.session()
+    waiting = operator.start(lambda: redrive(operator.conn, [job]))
+    batch.database.wait_until_blocked(operator)
+    worker.commit()
+
+    assert waiting.result(20) == {job: "succeeded"}
+    assert batch.callbacks() == [("batch.ended", Counts(total=3, dead=3))]
+
+
+def test_a_batch_of_batches(database: Database) -> None:
+    """A callback is a job like others: it may belong to a batch itself."""
+    outer = Batch(database, jobs=0)
+    callback: Any = {"kind": "page", "payload": {"n": 9}, "batch": outer.id}
+    inner = open_batch(database.conn, on_success=callback)
+    enqueue(database.conn, "page", batch=inner)
+    close_batch(database.conn, inner)
+    close_batch(database.conn, outer.id)
+    for _ in range(2):
+        fold(database.conn)
+        assert outer.state() == (None, False, False)
+        complete(database.conn, outer.worker, *outer.claimed())
+
+    assert {counts for _, counts in outer.callbacks()} == {Counts(total=1, succeeded=1)}
+
+
+def test_a_callback_that_was_cancelled_does_not_come(batch: Batch) -> None:
+    parked = batch.database.value("select on_end from redrive.batches")
+    batch.database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", [parked])
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    assert [kind for kind, _ in batch.callbacks()] == ["batch.succeeded"]
+
+
+def test_nobody_wakes_a_callback_before_its_time(batch: Batch) -> None:
+    """Neither `job now` nor the chore that unparks."""
+    batch.database.rows(
+        "select redrive.run_now_v1(array(select id from redrive.jobs), 'ada', 'why')"
+    )
+    store.unpark(batch.conn)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    assert batch.callbacks() == []
+
+
+@pytest.mark.parametrize(
+    "field", ["run_at", "delay", "expires_in", "idempotency_key", "ordering_key", "unique_for"]
+)
+def test_what_a_callback_cannot_have_is_named(database: Database, field: str) -> None:
+    job: Any = {"kind": "a"} | ({"delay": 1} if field == "delay" else {})
+    with pytest.raises(psycopg.DatabaseError, match=f"on_end.{field}: is not for a job"):
+        database.rows(
+            "select redrive.open_batch_v1(null, %s::jsonb)", json.dumps(job | {field: "1"})
+        )
+    with pytest.raises(InvalidJob, match=r"on_end\.delay"):
+        open_batch(database.conn, on_end={"kind": "a", "delay": 1})
+
+
+def test_bulk_belongs_to_a_batch_too(database: Database) -> None:
+    batch = Batch(database, jobs=0)
+    enqueue_many(batch.conn, ({"kind": "page", "batch": batch.id} for _ in range(50)))
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    assert {counts for _, counts in batch.callbacks()} == {Counts(total=50, succeeded=50)}
+
+
+def test_only_one_row_of_counters_is_left_of_a_batch(batch: Batch) -> None:
+    complete(batch.conn, batch.worker, *batch.claimed())
+    fold(batch.conn)
+
+    assert batch.database.value("select count(*) from redrive.batch_deltas") == 1
+
+
+def test_what_has_been_over_for_long_is_forgotten(batch: Batch) -> None:
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    batch.callbacks()
+    batch.database.rows("update redrive.batches set over_at = now() - interval '401 days'")
+    store.forget(batch.conn)
+
+    assert batch.database.value("select count(*) from redrive.batches") == 0
+    assert batch.database.value("select count(*) from redrive.batch_deltas") == 0
+
+
+def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(batch: Batch) -> None:
+    kinds = ["page", "batch.succeeded", "batch.ended"]
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+
+    assert store.is_pending(batch.conn, None, kinds, 0)
+    batch.callbacks()
+    assert not store.is_pending(batch.conn, None, kinds, 0)
+    Batch(batch.database, jobs=0)
+    assert not store.is_pending(batch.conn, None, kinds, 0), "an open one ends when it is closed"
+
+
+def test_closing_takes_the_time_that_was_given(database: Database) -> None:
+    open_batch(database.conn, on_end=END, close_within=timedelta(minutes=5))
+
+    assert database.value(
+        "select close_by - created_at between interval '299 s' and interval '301 s'"
+        " from redrive.batches"
+    )
+    with pytest.raises(InvalidJob, match="close_within"):
+        open_batch(database.conn, close_within=0)
+
+
+def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
+    """SQLAlchemy and asyncpg, besides psycopg; a unique job on the way."""
+    options: Any = {"unique_for": 60, "unique_by": ["n"], "on_conflict": "skip", "delay": 5}
+
+    async def by_asyncpg() -> None:
+        asyncpg = pytest.importorskip("asyncpg")
+        conn = await asyncpg.connect(**of_asyncpg(database.url))
+        batch = await open_batch(conn, on_end=END)
+        for _ in range(2):
+            await enqueue(conn, "page", {"n": 1}, batch=batch, **options)
+        assert await close_batch(conn, batch)
+        await conn.close()
+
+    def by_sqlalchemy() -> None:
+        sqlalchemy = pytest.importorskip("sqlalchemy")
+        engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(database.url)
+        )
+        with engine.begin() as conn:
+            batch = open_batch(conn, on_end=END)
+            for _ in range(2):
+                enqueue(conn, "page", {"n": 2}, batch=batch, **options)
+            assert close_batch(conn, batch)
+        engine.dispose()
+
+    asyncio.run(by_asyncpg())
+    by_sqlalchemy()
+
+    assert database.column("select sum(total)::int from redrive.batch_deltas group by batch") == [
+        1,
+        1,
+    ]
+    assert database.value("select bool_and(closed_at is not null) from redrive.batches")

@@ -1,0 +1,512 @@
+"""Campaigns in the database: what is frozen, how it goes on, and what is left after any death."""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaign import Terms, drive, plan, show, start
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import find
+from redrive.worker.store import forget
+from tests.factories import (
+    bury,
+    claim,
+    complete,
+    depths,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_worker,
+    redrive,
+    settle,
+)
+from tests.postgres import Connection, Database
+
+SECONDS_FOR_A_MILLION = 10
+AT_ONCE = Terms(canaries=0)
+
+
+def started(conn: Connection, chosen: Filter | None = None, terms: Terms = AT_ONCE) -> int:
+    """A campaign over all that matches. Returns its id."""
+    made = plan(conn, chosen or Filter(), actor="ada")
+    start(conn, made.plan, terms, actor="ada", why="the bank is back")
+    return made.plan
+
+
+def state_of(conn: Connection, campaign: int) -> dict[str, Any]:
+    found = show(conn, campaign)
+    assert found is not None
+    return found
+
+
+def counts(conn: Connection, campaign: int) -> tuple[Any, ...]:
+    """state, redriven, succeeded, dead_again, cancelled, waiting, blocked"""
+    found = state_of(conn, campaign)
+    names = ("state", "redriven", "succeeded", "dead_again", "cancelled", "waiting", "blocked")
+    return tuple(found[name] for name in names)
+
+
+def run_all(conn: Connection, *, dies: bool = False) -> int:
+    """Claim all that is due and end it. Returns how many jobs that were."""
+    worker = make_worker(conn)
+    jobs = claim(conn, worker, 1000)
+    if dies:
+        for job in jobs:
+            bury(conn, worker, job)
+    elif jobs:
+        complete(conn, worker, *jobs)
+    return len(jobs)
+
+
+# The plan
+
+
+def test_a_plan_freezes_the_exact_set_and_changes_nothing(database: Database) -> None:
+    first, second = make_dead_letters(database.conn, 2)
+    made = plan(database.conn, Filter(), actor="ada")
+    make_dead_letter(database.conn)
+
+    assert (made.matched, made.sample, made.blocked, made.acted) == (2, [first, second], {}, 0)
+    assert made.kinds == ["invoice.charge"]
+    assert [(g["count"], g["id"], g["message"]) for g in made.groups] == [
+        (2, first, "no such invoice")
+    ]
+    assert database.rows("select n, id, redrives, state from redrive.campaign_jobs") == [
+        (1, first, 0, None),
+        (2, second, 0, None),
+    ]
+    assert database.value("select count(*) from redrive.audit") == 0
+    assert drive(database.conn, made.plan) is None
+
+    start(database.conn, made.plan, AT_ONCE, actor="ada", why="x")
+    drive(database.conn, made.plan)
+    assert database.column("select id from redrive.jobs order by id") == [first, second]
+
+
+def test_a_plan_says_what_will_stay_by_the_function_that_acts(database: Database) -> None:
+    make_dead_letter(database.conn, idempotency_key="k")
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values (%s, 'k', 9)", "invoice.charge"
+    )
+    made = plan(database.conn, Filter(), actor="ada")
+    campaign = made.plan
+    start(database.conn, campaign, AT_ONCE, actor="ada", why="x")
+    drive(database.conn, campaign)
+    drive(database.conn, campaign)
+
+    assert made.blocked == {"succeeded": 1}
+    assert counts(database.conn, campaign) == ("done", 0, 0, 0, 0, 0, {"succeeded": 1})
+    assert database.column("select state from redrive.campaign_jobs") == ["blocked"]
+
+
+def test_a_plan_understands_every_filter_as_a_list_does(database: Database) -> None:
+    """Each field of the filter is written a second time in plan_campaign.sql."""
+    now = datetime.now(UTC)
+    make_dead_letter(database.conn, "a", {"currency": "XAU", "n": 5}, queue="q", tenant="acme")
+    make_dead_letter(database.conn, "b", {"currency": "EUR"}, headers={"source": "import"})
+    database.rows(
+        "update redrive.dead_letters set category = 'invalid', error_class = 'KeyError',"
+        " environment = 'test', version = '1.4', fingerprint = 'f9',"
+        " died_at = died_at - interval '1 day' where kind = 'b'"
+    )
+    tried: dict[str, list[Any]] = {
+        "ids": [(1,), (2, 99)],
+        "kind": [("a",), ("a", "b")],
+        "queue": [("q",)],
+        "reason": [("not_retryable",), ("expired",)],
+        "category": [("invalid",)],
+        "error_class": [("KeyError",)],
+        "group": ["f9", "f"],
+        "state": [("open",)],
+        "tenant": [("acme",)],
+        "environment": [("test",)],
+        "version": [("1.4",), ("1.5",)],
+        "holds": [
+            ("payload.currency=XAU",),
+            ("payload.n=5", "payload.currency=XAU"),
+            ("payload.n=5", "payload.currency=EUR"),
+            ("headers.source=import",),
+            ("payload.absent=",),
+        ],
+        "since": [now - timedelta(hours=1)],
+        "until": [now - timedelta(hours=1)],
+        "limit": [1],
+    }
+
+    assert set(tried) == {f.name for f in fields(Filter)}
+    for name, values in tried.items():
+        for value in values:
+            chosen = Filter(**{"state": ("open",)} | {name: value})  # type: ignore[arg-type]
+            made = plan(database.conn, chosen, actor="ada")
+            frozen = database.column(
+                "select id from redrive.campaign_jobs where campaign = %s", made.plan
+            )
+            listed = [row["id"] for row in find(database.conn, chosen)]
+            if name == "limit":
+                assert len(frozen) == len(listed) == 1
+            else:
+                assert sorted(frozen) == sorted(listed), (name, value)
+
+
+def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) -> None:
+    make_dead_letters(database.conn, 5)
+    old = plan(database.conn, Filter(), actor="ada").plan
+    new = plan(database.conn, Filter(), actor="ada").plan
+    database.rows(
+        "update redrive.campaigns set created_at = now() - interval '25 h' where id = %s", old
+    )
+    forget(database.conn)
+
+    assert database.column("select id from redrive.campaigns") == [new]
+    assert database.column("select distinct campaign from redrive.campaign_jobs") == [new]
+    with pytest.raises(psycopg.Error, match="is not there; plan anew"):
+        start(database.conn, old, AT_ONCE, actor="ada", why="x")
+
+
+def test_a_plan_is_started_once(database: Database) -> None:
+    campaign = started(database.conn)
+
+    with pytest.raises(psycopg.Error, match=f"plan: {campaign} is waiting; plan anew"):
+        start(database.conn, campaign, AT_ONCE, actor="bo", why="y")
+
+
+# Its course
+
+
+def test_what_was_put_back_is_counted_by_what_became_of_it(database: Database) -> None:
+    """U6: its state said done while jobs were still scheduled."""
+    make_dead_letters(database.conn, 3)
+    campaign = started(database.conn)
+    drive(database.conn, campaign)
+    assert counts(database.conn, campaign) == ("running", 3, 0, 0, 0, 0, {})
+
+    worker = make_worker(database.conn)
+    first, second, third = claim(database.conn, worker)
+    complete(database.conn, worker, first)
+    settle(database.conn, worker, second, "cancel")
+    drive(database.conn, campaign)
+    assert counts(database.conn, campaign) == ("running", 3, 1, 0, 1, 0, {})
+
+    bury(database.conn, worker, third)
+    drive(database.conn, campaign)
+    assert counts(database.conn, campaign) == ("done", 3, 1, 1, 1, 0, {})
+    assert database.column("select state from redrive.campaign_jobs order by n") == [
+        *("succeeded", "cancelled", "dead_again")
+    ]
+    assert database.rows("select actor, action, n from redrive.audit order by id") == [
+        ("ada", "redrive", 3),
+        ("redrive", "end redrive", 3),
+    ]
+    assert drive(database.conn, campaign) is None
+
+
+def test_of_a_set_that_fails_always_only_the_canaries_run(database: Database) -> None:
+    make_dead_letters(database.conn, 200)
+    campaign = started(database.conn, terms=Terms())
+    ran = 0
+    for _ in range(20):
+        drive(database.conn, campaign)
+        ran += run_all(database.conn, dies=True)
+
+    assert ran == 3
+    assert counts(database.conn, campaign) == ("aborted", 3, 0, 3, 0, 197, {})
+    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 200
+    assert database.row("select action, why from redrive.audit order by id desc limit 1") == (
+        "abort redrive",
+        "3 of 3 died again, more than 10%",
+    )
+
+
+def test_a_campaign_that_aborted_goes_on_when_somebody_says_so(database: Database) -> None:
+    make_dead_letters(database.conn, 50)
+    campaign = started(database.conn, terms=Terms())
+    drive(database.conn, campaign)
+    run_all(database.conn, dies=True)
+    drive(database.conn, campaign)
+    campaigns.resume(database.conn, campaign, actor="ada", why="1.4.3 is out")
+    for _ in range(20):
+        drive(database.conn, campaign)
+        run_all(database.conn)
+
+    assert counts(database.conn, campaign) == ("done", 50, 47, 3, 0, 0, {})
+
+
+def test_only_the_generation_that_was_seen_goes_back(database: Database) -> None:
+    """What died once more since the plan is another dead letter, which nobody looked at."""
+    first, second = make_dead_letters(database.conn, 2)
+    campaign = started(database.conn)
+    redrive(database.conn, [first])
+    run_all(database.conn, dies=True)
+    drive(database.conn, campaign)
+
+    assert database.column("select id from redrive.jobs") == [second]
+    assert state_of(database.conn, campaign)["blocked"] == {"not_open": 1}
+
+
+def test_of_two_that_looked_at_the_same_time_one_comes_too_late(database: Database) -> None:
+    make_dead_letters(database.conn, 4)
+    campaign = started(database.conn)
+    take = "select redrive.step_campaign_v1(%s, 0, 'running', 2, null, null)"
+
+    assert database.value(take, campaign) == 2
+    assert database.value(take, campaign) is None
+    assert database.value("select count(*) from redrive.jobs") == 2
+
+
+def test_while_somebody_is_at_it_the_others_have_nothing_to_do(database: Database) -> None:
+    make_dead_letters(database.conn, 2)
+    campaign = started(database.conn)
+    other = database.session()
+    other.rows("begin")
+    other.rows("select redrive.look_at_campaign_v1(%s)", campaign)
+
+    assert drive(database.conn, campaign) is None
+
+
+def test_a_step_that_rolls_back_changes_nothing(database: Database) -> None:
+    make_dead_letters(database.conn, 4)
+    campaign = started(database.conn)
+    other = database.session()
+    other.rows("begin")
+    drive(other.conn, campaign)
+    other.rows("rollback")
+
+    assert counts(database.conn, campaign) == ("waiting", 0, 0, 0, 0, 4, {})
+    assert database.value("select count(*) from redrive.jobs") == 0
+    drive(database.conn, campaign)
+    assert database.value("select count(*) from redrive.jobs") == 4
+
+
+def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
+    database: Database,
+) -> None:
+    """kill -9 of the driver, as its server sees it: the session ends between or in statements."""
+    make_dead_letters(database.conn, 40)
+    campaign = started(database.conn, terms=Terms(canaries=3))
+    begun: Counter[int] = Counter()
+    worker = make_worker(database.conn)
+    for n in range(60):
+        driver = database.session()
+        if n % 3:  # killed in the middle: what it had not committed is gone
+            driver.rows("begin")
+        drive(driver.conn, campaign)
+        database.rows("select pg_terminate_backend(%s, 5000)", driver.pid)
+        jobs = claim(database.conn, worker)
+        begun.update(job.id for job in jobs)
+        if jobs:
+            complete(database.conn, worker, *jobs)
+
+    assert counts(database.conn, campaign) == ("done", 40, 40, 0, 0, 0, {})
+    assert len(begun) == 40
+    assert set(begun.values()) == {1}
+    assert database.value("select max(redrives) from redrive.dead_letters") == 0
+
+
+def test_32_starters_over_the_same_set_give_each_job_one_generation(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 320)
+    sessions = [database.session() for _ in range(32)]
+    together = threading.Barrier(32)
+
+    def act(conn: Connection) -> int:
+        together.wait()
+        campaign = started(conn, Filter(ids=ids))
+        while state_of(conn, campaign)["waiting"]:
+            drive(conn, campaign)
+        return int(state_of(conn, campaign)["redriven"])
+
+    done = [session.start(lambda s=session: act(s.conn)) for session in sessions]
+
+    assert sum(d.result(120) for d in done) == 320
+    assert database.value("select count(*) from redrive.jobs where redrives = 1") == 320
+    assert database.column("select distinct state from redrive.dead_letters") == ["redriven"]
+
+
+def test_what_nobody_begins_is_bounded(database: Database) -> None:
+    """U5: after a pause of 15 s ten jobs ran within 35 ms."""
+    make_dead_letters(database.conn, 100)
+    campaign = started(database.conn, terms=Terms(rate=5.0, canaries=0))
+    for _ in range(30):
+        database.rows("update redrive.campaigns set fed_at = fed_at - interval '10 s'")
+        drive(database.conn, campaign)
+
+    assert database.value("select count(*) from redrive.jobs") == 15
+
+
+def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> None:
+    """Each step would fail again, for ever."""
+    make_dead_letter(database.conn)
+    database.rows("update redrive.dead_letters set payload = '[]'")
+    campaign = started(database.conn)
+    drive(database.conn, campaign)
+
+    assert counts(database.conn, campaign)[:2] == ("aborted", 0)
+    assert "payload" in state_of(database.conn, campaign)["said"]
+
+
+# What operators do with it
+
+
+def test_a_paused_campaign_puts_nothing_back_and_counts_still(database: Database) -> None:
+    make_dead_letters(database.conn, 50)
+    campaign = started(database.conn, terms=Terms())
+    drive(database.conn, campaign)
+    campaigns.pause(database.conn, campaign, actor="bo", why="lunch")
+    run_all(database.conn)
+    for _ in range(3):
+        drive(database.conn, campaign)
+
+    assert counts(database.conn, campaign) == ("paused", 3, 3, 0, 0, 47, {})
+    with pytest.raises(psycopg.Error, match="only one that goes on can be paused"):
+        campaigns.pause(database.conn, campaign, actor="bo", why="lunch")
+
+
+def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 6)
+    before = depths(database.conn)
+    history = (
+        "select d.id, d.reason, d.deliveries, d.died_at, d.state, d.campaign, d.settled_at,"
+        " d.outcome from redrive.dead_letters d order by 1"
+    )
+    as_it_was = database.rows(history)
+    campaign = started(database.conn)
+    database.rows("select redrive.step_campaign_v1(%s, 0, 'running', 4, null, null)", campaign)
+    worker = make_worker(database.conn)
+    running, tried = claim(database.conn, worker, 2)
+    settle(database.conn, worker, tried, "retry", delay=60.0)
+
+    assert campaigns.cancel(database.conn, campaign, actor="bo", why="wrong group") == 2
+    assert counts(database.conn, campaign) == ("cancelled", 4, 0, 0, 2, 2, {})
+    assert database.column("select id from redrive.jobs order by id") == [running.id, tried.id]
+    assert [r for r in database.rows(history) if r[0] in ids[2:]] == as_it_was[2:]
+
+    complete(database.conn, worker, running)
+    drive(database.conn, campaign)
+    assert counts(database.conn, campaign) == ("cancelled", 4, 1, 0, 2, 2, {})
+    left = depths(database.conn)["default"]
+    assert (left.dead, left.ready + left.scheduled + left.running) == (4, 1)
+    assert before["default"].dead == 6
+    assert database.row("select action, n from redrive.audit order by id desc limit 1") == (
+        "cancel redrive",
+        2,
+    )
+
+
+def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> None:
+    """The claim holds the lane; the cancel waits for it and sees the job begun."""
+    make_dead_letters(database.conn, 1)
+    campaign = started(database.conn)
+    drive(database.conn, campaign)
+    other = database.session()
+    other.rows("begin")
+    worker = make_worker(other.conn)
+    assert len(claim(other.conn, worker)) == 1
+    operator = database.session()
+    taken = operator.start(lambda: campaigns.cancel(operator.conn, campaign, actor="bo", why="x"))
+    database.wait_until_blocked(operator)
+    other.rows("commit")
+
+    assert taken.result(10) == 0
+    assert database.value("select count(*) from redrive.jobs") == 1
+
+
+def test_the_next_of_an_ordering_key_moves_up_when_one_is_taken_back(database: Database) -> None:
+    dead = make_dead_letter(database.conn, ordering_key="o")
+    campaign = started(database.conn)
+    drive(database.conn, campaign)
+    later = make_job(database.conn, ordering_key="o")
+    campaigns.cancel(database.conn, campaign, actor="bo", why="x")
+
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [later]
+    assert database.column("select id from redrive.dead_letters where state = 'open'") == [dead]
+
+
+def test_a_viewer_lists_and_watches(database: Database) -> None:
+    make_dead_letters(database.conn, 1)
+    campaign = started(database.conn)
+    viewer = database.connect("redrive_viewer")
+    watched = campaigns.watch(viewer, campaign, every=0.0)
+
+    assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
+    assert [found["campaign"] for found in campaigns.find(viewer)] == [campaign]
+
+
+# Two people
+
+
+def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(database: Database) -> None:
+    ids = make_dead_letters(database.conn, 1)
+    database.rows("select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')")
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
+    made = plan(operator.conn, Filter(), actor="ada")
+
+    with pytest.raises(psycopg.Error, match="needs two; another database login"):
+        start(operator.conn, made.plan, AT_ONCE, actor="not ada", why="x")
+    with pytest.raises(psycopg.Error, match="approval: some of these kinds need two"):
+        redrive(operator.conn, ids)
+
+    start(database.conn, made.plan, AT_ONCE, actor="bo", why="x")
+    drive(database.conn, made.plan)
+    found = state_of(database.conn, made.plan)
+    assert (found["planned_by"], found["planned_login"]) == ("ada", "redrive_operator")
+    assert (found["actor"], found["login"]) == ("bo", database.conn.info.user)
+    assert found["redriven"] == 1
+
+
+def test_a_kind_needs_two_until_a_worker_says_otherwise(database: Database) -> None:
+    for twice, left in (("{a,b,elsewhere}", ["a", "b"]), ("{b}", ["b"]), ("{}", [])):
+        database.rows("select redrive.say_approvals_v1('{a,b}', %s::text[])", twice)
+        assert database.column("select kind from redrive.approvals order by 1") == left
+
+
+# Beside what the release before does
+
+
+def test_a_campaign_of_the_database_is_not_its_logins_own(database: Database) -> None:
+    """The functions of the release before leave it alone."""
+    (dead,) = make_dead_letters(database.conn, 1)
+    campaign = started(database.conn)
+    with pytest.raises(psycopg.Error, match="campaign: must be one"):
+        redrive(database.conn, [dead], campaign=campaign)
+    database.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
+    database.rows("update redrive.campaigns set state = 'running', active_at = '2020-01-01'")
+    forget(database.conn)
+
+    assert state_of(database.conn, campaign)["state"] == "running"
+
+
+def test_a_step_costs_what_is_in_flight(database: Database) -> None:
+    """Whether the campaign holds ten thousand or thirty."""
+    make_dead_letters(database.conn, 3000)
+    campaign = started(database.conn)
+    database.rows("analyze redrive.campaign_jobs, redrive.dead_letters, redrive.jobs")
+    database.rows("select redrive.step_campaign_v1(%s, 0, 'running', 10, null, null)", campaign)
+    look = "explain (analyze, buffers, format json) select redrive.look_at_campaign_v1(%s)"
+    database.value(look, campaign)
+    blocks = database.value(look, campaign)[0]["Plan"]["Shared Hit Blocks"]
+
+    assert blocks < 200
+
+
+@pytest.mark.slow
+def test_a_million_is_planned_in_seconds(database: Database) -> None:
+    make_dead_letter(database.conn)
+    session = database.session(statement_timeout="0")
+    session.rows(
+        "insert into redrive.dead_letters select (jsonb_populate_record(d, jsonb_build_object("
+        "'id', 1000 + n, 'died_at', now() + n * interval '1 ms'))).*"
+        " from redrive.dead_letters d, generate_series(1, 1000000) n"
+    )
+    session.rows("analyze redrive.dead_letters")
+    began = time.monotonic()
+    made = plan(session.conn, Filter(), actor="ada")
+
+    assert made.matched == 1_000_001
+    assert time.monotonic() - began < SECONDS_FOR_A_MILLION

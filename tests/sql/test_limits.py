@@ -1,0 +1,667 @@
+"""U15: limits across the fleet: never exceeded, never in the way of others, none waits forever."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.find import find
+from redrive.worker import store
+from tests.factories import (
+    Claimed,
+    bury,
+    claim,
+    claim_one,
+    complete,
+    failure,
+    lanes_of,
+    make_dead_letter,
+    make_job,
+    make_limited_worker,
+    make_worker,
+    redrive,
+    settle,
+    silence,
+)
+from tests.postgres import Connection, Database
+
+INSERT = "insert into redrive.jobs (kind, payload) select %s, %s::jsonb from generate_series(1, %s)"
+
+
+def set_limit(
+    conn: Connection, name: str, concurrency: int | None = None, rate: float | None = None
+) -> Any:
+    row = conn.execute(
+        "select redrive.set_limit_v1(%s, %s, %s, 'ada', 'why')", (name, concurrency, rate)
+    ).fetchone()
+    return row and row[0]
+
+
+def slots(database: Database) -> dict[str, int]:
+    """How many slots of each name are taken."""
+    return dict(database.rows("select name, count(*)::int from redrive.limit_slots group by name"))
+
+
+def waits(database: Database) -> dict[str, int]:
+    """How many wait behind each name."""
+    return dict(database.rows("select name, count(*)::int from redrive.limit_waits group by name"))
+
+
+def sound(database: Database) -> bool:
+    """Whoever waits is parked, and whoever is parked waits; a slot is that of a claimed job."""
+    return database.row(
+        "select (select count(*) from redrive.jobs j where run_at = 'infinity' and ordering_key"
+        " is null and not exists (select from redrive.limit_waits w where w.job = j.id)),"
+        " (select count(*) from redrive.limit_waits w where not exists (select from redrive.jobs j"
+        " where j.id = w.job and j.run_at = 'infinity')),"
+        " (select count(*) from redrive.limit_slots s where s.job not in"
+        " (select c.id from redrive.claims k, unnest(k.ids) as c(id)))"
+    ) == (0, 0, 0)
+
+
+def ids(jobs: Sequence[Claimed]) -> list[int]:
+    return [job.id for job in jobs]
+
+
+def test_no_more_run_than_a_limit_allows_and_each_end_lets_one_more_begin(
+    database: Database,
+) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 2)
+    jobs = [make_job(conn, "a.b") for _ in range(5)]
+    running = claim(conn, worker)
+    assert ids(running) == jobs[:2]
+    assert (slots(database), waits(database)) == ({"emails": 2}, {"emails": 3})
+    assert not claim(conn, worker)
+
+    complete(conn, worker, running[0])
+    third = claim_one(conn, worker)
+    assert third.id == jobs[2]
+    assert (third.attempt, third.deliveries) == (1, 1), "waiting burns no attempt"
+    assert settle(conn, worker, third, "retry", delay=60.0, failure=failure())
+    assert settle(conn, worker, running[1], "release", delay=60.0)
+    last = claim(conn, worker)
+    assert ids(last) == jobs[3:]
+    bury(conn, worker, last[0])
+    complete(conn, worker, last[1])
+    assert (slots(database), waits(database)) == ({}, {})
+    assert sound(database)
+
+
+def test_a_key_of_the_payload_has_its_own_slots(database: Database) -> None:
+    """U15: `customer:*` is for each; a key of its own overrides it."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "customer:{customer.id}")
+    set_limit(conn, "customer:*", 1)
+    set_limit(conn, "customer:7", 2)
+    for customer in (3, 3, 7, 7, 7, "x"):
+        make_job(conn, "a.b", {"customer": {"id": customer}})
+    make_job(conn, "a.b", {"customer": None})
+    make_job(conn, "a.b", {})
+
+    assert len(claim(conn, worker)) == 5
+    assert slots(database) == {
+        "customer:3": 1,
+        "customer:7": 2,
+        "customer:x": 1,
+        "customer:": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("tenant:{tenant}", "tenant:acme"),
+        ("q:{queue}", "q:mail"),
+        ("k:{kind}", "k:a.b"),
+        ("a:{n}-{tenant}", "a:5-acme"),
+        ("flat", "flat"),
+    ],
+)
+def test_a_name_is_made_from_the_job(database: Database, template: str, name: str) -> None:
+    """U15."""
+    make_limited_worker(database.conn, template)
+    make_job(database.conn, "a.b", {"n": 5}, queue="mail", tenant="acme")
+
+    assert database.value("select limits from redrive.jobs") == [name]
+
+
+def test_a_long_key_is_told_apart_by_its_hash(database: Database) -> None:
+    """U15."""
+    make_limited_worker(database.conn, "c:{k}")
+    for end in "ab":
+        make_job(database.conn, "a.b", {"k": "x" * 5000 + end})
+
+    names = database.column("select limits[1] from redrive.jobs")
+    assert len(set(names)) == 2
+    assert all(len(name) <= 255 for name in names)
+
+
+def test_jobs_from_before_the_limit_count_when_they_are_claimed(database: Database) -> None:
+    """U15: enqueued before their handler said it."""
+    conn = database.conn
+    for _ in range(3):
+        make_job(conn, "a.b")
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+
+    assert len(claim(conn, worker)) == 1
+    assert waits(database) == {"emails": 2}
+
+
+def test_of_two_limits_a_job_needs_both(database: Database) -> None:
+    """U15: it takes no slot of the one while it waits for the other, and all is used."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "all", "c:{c}")
+    set_limit(conn, "all", 3)
+    set_limit(conn, "c:*", 1)
+    jobs = [make_job(conn, "a.b", {"c": c}) for c in (1, 1, 1, 2, 3, 4)]
+    database.rows("update redrive.jobs set run_at = now() - interval '1 s'")
+    database.rows("delete from redrive.limit_waits")
+    running = claim(conn, worker)
+
+    assert ids(running) == [jobs[0], jobs[3], jobs[4]]
+    assert waits(database) == {"c:1": 2, "all": 1}
+    complete(conn, worker, running[0])  # one of `all` and one of c:1 are free: one of each is woken
+    assert slots(database) == {"all": 2, "c:2": 1, "c:3": 1}
+    again = claim(conn, worker)
+    assert len(again) == 1
+    assert sound(database)
+    while again := [*again, *running[1:]]:
+        running = [running[0]]
+        complete(conn, worker, *again)
+        again = claim(conn, worker)
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Database) -> None:
+    """U15: seen by a trigger that counts at every commit, and by the claims themselves."""
+    conn = database.conn
+    make_limited_worker(conn, "emails", "c:{c}")
+    set_limit(conn, "emails", 5)
+    set_limit(conn, "c:*", 2)
+    for c in range(4):
+        database.rows(INSERT, "a.b", f'{{"c": {c}}}', 50)
+    database.rows(
+        "create function public.seen() returns trigger language plpgsql as $$ begin"
+        " if (select count(*) > 5 from redrive.limit_slots where name = 'emails')"
+        " or exists (select from redrive.limit_slots where name <> 'emails' group by name"
+        " having count(*) > 2) then raise 'exceeded'; end if; return null; end $$"
+    )
+    database.rows(
+        "create constraint trigger seen after insert on redrive.limit_slots deferrable"
+        " initially deferred for each row execute function public.seen()"
+    )
+    ran: list[int] = []
+    holds: set[int] = set()
+    most = 0
+    lock = threading.Lock()
+
+    def run() -> None:
+        nonlocal most
+        session = database.connect()
+        worker = make_worker(session)
+        end = time.monotonic() + 60
+        while len(ran) < 200 and time.monotonic() < end:
+            jobs = [
+                Claimed(*row)
+                for row in store.exchange(
+                    session,
+                    store.Settlements(),
+                    store.ClaimRequest(
+                        worker, lanes_of(session), [store.START] * len(lanes_of(session)), 4
+                    ),
+                ).claimed
+                if row[1] not in holds
+            ]
+            with lock:
+                holds.update(ids(jobs))
+                most = max(most, len(holds))
+            with lock:
+                holds.difference_update(ids(jobs))
+            for job in jobs:
+                complete(session, worker, job)
+                ran.append(job.id)
+            if not jobs:
+                session.execute("select redrive.tend_limits_v1(100)")
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(run) for _ in range(8)]:
+            done.result(90)
+
+    assert len(ran) == len(set(ran)) == 200
+    assert most <= 5
+    assert (slots(database), waits(database)) == ({}, {})
+
+
+def test_what_a_lost_worker_held_counts_until_it_is_taken_back(database: Database) -> None:
+    """U15: a slot goes with the claim, no sooner: the job may run still."""
+    conn = database.conn
+    lost, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    first, second = make_job(conn, "a.b"), make_job(conn, "a.b")
+    held = claim_one(conn, lost)
+    silence(conn, lost)
+    assert not claim(conn, other)
+
+    store.rescue(conn, 30.0, 100)
+    assert not complete(conn, lost, held)
+    running = claim(conn, other)
+    assert len(running) == 1
+    assert slots(database) == {"emails": 1}
+    complete(conn, other, *running)
+    assert {running[0].id, claim_one(conn, other).id} == {first, second}
+
+
+def test_a_worker_that_retires_gives_its_slots_back(database: Database) -> None:
+    """U15."""
+    conn = database.conn
+    leaves, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    make_job(conn, "a.b")
+    claim_one(conn, leaves)
+    store.retire(conn, leaves)
+
+    assert slots(database) == {}
+    assert len(claim(conn, other)) == 1
+    assert sound(database)
+
+
+def test_a_settlement_that_is_fenced_off_frees_no_slot(database: Database) -> None:
+    """U15: of a job that somebody else runs by now."""
+    conn = database.conn
+    lost, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    held = claim_one(conn, lost)
+    silence(conn, lost)
+    store.rescue(conn, 30.0, 100)
+    claim_one(conn, other)
+
+    assert not complete(conn, lost, held)
+    assert not settle(conn, lost, held, "release")
+    assert slots(database) == {"emails": 1}
+
+
+def test_lowering_a_limit_holds_for_what_begins_and_raising_it_wakes(database: Database) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 4)
+    for _ in range(8):
+        make_job(conn, "a.b")
+    running = claim(conn, worker)
+    set_limit(conn, "emails", 2)
+    complete(conn, worker, *running[:2])
+    assert not claim(conn, worker), "two run, and two may"
+    complete(conn, worker, running[2])
+    assert len(claim(conn, worker)) == 1
+    set_limit(conn, "emails", 5)
+
+    assert len(claim(conn, worker)) == 3
+    assert waits(database) == {}
+
+
+def test_removing_a_limit_wakes_all(database: Database) -> None:
+    """U15: on a paused queue, too."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 0)
+    for _ in range(5):
+        make_job(conn, "a.b")
+    make_job(conn, "a.b", queue="paused")
+    database.rows("select redrive.pause_v1('paused', 'ada', 'why')")
+    assert not claim(conn, worker)
+    assert set_limit(conn, "emails") is True
+    assert set_limit(conn, "emails") is False
+
+    assert waits(database) == {}
+    assert len(claim(conn, worker)) == 5
+
+
+def test_what_runs_when_a_limit_is_set_counts(database: Database) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "c:{c}")
+    for _ in range(3):
+        make_job(conn, "a.b", {"c": 1})
+    running = claim(conn, worker)
+    set_limit(conn, "c:*", 3)
+    make_job(conn, "a.b", {"c": 1})
+    assert not claim(conn, worker)
+    complete(conn, worker, running[0])
+
+    assert len(claim(conn, worker)) == 1
+
+
+def test_a_job_behind_its_key_and_a_limit_waits_for_both_in_order(database: Database) -> None:
+    """U15: the head of a key that waits for room does not let the second pass, and nobody wakes it
+    for nothing.
+    """
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    other = make_job(conn, "a.b")
+    busy = claim_one(conn, worker)
+    first, second = (make_job(conn, "a.b", ordering_key="k") for _ in range(2))
+    assert busy.id == other
+    assert not claim(conn, worker)
+    assert store.unpark(conn) == 0
+    assert database.value("select count(*) from redrive.running_keys") == 0
+    complete(conn, worker, busy)
+    head = claim_one(conn, worker)
+    assert head.id == first
+    complete(conn, worker, head)
+
+    assert claim_one(conn, worker).id == second
+
+
+def test_a_redriven_job_is_limited_as_any_other(database: Database) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    dead = make_dead_letter(conn, "a.b")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    first = claim_one(conn, worker)
+    assert redrive(conn, [dead]) == {dead: None}
+    assert waits(database) == {"emails": 1}
+    complete(conn, worker, first)
+
+    assert claim_one(conn, worker).id == dead
+
+
+def test_a_job_that_waits_can_be_cancelled_and_not_pushed_past_its_limit(
+    database: Database,
+) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    waiting = make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    assert (
+        database.rows("select redrive.run_now_v1(array[%s::bigint], 'ada', 'why')", waiting) == []
+    )
+    assert database.rows(
+        "select outcome from redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", waiting
+    ) == [("cancelled",)]
+
+    assert waits(database) == {}
+    complete(conn, worker, running)
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_who_begins_to_wait_while_the_last_one_ends_is_woken_by_the_chore(
+    database: Database,
+) -> None:
+    """U15: the end of the one does not see the other, whose transaction is open still."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    producer = database.session()
+    producer.rows("begin")
+    late = producer.value("select redrive.enqueue('a.b')")
+    complete(conn, worker, running)
+    producer.rows("commit")
+    assert waits(database) == {"emails": 1}
+    assert not claim(conn, worker)
+
+    assert store.tend_limits(conn) == 1
+    assert claim_one(conn, worker).id == late
+
+
+def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
+    database: Database,
+) -> None:
+    """U15: nor does a kind that nobody handles; both go on when they can."""
+    conn = database.conn
+    declared = {"a.b": ("emails",), "lonely": ("emails",)}
+    worker = store.register(
+        conn, store.Registration("w", "test", 30.0, ["a.b", "lonely"], None, limits=declared)
+    )
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    paused = make_job(conn, "a.b", queue="paused")
+    make_job(conn, "lonely")
+    last = make_job(conn, "a.b")
+    database.rows("update redrive.workers set kinds = '{a.b}'")
+    database.rows("select redrive.pause_v1('paused', 'ada', 'why')")
+    complete(conn, worker, running)
+    running = claim_one(conn, worker)
+    assert running.id == last
+    complete(conn, worker, running)
+    assert not claim(conn, worker)
+    database.rows("select redrive.resume_v1('paused', 'ada', 'why')")
+    assert store.tend_limits(conn) == 1
+
+    assert claim_one(conn, worker).id == paused
+
+
+def test_of_those_that_wait_the_urgent_and_then_the_older_goes_first(database: Database) -> None:
+    """U15."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    low, old, urgent = (make_job(conn, "a.b", priority=p) for p in (5, 0, -5))
+    order: list[int] = []
+    for _ in range(3):
+        complete(conn, worker, running)
+        running = claim_one(conn, worker)
+        order.append(running.id)
+
+    assert order == [urgent, old, low]
+
+
+def test_a_hundred_thousand_behind_one_key_cost_others_nothing(database: Database) -> None:
+    """U15: what a claim of others looks at is the same in blocks, and no claim writes them."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "c:{c}")
+    set_limit(conn, "c:*", 1)
+    cost = (
+        "explain (analyze, buffers, format json) select * from redrive.claim_v2(%s,"
+        " '{default}', '{0}', '{0}', '{1970-01-01}', '{0}', '{0}', true, 10)"
+    )
+
+    def blocks() -> int:
+        make_job(conn, "other")
+        with conn.transaction(force_rollback=True):
+            plan = database.value(cost, worker)[0]["Plan"]
+            found = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        claimed = claim(conn, worker)
+        complete(conn, worker, *claimed)
+        assert [job.kind for job in claimed] == ["other"]
+        return int(found)
+
+    make_job(conn, "a.b", {"c": 1})
+    held = claim_one(conn, worker)
+    blocks()
+    before = blocks()
+    for _ in range(10):
+        database.rows(INSERT, "a.b", '{"c": 1}', 10_000)
+    database.rows("vacuum (analyze) redrive.jobs")
+    blocks()
+    after = blocks()
+
+    assert waits(database) == {"c:1": 100_000}
+    assert after <= before + 25, "a level more of each index"
+    complete(conn, worker, held)
+    assert len(claim(conn, worker)) == 1
+    line = database.row(
+        "select name, place from redrive.limit_line_v1(array[(select max(job) from"
+        " redrive.limit_waits)])"
+    )
+    assert line == ("c:1", 1001)
+
+
+def test_a_rate_holds_over_any_window(database: Database) -> None:
+    """U15: at most the burst and what the rate allows, counted when a job begins; not much less.
+
+    After a pause nothing bursts beyond that.
+    """
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", rate=50.0)  # a burst is five
+    for _ in range(300):
+        make_job(conn, "a.b")
+    starts: list[float] = []
+
+    def run(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            jobs = claim(conn, worker, 50)
+            starts.extend([time.monotonic()] * len(jobs))
+            complete(conn, worker, *jobs)
+            if not jobs:
+                time.sleep(0.002)
+
+    run(1.0)
+    time.sleep(1.0)
+    assert 30 <= len(starts) <= 56
+    run(1.5)
+    for n, first in enumerate(starts):
+        for m in range(n, len(starts)):
+            window = starts[m] - first
+            # the claim's own clock is a little before ours
+            assert m - n + 1 <= 5 + (window + 0.1) * 50 + 1
+    assert sound(database)
+
+
+def test_rates_are_exact_by_the_database_clock(database: Database) -> None:
+    """U15: however long nobody asked, a burst is what may begin at once."""
+    tokens = "select redrive.tokens_v1(%s, %s, %s, %s)"
+    after = "select redrive.next_at_v1(%s, %s, %s, %s, %s)"
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    for rate, burst in ((1 / 60, 1), (50.0, 5), (1000.0, 100)):
+        at, next_at, begun = now, now - timedelta(days=9), 0
+        for step in (0.0, 0.001, 0.5, 3.0, 0.02, 100.0, 0.0):
+            at += timedelta(seconds=step)
+            n = database.value(tokens, next_at, rate, burst, at)
+            assert 0 <= n <= burst
+            next_at = database.value(after, next_at, rate, burst, n, at)
+            begun += n
+            assert begun <= burst + (at - now).total_seconds() * rate + 1e-3
+            assert database.value(tokens, next_at, rate, burst, at) == 0
+        # a clock that went back
+        assert database.value(tokens, next_at, rate, burst, at - timedelta(days=1)) == 0
+        assert database.value(after, next_at, rate, burst, 0, at - timedelta(days=1)) < at
+
+
+def test_a_campaign_can_limit_its_jobs(database: Database) -> None:
+    """U5: jobs that are of no limited kind take a name of their own."""
+    conn = database.conn
+    worker = make_limited_worker(conn)
+    database.rows("select redrive.put_limit_v1('campaign:1', 2, null)")
+    with conn.transaction():
+        database.rows(INSERT, "a.b", "{}", 10)
+        database.rows(
+            "select redrive.add_limit_v1(array(select id from redrive.jobs), 'campaign:1')"
+        )
+    assert waits(database) == {"campaign:1": 8}
+    assert len(claim(conn, worker)) == 2
+    database.rows("select redrive.put_limit_v1('campaign:1', null, null)")
+
+    assert len(claim(conn, worker)) == 8
+
+
+def test_a_handler_ends_its_slot_in_a_transaction_of_its_own(database: Database) -> None:
+    """U15: it is held until that commits, at any isolation."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    make_job(conn, "a.b")
+    job = claim_one(conn, worker)
+    handler = database.session()
+    handler.rows("begin isolation level repeatable read")
+    handler.rows("select count(*) from redrive.jobs")
+    assert handler.value(
+        "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
+    )
+    assert not claim(conn, worker)
+    assert slots(database) == {"emails": 1}
+    handler.rows("commit")
+    assert slots(database) == {}
+    store.tend_limits(conn)
+
+    assert len(claim(conn, worker)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "concurrency", "rate", "fault"),
+    [
+        ("Emails", 1, None, "name:"),
+        ("a*", 1, None, "name:"),
+        ("emails", -1, None, "concurrency:"),
+        ("emails", None, 0.0, "rate:"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(
+    database: Database, name: str, concurrency: int | None, rate: float | None, fault: str
+) -> None:
+    with pytest.raises(psycopg.Error, match=fault) as caught:
+        set_limit(database.conn, name, concurrency, rate)
+
+    assert caught.value.sqlstate == "RD001"
+
+
+def test_a_job_says_which_limit_it_waits_behind(database: Database) -> None:
+    """U15: `job show` and `job ls`; and nothing of it stays when all has ended."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    for _ in range(3):
+        make_job(conn, "a.b")
+    (running,) = claim(conn, worker)
+    found = list(find(conn, JobFilter(state=["blocked"])))
+    assert [row["waiting_for"] for row in found] == ["limited", "limited"]
+    assert found[1]["why"].text == "limit emails holds 1 of 1; it is the second in line"
+    assert database.rows("select name, concurrency, used, waiting from redrive.limits_v1()") == [
+        ("emails", 1, 1, 2)
+    ]
+    assert database.rows("select queue, waiting from redrive.limited_v1()") == [("default", 2)]
+    while running:
+        complete(conn, worker, running)
+        running = next(iter(claim(conn, worker)), None)  # type: ignore[assignment]
+    set_limit(conn, "emails")
+    store.tend_limits(conn)
+
+    assert database.value("select count(*) from redrive.limit_keys") == 0
+
+
+def test_a_claim_that_takes_slots_waits_for_the_disk_and_no_other_does(
+    database: Database,
+) -> None:
+    """U15: a crash that forgot the claim of a job that runs would let one more run."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    waited: dict[str, str] = {}
+    for kind in ("other", "a.b"):
+        make_job(conn, kind)
+        session = database.session()
+        session.rows("begin")
+        assert session.rows(
+            "select 1 from redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{1970-01-01}', '{0}',"
+            " '{0}', true, 1) where claim is not null and lane_no is not null",
+            worker,
+        )
+        waited[kind] = session.value("show synchronous_commit")
+        session.rows("commit")
+
+    assert waited == {"other": "off", "a.b": "on"}
