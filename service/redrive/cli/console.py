@@ -34,7 +34,7 @@ NO_EXTRA = "the console wants more packages: pip install 'redrive[console]'"
 )
 @click.option("--demo", is_flag=True, help="Without a sign-in, for this machine alone.")
 def console(database_url: str | None, port: int | None, demo: bool) -> None:
-    """Serve pages and a JSON API: what is wrong, why, and what to do about it.
+    """Serve pages and a JSON API: what is wrong, and why; act on it.
 
     \b
     redrive console --demo

@@ -212,11 +212,12 @@ def _redrive(opening: Opening, order: Order) -> Done:
             raise Refused(409, "nothing matches by now")
         terms = campaign.Terms(rate, _canaries(chosen, planned.matched))
         campaign.start(conn, planned.plan, terms, actor=order.actor, why=order.why)
-        done = _driven(conn, planned.plan)
+        return _redriven(chosen, _driven(conn, planned.plan))
+
+
+def _redriven(chosen: Filter, done: Mapping[str, Any]) -> Done:
     stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
-    text = (
-        f"{_counted(done['redriven'], 'dead letter')} redriven by campaign {planned.plan}{stayed}"
-    )
+    text = f"{_counted(done['redriven'], 'dead letter')} redriven by campaign {done['campaign']}{stayed}"
     text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     return Done(text, {key: done[key] for key in keys}, _back(chosen))
