@@ -217,7 +217,8 @@ def _redrive(opening: Opening, order: Order) -> Done:
 
 def _redriven(chosen: Filter, done: Mapping[str, Any]) -> Done:
     stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
-    text = f"{_counted(done['redriven'], 'dead letter')} redriven by campaign {done['campaign']}{stayed}"
+    count = _counted(done["redriven"], "dead letter")
+    text = f"{count} redriven by campaign {done['campaign']}{stayed}"
     text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     return Done(text, {key: done[key] for key in keys}, _back(chosen))
