@@ -101,7 +101,7 @@ programs:
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
 	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
-	$(UV_COMPILE) --constraint requirements/dev.txt --extra crypto --extra http --extra otlp --output-file requirements/runtime.txt \
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra otlp --output-file requirements/runtime.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)

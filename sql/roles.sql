@@ -86,6 +86,8 @@ grant execute on function
 to redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
+-- How many died in each of the last sixty minutes: the picture of the console's overview.
+grant select on redrive.samples to redrive_viewer, redrive_operator;
 -- It quotes what failures say, which is no figure.
 grant select on redrive.grouped to redrive_worker, redrive_operator;
 grant execute on function

@@ -684,6 +684,7 @@ create table redrive.samples (
     dead bigint not null,
     constraint samples_pkey primary key (minute, queue)
 );
+grant select on redrive.samples to redrive_operator, redrive_viewer;
 
 create table redrive.schedule_declarations (
     id bigint generated always as identity not null,

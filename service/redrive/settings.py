@@ -74,6 +74,49 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(
         30, ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM."
     )
+    console_port: int = Field(9809, ge=0, le=65535, description="Port of the console.")
+    console_viewer_url: str | None = Field(
+        None, repr=False, description="Postgres as the console's viewers use it: it only reads."
+    )
+    console_viewer_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
+    console_operator_url: str | None = Field(
+        None, repr=False, description="Postgres as the console's operators use it."
+    )
+    console_operator_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
+    console_approver_url: str | None = Field(
+        None, repr=False, description="Postgres as the console's approvers use it."
+    )
+    console_approver_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
+    console_tokens: Path | None = Field(
+        None, description="A file of tokens for the console: SHA-256, role and name in each line."
+    )
+    console_key: str | None = Field(
+        None,
+        min_length=32,
+        repr=False,
+        description="What signs the console's sessions and forms; without it they end with the"
+        " process.",
+    )
+    console_key_file: Path | None = Field(None, description="A file that holds this key instead.")
+    console_proxies: str | None = Field(
+        None,
+        description="Addresses of the proxies whose headers say who asks, comma-separated.",
+    )
+    console_groups: str | None = Field(
+        None, description="Roles of the proxy's groups, as oncall=operator,staff=viewer."
+    )
+    console_user_header: str = Field(
+        "X-Forwarded-User", min_length=1, description="The proxy's header with the name."
+    )
+    console_groups_header: str = Field(
+        "X-Forwarded-Groups", min_length=1, description="The proxy's header with the groups."
+    )
     startup_timeout: float = Field(
         10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
     )
@@ -219,7 +262,7 @@ def _explain(error: ValidationError) -> str:
     name = str(first["loc"][0])
     value = first.get("input")
     field = Settings.model_fields[name]
-    held = "" if "url" in name else f" is {value!r};"
+    held = "" if "url" in name or "key" in name else f" is {value!r};"
     return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
 
 
@@ -232,7 +275,9 @@ def _allowed(field: FieldInfo) -> str:
         low, high = _bound(field, "ge"), _bound(field, "le")
         at_most = "" if high is None else f", {high} at most"
         return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
-    return " or ".join(_choices(annotation)) or "text of 1 to 255 characters"
+    longest = _bound(field, "max_length") or 255
+    text = f"text of {_bound(field, 'min_length') or 1} to {longest} characters"
+    return " or ".join(_choices(annotation)) or text
 
 
 def _bound(field: FieldInfo, name: str) -> float | None:

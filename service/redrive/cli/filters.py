@@ -1,7 +1,6 @@
 """Filters as options and environment variables, made from the filter classes themselves."""
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -11,7 +10,7 @@ import click
 
 from redrive.cli.options import Command, Decorator, Instant, option, with_options
 from redrive.database.criteria import Criteria, Criterion
-from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.filter import CONDITION, Filter
 
 ANY = "any"
 
@@ -22,7 +21,7 @@ class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
     name = "condition"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.match(r"(payload|headers)(\.[^.=]+)+=", str(value)):
+        if not CONDITION.match(str(value)):
             hint = "write payload.currency=XAU, or headers.source=import"
             self.fail(f"{value!r} is not a path and its value; {hint}", param, ctx)
         return str(value)

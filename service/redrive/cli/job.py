@@ -1,7 +1,6 @@
 """redrive job: live jobs, why they wait, and what can be done with them."""
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -34,7 +33,7 @@ from redrive.cli.terminal import progress
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
 from redrive.live_jobs.find import find, ids, listed
-from redrive.live_jobs.history import PLACE, find_ended
+from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.show import show
 
 COLUMNS = (
@@ -55,9 +54,6 @@ SHOWN = 10
 PAGE = 100
 """Jobs of a list, unless more are asked for."""
 
-_PLACE = re.compile(
-    r"ended/\d{1,19}|[a-z][a-z0-9_.-]{0,62}/-?\d{1,5}/\d{1,5}/(infinity|[0-9]{4}-[0-9T:.-]{10,40}Z)/\d{1,19}"
-)
 _SUMMARY = """\
 {title}  {kind}  queue {queue}  {state}
 {why}
@@ -68,7 +64,7 @@ class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not _PLACE.fullmatch(str(value)):
+        if not PLACES.fullmatch(str(value)):
             self.fail(
                 f"{value!r} is no place; take the one that the page before ended with", param, ctx
             )

@@ -41,6 +41,7 @@ COMMANDS = {
     "policy": "redrive.cli.policy",
     "objective": "redrive.cli.objective",
     "exporter": "redrive.cli.exporter",
+    "console": "redrive.cli.console",
     "reencrypt": "redrive.cli.reencrypt",
     "demo": "redrive.cli.demo",
 }

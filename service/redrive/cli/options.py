@@ -1,7 +1,6 @@
 """Options that several commands take, and the types of their values."""
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,20 +9,13 @@ from typing import Any
 import click
 
 from redrive.cli.terminal import confirm
+from redrive.rules.instants import instant
+from redrive.rules.instants import seconds as seconds_of
 from redrive.rules.schedules import longest_gap
 from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def _seconds(text: str) -> float | None:
-    """A duration in seconds; None where it is not one."""
-    found = _DURATION.match(text.strip())
-    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 
 
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -35,7 +27,7 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Read it."""
-        seconds = value if isinstance(value, int | float) else _seconds(str(value))
+        seconds = value if isinstance(value, int | float) else seconds_of(str(value))
         if seconds is None:
             self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
         return float(seconds)
@@ -53,7 +45,7 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         text = str(value).strip()
         if text == "never":
             return 0.0
-        seconds = value if isinstance(value, int | float) else _seconds(text)
+        seconds = value if isinstance(value, int | float) else seconds_of(text)
         try:
             return longest_gap(text).total_seconds() if seconds is None else float(seconds)
         except ValueError as error:
@@ -72,15 +64,10 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
         """Read it."""
         if isinstance(value, datetime):
             return value
-        seconds = _seconds(str(value))
-        if seconds is not None:
-            return datetime.now(UTC) - timedelta(seconds=seconds)
         try:
-            instant = datetime.fromisoformat(str(value).strip())
-        except ValueError:
-            hint = "write 2026-03-01T12:00Z, or 2h for two hours ago"
-            self.fail(f"{value!r} is not a time; {hint}", param, ctx)
-        return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+            return instant(str(value), datetime.now(UTC))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Later(Instant):
@@ -90,7 +77,7 @@ class Later(Instant):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
         """Read it."""
-        seconds = None if isinstance(value, datetime) else _seconds(str(value))
+        seconds = None if isinstance(value, datetime) else seconds_of(str(value))
         if seconds is not None:
             return datetime.now(UTC) + timedelta(seconds=seconds)
         return super().convert(value, param, ctx)

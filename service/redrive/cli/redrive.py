@@ -27,13 +27,11 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, Terms, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
-from redrive.rules.campaign import CANARIES, GOING, State
+from redrive.rules.campaign import CANARIES, FEW, GOING, State
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10
 GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
-FEW = 100
-"""So many go back without canaries, unless they are asked for."""
 
 
 def _what_options(command: Command) -> Command:

@@ -35,13 +35,18 @@ class Choice:
     action: str | None = None
 
 
-def newest(conn: Connection, chosen: Choice, limit: int) -> list[dict[str, Any]]:
-    """The newest lines, the newest first."""
+def newest(
+    conn: Connection, chosen: Choice, limit: int, before: int | None = None
+) -> list[dict[str, Any]]:
+    """The newest lines, the newest first; `before`: of those older than this one."""
     query: LiteralString = (
-        f"select {_FIELDS} from redrive.audit a where {_CHOSEN} order by a.id desc limit %(limit)s"
+        f"select {_FIELDS} from redrive.audit a where {_CHOSEN}"
+        " and (%(before)s::bigint is null or a.id < %(before)s)"
+        " order by a.id desc limit %(limit)s"
     )
+    parameters = asdict(chosen) | {"limit": limit, "before": before}
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, asdict(chosen) | {"limit": limit}).fetchall()
+        return cursor.execute(query, parameters).fetchall()
 
 
 def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:

@@ -110,6 +110,7 @@ class Address:
 
     url: str = field(default="", repr=False)
     file: Path | None = None
+    variable: str = "REDRIVE_DATABASE_URL"
 
     def read(self) -> str:
         """The URL or conninfo.
@@ -119,8 +120,8 @@ class Address:
                 a password.
         """
         if self.file is None:
-            return _checked(self.url, "REDRIVE_DATABASE_URL")
-        name = f"REDRIVE_DATABASE_URL_FILE is {self.file}; it"
+            return _checked(self.url, self.variable)
+        name = f"{self.variable}_FILE is {self.file}; it"
         try:
             text = self.file.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -132,7 +133,7 @@ class Address:
     def origin(self) -> str:
         """Where the URL comes from, and since when it is what it is there."""
         if self.file is None:
-            return "the URL is REDRIVE_DATABASE_URL, which only a restart changes"
+            return f"the URL is {self.variable}, which only a restart changes"
         with contextlib.suppress(OSError):
             changed_at = datetime.fromtimestamp(self.file.stat().st_mtime, UTC)
             return (

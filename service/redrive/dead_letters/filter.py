@@ -1,5 +1,6 @@
 """Which dead letters are meant: the one list of filters, for SQL, options and environment."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +8,9 @@ from typing import Annotated
 
 from redrive.database.criteria import Criteria, Criterion
 from redrive.rules.model import Category, Reason
+
+CONDITION = re.compile(r"(payload|headers)(\.[^.=]+)+=")
+"""How a condition on what a job holds begins; its value follows."""
 
 STATES = ("open", "redriven", "resolved", "dismissed")
 REASONS = tuple(reason.value for reason in Reason)

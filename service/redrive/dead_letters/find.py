@@ -1,6 +1,7 @@
 """Read dead letters: a list of them, or one with its whole history."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, LiteralString
 
 import psycopg
@@ -45,9 +46,22 @@ LINEAGE = (
 """What `show` says of each death of a job."""
 
 
-def find(conn: psycopg.Connection[Any], chosen: Filter) -> list[dict[str, Any]]:
-    """Dead letters, the latest first, with the fields of `dlq ls --json`."""
+Place = tuple[datetime, int]
+"""Where in a list a dead letter stands: when it died, and its id."""
+
+
+def find(
+    conn: psycopg.Connection[Any], chosen: Filter, after: Place | None = None
+) -> list[dict[str, Any]]:
+    """Dead letters, the latest first, with the fields of `dlq ls --json`.
+
+    Args:
+        after: the place of the one to go on after; None = from the beginning.
+    """
     conditions, parameters = replace(chosen, state=()).where()
+    if after is not None:
+        conditions += " and (d.died_at, d.id) < (%s, %s)"
+        parameters += after
     # The index on when they died begins with the state: of each the latest, then among these.
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(

@@ -76,7 +76,7 @@ def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Itera
     around = Surroundings(conn)
     for page in _pages(conn, chosen, after):
         for row in page[:left]:
-            yield _described(row, around)
+            yield described(row, around)
         left = None if left is None else left - len(page[:left])
         if left == 0:
             return
@@ -130,7 +130,7 @@ def _rows(
         return cursor.execute(query, parameters).fetchall()
 
 
-def _described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
+def described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
     """A row with what is made of several columns, or of what is around it."""
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]

@@ -1,5 +1,6 @@
 """Jobs that have ended, of the queues that keep them; newest first, each page at a bounded cost."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,12 @@ LOOKS = 2_000
 
 PLACE = "ended/"
 """How the place of a job among those begins; its id follows."""
+
+PLACES = re.compile(
+    rf"{PLACE}\d{{1,19}}|[a-z][a-z0-9_.-]{{0,62}}/-?\d{{1,5}}/\d{{1,5}}/"
+    r"(infinity|[0-9]{4}-[0-9T:.-]{10,40}Z)/\d{1,19}"
+)
+"""The place of any job in a list: live, or among those that have ended."""
 
 _COLUMNS: LiteralString = """
     id, kind, queue, state, attempt, deliveries, redrives, priority, run_at, created_at, ended_at,

@@ -13,6 +13,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 CANARIES = 3
+FEW = 100
+"""Of as many or fewer none goes first alone."""
 ABORT_SHARE = 0.1
 MIN_ENDED = 10
 """After the canaries: of fewer that ended no share is taken."""

@@ -1,0 +1,296 @@
+"""Who asks, and in which role: bearer tokens, a trusted proxy, and the session of a signed-in one.
+
+Nothing of it is kept in this process, so that any replica answers: a session is a signed cookie
+that names its token and ends with it. A token is known by its SHA-256 alone.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+
+from redrive.errors import SettingsError
+
+Network = IPv4Network | IPv6Network
+
+SESSION_SECONDS = 12 * 3600
+COOKIE = "__Host-redrive"
+"""A browser takes a cookie of such a name only from us, over HTTPS or from this machine."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f,]{1,255}")
+_LINE = "write: SHA-256 of the token as 64 hexadecimal digits, a role, a name"
+
+
+class Role(IntEnum):
+    """What one may do: each role also what those before it may. Postgres has the last word."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    APPROVER = 3
+
+    @property
+    def word(self) -> str:
+        """The role as people write it."""
+        return self.name.lower()
+
+
+ROLES: Mapping[str, Role] = {role.word: role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks: `name` is what the audit log keeps, `session` what its forms are bound to.
+
+    `may_forge`: a browser adds by itself what lets it in, so that other sites could use it.
+    """
+
+    name: str
+    role: Role
+    session: str = ""
+    may_forge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A line of the file of tokens."""
+
+    hash: str
+    role: Role
+    name: str
+
+
+class Tokens:
+    """The file of tokens, read again when it changes: a token that is taken out ends at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._state: object = None
+        self._tokens: dict[str, Token] = {}
+
+    def read(self) -> Mapping[str, Token]:
+        """Hash -> token.
+
+        Raises:
+            SettingsError: the file cannot be read, or a line is not one of a token; names the line.
+        """
+        try:
+            stat = self._file.stat()
+            state = stat.st_mtime_ns, stat.st_size, stat.st_ino
+            if state != self._state:
+                lines = self._file.read_text().splitlines()
+                self._tokens = {token.hash: token for token in self._parsed(lines)}
+                self._state = state
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            msg = f"REDRIVE_CONSOLE_TOKENS is {self._file}; it cannot be read: {why}"
+            raise SettingsError(msg) from None
+        return self._tokens
+
+    def _parsed(self, lines: Sequence[str]) -> Sequence[Token]:
+        found: list[Token] = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            digest, word, name = (*line.split(maxsplit=2), "", "", "")[:3]
+            if not _HASH.fullmatch(digest) or word not in ROLES or not _NAME.fullmatch(name):
+                where = f"REDRIVE_CONSOLE_TOKENS: line {number} of {self._file} is no token"
+                msg = f"{where}; {_LINE}; a role is one of: {', '.join(ROLES)}"
+                raise SettingsError(msg)
+            found.append(Token(digest, ROLES[word], name.strip()))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that signs people in and says who they are in headers; from these addresses alone.
+
+    `groups`: name of a group -> the role of those in it.
+    """
+
+    networks: Sequence[Network]
+    groups: Mapping[str, Role]
+    user_header: str = "x-forwarded-user"
+    groups_header: str = "x-forwarded-groups"
+
+    def knows(self, address: str | None) -> bool:
+        """Whether a connection comes from it."""
+        try:
+            peer = ip_address(address or "")
+        except ValueError:
+            return False
+        peer = getattr(peer, "ipv4_mapped", None) or peer
+        return any(peer in network for network in self.networks)
+
+
+class Refused(Exception):
+    """The request is not let in; `status` says how HTTP calls it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Access:
+    """Every way in. With `everybody` set there is no sign-in: the demo's, on this machine."""
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens | None = None,
+        proxy: Proxy | None = None,
+        key: str | None = None,
+        everybody: Identity | None = None,
+    ) -> None:
+        self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
+        key = key or token_urlsafe(32)
+        self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
+        self._forms = URLSafeTimedSerializer(key, salt="redrive form")
+        self._notes = URLSafeTimedSerializer(key, salt="redrive said")
+
+    # ------------------------------------------------------------------ who it is
+
+    def identify(
+        self, peer: str | None, headers: Sequence[tuple[str, str]], cookie: str | None
+    ) -> Identity | None:
+        """Who asks; None = nobody that we know.
+
+        Raises:
+            Refused: somebody said who they are, and may not come in.
+        """
+        if self.everybody is not None:
+            return self.everybody
+        bearer = _only(headers, "authorization")
+        if bearer is not None and bearer[:7].lower() == "bearer ":
+            return self._bearer(bearer[7:].strip())
+        return self._session(cookie) or self._proxied(peer, headers)
+
+    def _bearer(self, text: str) -> Identity:
+        token = self._token(text)
+        if token is None:
+            raise Refused(401, "the token is not known here, or was taken back")
+        return Identity(token.name, token.role, may_forge=False)
+
+    def _token(self, text: str) -> Token | None:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
+        return next((t for h, t in known.items() if hmac.compare_digest(h, digest)), None)
+
+    def _session(self, cookie: str | None) -> Identity | None:
+        said = _loaded(self._sessions, cookie)
+        known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
+        token = known.get(said["token"]) if said else None
+        return token and Identity(token.name, token.role, said["session"])
+
+    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Identity | None:
+        if self.proxy is None or not self.proxy.knows(peer):
+            return None
+        name = _only(headers, self.proxy.user_header)
+        if name is None:
+            return None
+        if not _NAME.fullmatch(name):
+            raise Refused(403, "the proxy's header does not hold one name")
+        groups = (_only(headers, self.proxy.groups_header) or "").split(",")
+        roles = [self.proxy.groups[g.strip()] for g in groups if g.strip() in self.proxy.groups]
+        if not roles:
+            raise Refused(403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS says")
+        return Identity(name, max(roles))
+
+    # ------------------------------------------------------------------ sessions and forms
+
+    def sign_in(self, text: str) -> str | None:
+        """The cookie of a new session; None for a token that is not known."""
+        token = self._token(text.strip())
+        if token is None:
+            return None
+        return str(self._sessions.dumps({"token": token.hash, "session": token_urlsafe(16)}))
+
+    def form_token(self, who: Identity) -> str:
+        """What a form of theirs holds, and no other site knows."""
+        return str(self._forms.dumps([who.name, who.session]))
+
+    def is_own_form(self, who: Identity, token: str) -> bool:
+        """Whether a form was made for them."""
+        return _loaded(self._forms, token) == [who.name, who.session]
+
+    def said(self, text: str) -> str:
+        """A sentence for the next page, signed so that nobody else puts one there."""
+        return str(self._notes.dumps(text))
+
+    def heard(self, note: str | None) -> str | None:
+        """The sentence of the page before."""
+        text = _loaded(self._notes, note, 60)
+        return text if isinstance(text, str) else None
+
+
+def _loaded(
+    serializer: URLSafeTimedSerializer, text: str | None, age: int = SESSION_SECONDS
+) -> Any:
+    if not text:
+        return None
+    try:
+        return serializer.loads(text, max_age=age)
+    except BadData:
+        return None
+
+
+def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    """The value of a header.
+
+    Raises:
+        Refused: it is there twice, as when a client put its own beside the proxy's.
+    """
+    values = [value for key, value in headers if key.lower() == name.lower()]
+    if len(values) > 1:
+        raise Refused(400, f"the header {name} is there more than once")
+    return values[0].strip() or None if values else None
+
+
+def is_own_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that the page which sends this is one of ours."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    _, _, origin = headers.get("origin", "").partition("://")
+    return bool(origin) and origin == headers.get("host")
+
+
+@cache
+def networks(text: str) -> tuple[Network, ...]:
+    """Read REDRIVE_CONSOLE_PROXIES.
+
+    Raises:
+        SettingsError: one of them is no address.
+    """
+    try:
+        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        msg = f"REDRIVE_CONSOLE_PROXIES: {error}; write addresses or networks: 10.0.0.5,10.1.0.0/16"
+        raise SettingsError(msg) from None
+
+
+def group_roles(text: str) -> dict[str, Role]:
+    """Read REDRIVE_CONSOLE_GROUPS, as oncall=operator,staff=viewer.
+
+    Raises:
+        SettingsError: a part is not a group with a role.
+    """
+    found: dict[str, Role] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        group, _, word = part.rpartition("=")
+        if not group or word not in ROLES:
+            rule = f"write GROUP=ROLE, a role is one of: {', '.join(ROLES)}"
+            msg = f"REDRIVE_CONSOLE_GROUPS holds {part!r}; {rule}"
+            raise SettingsError(msg)
+        found[group.strip()] = ROLES[word]
+    return found

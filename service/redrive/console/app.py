@@ -1,0 +1,227 @@
+"""The application: routes, what errors become, probes and metrics; and the server that runs it."""
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import psycopg
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+from prometheus_client import generate_latest
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from redrive.console import api, pages
+from redrive.console.access import Access, Refused
+from redrive.console.guard import App, Guard
+from redrive.console.logins import Crowded, Logins
+from redrive.console.render import environment
+from redrive.console.state import Console, NotSignedIn
+from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
+from redrive.observability.metrics import CALL_BUCKETS, Exposition, Histogram
+
+logger = logging.getLogger("redrive.console")
+
+LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
+MAX_CONNECTIONS = 200
+STOP_SECONDS = 10
+TITLES = {
+    400: "That cannot be read",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not there",
+    405: "Not so",
+    409: "Not now",
+    413: "Too large",
+    415: "Not so",
+    422: "That cannot be read",
+    429: "Too fast",
+    503: "The database does not answer",
+}
+
+
+def application(access: Access, logins: Logins) -> App:
+    """The console as an ASGI application."""
+    requests = Histogram(
+        "redrive_console_request_seconds",
+        "Time until the console answers, by page and status.",
+        ("page", "status"),
+        CALL_BUCKETS,
+    )
+    app = FastAPI(
+        title="Redrive",
+        description="The lists of the command line with its filters, and its changes.",
+        version="1",
+        openapi_url=f"{api.PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.console = Console(access, logins, environment())
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
+    _probes(app, logins, Exposition(None, requests.collect))
+    for kind, handle in HANDLERS.items():
+        app.add_exception_handler(kind, handle)
+    proxy = access.proxy
+    return Guard(
+        cast("App", app),
+        requests,
+        hosts=LOOPBACK_NAMES if access.everybody else None,
+        unlimited=proxy.knows if proxy else lambda _: False,
+    )
+
+
+def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
+    """What Kubernetes and Prometheus ask for; nobody signs in for it, and it tells nothing."""
+
+    @app.get("/livez", include_in_schema=False)
+    def livez() -> Response:
+        return PlainTextResponse("process: ok\n")
+
+    @app.get("/readyz", include_in_schema=False)
+    def readyz() -> Response:
+        try:
+            with logins.reading(min(logins.roles)) as conn:
+                conn.execute("select")
+        except (psycopg.Error, SchemaError, SettingsError, Crowded):
+            return PlainTextResponse("database: it does not answer\n", 503)
+        return PlainTextResponse("database: ok\n")
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(
+            generate_latest(exposition.registry), media_type="text/plain; version=0.0.4"
+        )
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def _failed(request: Request, status: int, text: str) -> Response:
+    """An error: JSON to a program, a page to people."""
+    if request.url.path.startswith(api.PREFIX):
+        found = api.answer({"error": text}, status)
+    else:
+        here: Console = request.app.state.console
+        title = TITLES.get(status, "That failed")
+        found = here.page("error.html", request, None, status, title=title, text=text)
+    if status == 401:  # noqa: PLR2004 # Unauthorized
+        found.headers["www-authenticate"] = "Bearer"
+    return found
+
+
+def _not_signed_in(request: Request, _error: Exception) -> Response:
+    here: Console = request.app.state.console
+    is_page = not request.url.path.startswith(api.PREFIX)
+    if is_page and here.access.tokens is not None:
+        query = f"?{request.url.query}" if request.url.query else ""
+        onward = request.url.path + query if request.method == "GET" else "/"
+        return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
+    text = "sign in first: with a bearer token, or through the proxy that knows you"
+    return _failed(request, 401, text)
+
+
+def _of_database(request: Request, error: Exception) -> Response:
+    """What a database error becomes: never its DETAIL, which holds values of rows."""
+    match error:
+        case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
+            text = (
+                "Postgres does not let the login of your role do this; docs/roles.md says who may"
+            )
+            return _failed(request, 403, text)
+        case psycopg.errors.QueryCanceled():
+            return _failed(request, 503, "it took too long: narrow the filter, or try again")
+        case psycopg.OperationalError():
+            logger.warning("the database does not answer", extra={"sqlstate": error.sqlstate})
+            return _failed(request, 503, "the database does not answer just now: try again")
+        case psycopg.Error(sqlstate="RD001"):  # a rule of ours, which its text tells
+            return _failed(request, 409, error.diag.message_primary or "a rule does not allow it")
+        case psycopg.Error():
+            logger.error("the database refused", extra={"sqlstate": error.sqlstate})
+            return _failed(request, 400, f"the database refused it ({error.sqlstate})")
+        case _:
+            raise error
+
+
+def _saying(status: int) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: _failed(request, status, str(error))
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    refused = cast("Refused", error)
+    return _failed(request, refused.status, refused.text)
+
+
+def _http(request: Request, error: Exception) -> Response:
+    found = cast("HTTPException", error)
+    return _failed(request, found.status_code, str(found.detail))
+
+
+def _invalid(request: Request, _error: Exception) -> Response:
+    """A path or body that has another type; its value is not repeated."""
+    return _failed(request, 404, "there is no such page; a job's id is a number")
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
+    return _failed(request, 500, "that is a fault of ours; the log of the console has it")
+
+
+def _crowded(request: Request, _error: Exception) -> Response:
+    return _failed(request, 503, "too many ask at once: try again in a moment")
+
+
+HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
+    NotSignedIn: _not_signed_in,
+    Refused: _refused,
+    Busy: _saying(409),
+    Crowded: _crowded,
+    HTTPException: _http,
+    InvalidJob: _saying(400),
+    RequestValidationError: _invalid,
+    SchemaError: _saying(503),
+    SettingsError: _saying(503),
+    psycopg.Error: _of_database,
+    Exception: _broken,
+}
+
+
+# ---------------------------------------------------------------------- the server
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the port.
+
+    Raises:
+        SettingsError: it cannot be served, e.g. because it is taken.
+    """
+    try:
+        return socket.create_server((host, port), backlog=128)
+    except OSError as error:
+        msg = f"REDRIVE_CONSOLE_PORT is {port}; it cannot be served: {error.strerror}"
+        raise SettingsError(msg) from None
+
+
+def run(app: App, listener: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests that run are answered."""
+    config = uvicorn.Config(
+        cast("Any", app),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # who asks is the one at the other end of the connection
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        timeout_keep_alive=10,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

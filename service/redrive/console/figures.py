@@ -1,0 +1,116 @@
+"""What the overview and the groups show besides lists: growth over time, and what is wrong now."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.live_jobs.around import Surroundings
+from redrive.rules.waiting import why_queue
+from redrive.worker import store
+
+Connection = psycopg.Connection[Any]
+Row = dict[str, Any]
+
+_DEPTHS: LiteralString = """
+    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
+    from redrive.depths_v1()"""
+
+_GROWTH: LiteralString = """
+    with per_minute as (
+        select s.minute, s.dead - coalesce(
+                   lag(s.dead) over (partition by s.queue order by s.minute),
+                   case when s.minute > min(s.minute) over () then 0 end) as added
+        from (select s.minute, s.queue, s.dead from redrive.samples s
+              union all
+              select date_trunc('minute', clock_timestamp()) + interval '1 minute', t.queue,
+                     sum(t.n)
+              from redrive.totals t where t.event = 'dead' group by t.queue) s)
+    select m.minute, coalesce(sum(p.added), 0)::float8 as added
+    from generate_series(date_trunc('minute', clock_timestamp()) - interval '58 minutes',
+                         date_trunc('minute', clock_timestamp()) + interval '1 minute',
+                         interval '1 minute') m(minute)
+    left join per_minute p on p.minute = m.minute
+    group by m.minute order by m.minute"""
+
+HOURS = 24
+MOST_OF_AN_HOUR = 500
+"""Dead letters of one hour that are counted; a taller bar would say no more."""
+
+_HOURLY: LiteralString = """
+    select g.fingerprint, array_agg(c.n order by h.hour) as hours
+    from unnest(%(groups)s::text[]) as g(fingerprint)
+    cross join generate_series(
+        date_trunc('hour', clock_timestamp()) - %(hours)s * interval '1 hour',
+        date_trunc('hour', clock_timestamp()), interval '1 hour') h(hour)
+    cross join lateral (
+        select count(*)::int as n from (
+            select from redrive.dead_letters d
+            where d.fingerprint = g.fingerprint and d.died_at >= h.hour
+              and d.died_at < h.hour + interval '1 hour'
+            limit %(most)s) few) c
+    group by g.fingerprint"""
+
+_WORKERS: LiteralString = """
+    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues, seen_at,
+           lost_at is null and seen_at > clock_timestamp() - interval '2 minutes' as is_alive
+    from redrive.workers order by seen_at desc limit 50"""
+
+BREAKERS: LiteralString = """
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
+    from redrive.breakers order by name"""
+
+
+def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
+    """The rows of a statement."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, values or None).fetchall()
+
+
+def queues(conn: Connection) -> list[Row]:
+    """The queues as `queue ls --json` has them, with why nothing runs and what has no worker."""
+    found, unhandled = rows(conn, _DEPTHS), store.unhandled(conn)
+    around = Surroundings(conn).around
+    for row in found:
+        answer = why_queue(row["queue"], around)
+        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
+        row["unhandled"] = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
+    return found
+
+
+def growth(conn: Connection) -> list[float]:
+    """Dead letters added in each of the last sixty minutes."""
+    return [max(0.0, row["added"]) for row in rows(conn, _GROWTH)]
+
+
+def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
+    """Group -> its dead letters by hour, the latest last."""
+    found = rows(conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR)
+    return {row["fingerprint"]: row["hours"] for row in found}
+
+
+def workers(conn: Connection) -> list[Row]:
+    """The workers that were seen lately, the last one first."""
+    return rows(conn, _WORKERS)
+
+
+def troubles(
+    found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
+) -> Iterator[tuple[str, str]]:
+    """What is wrong now: a sentence, and the page to look at."""
+    recent = sum(added[-5:])
+    if recent:
+        yield f"{recent:,.0f} jobs died in the last five minutes.", "/groups"
+    for breaker in breakers:
+        if breaker["state"] != "closed":
+            held = f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
+            state = breaker["state"].replace("_", "-")
+            yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
+    for queue in found:
+        for kind, jobs in queue["unhandled"].items():
+            yield f"{jobs:,} due jobs of {kind} in {queue['queue']} have no worker.", "/queues"
+        if queue["why"] and queue["ready"]:
+            yield f"{queue['queue']}: {queue['why']['text']}.", "/queues"
+    if not alive:
+        yield "No worker is alive.", "/queues"

@@ -1,0 +1,394 @@
+"""The pages: each reads what a command of the shell prints, and says which."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import psycopg
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from redrive.console import figures
+from redrive.console.access import COOKIE, SESSION_SECONDS, Identity, Refused, Role
+from redrive.console.changes import CHANGES, Change, Order, why_of
+from redrive.console.query import (
+    ANY,
+    Query,
+    command,
+    dead_letter_place,
+    job_place,
+    name_of,
+    parse,
+    place_of,
+    url,
+)
+from redrive.console.state import Form, Here, OwnForm, Signed, require
+from redrive.database import audit as log
+from redrive.database.criteria import Criteria
+from redrive.dead_letters import campaign, groups
+from redrive.dead_letters import find as letters
+from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.page import page as page_of_jobs
+from redrive.live_jobs.show import show as story
+
+PAGE = 50
+GROUPS = 25
+SECONDS = 1.5
+"""For which a page looks for live jobs of a rare filter; a link goes on from there."""
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+
+def asked(request: Request, *without: str) -> Query:
+    """The query string without what is not of the filter."""
+    left = {"said", "after", *without}
+    return [(n, v) for n, v in request.query_params.multi_items() if n not in left]
+
+
+def inputs(chosen: Criteria) -> Iterator[Mapping[str, Any]]:
+    """The fields of a filter's form, with what is set in them."""
+    for field, criterion in chosen.criteria().items():
+        value: Any = chosen.described().get(field, "")
+        many: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+        yield {
+            "name": name_of(field),
+            "help": criterion.help,
+            "choices": (*criterion.choices, ANY) if field == "state" else criterion.choices,
+            "value": ",".join(map(str, many)),
+            "values": [str(one) for one in many],
+        }
+
+
+@contextmanager
+def as_far_as_may_be(found: dict[str, Any]) -> Iterator[None]:
+    """Leave out what the role's login may not read; the page says so."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege:
+        found["is_blind"] = True
+
+
+@router.get("/")
+def overview(request: Request, here: Here, who: Signed) -> Response:
+    """Is something wrong, what, and since when."""
+    found: dict[str, Any] = {"is_blind": False, "causes": []}
+    with here.logins.reading(who.role) as conn:
+        found["queues"] = figures.queues(conn)
+        found["breakers"] = figures.rows(conn, figures.BREAKERS)
+        found["workers"] = figures.workers(conn)
+        found["added"] = figures.growth(conn)
+        with as_far_as_may_be(found):
+            found["causes"] = groups.find(conn, limit=5)
+    alive = [worker for worker in found["workers"] if worker["is_alive"]]
+    wrong = figures.troubles(found["queues"], found["breakers"], found["added"], len(alive))
+    shell = command(("queue", "ls"))
+    return here.page(
+        "overview.html", request, who, troubles=list(wrong), alive=alive, shell=shell, **found
+    )
+
+
+@router.get("/groups")
+def list_groups(request: Request, here: Here, who: Signed) -> Response:
+    """The causes of dead letters, the most frequent first."""
+    chosen = group_choice(asked(request))
+    with here.logins.reading(who.role) as conn:
+        found = groups.find(conn, **chosen, limit=GROUPS)
+        hourly = figures.hourly(conn, [row["group"] for row in found])
+    flags = {name: value for name, value in asked(request) if value and name != "closed"}
+    words = ("dlq", "groups", *(("--closed",) if chosen["closed"] else ()))
+    return here.page(
+        "groups.html",
+        request,
+        who,
+        groups=found,
+        hourly=hourly,
+        chosen=chosen,
+        categories=CATEGORIES,
+        most=GROUPS,
+        shell=command(words, None, **flags),
+    )
+
+
+def group_choice(query: Query) -> dict[str, Any]:
+    """The filters of groups, from a query string. Raises Refused for what is none."""
+    known = ("kind", "category", "new-since", "closed")
+    for name, value in query:
+        if name not in known:
+            raise Refused(400, f"there is no filter {name!r}; there are: {', '.join(known)}")
+        if name == "category" and value and value not in CATEGORIES:
+            raise Refused(400, f"category is {value!r}; it must be one of: {', '.join(CATEGORIES)}")
+        if "\0" in value:
+            raise Refused(400, f"{name}: no NUL")
+    given = {name: [v for n, v in query if n == name and v] for name in known}
+    return {
+        "kind": given["kind"],
+        "category": given["category"],
+        "new_since": next(iter(given["new-since"]), None),
+        "closed": bool(given["closed"]),
+    }
+
+
+@router.get("/groups/{fingerprint:path}")
+def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
+    """One cause: what it says, since when, its dead letters, what can be done."""
+    with here.logins.reading(who.role) as conn:
+        group = groups.show(conn, _text(fingerprint))
+        if group is None:
+            raise Refused(404, "no group begins so, or more than one does")
+        name = group["group"]
+        hours = figures.hourly(conn, [name]).get(name, [])
+        sample = letters.show(conn, group["sample"])
+        found = letters.find(conn, Filter(group=name, state=("open",), limit=10))
+    shell = command(("dlq", "report", name))
+    return here.page(
+        "group.html",
+        request,
+        who,
+        group=group,
+        hours=hours,
+        sample=sample,
+        letters=found,
+        shell=shell,
+    )
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise Refused(400, "no NUL")
+    return value
+
+
+@router.get("/dead-letters")
+def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
+    """Dead letters, the latest first, a page at a time."""
+    chosen = parse(Filter, asked(request), states=("open",))
+    most = min(chosen.limit or PAGE, PAGE)
+    after = dead_letter_place(request.query_params.get("after"))
+    with here.logins.reading(who.role) as conn:
+        found = letters.find(conn, replace(chosen, limit=most + 1), after)
+    is_cut = len(found) > most
+    onward = url("/dead-letters", chosen, after=place_of(found[most - 1])) if is_cut else None
+    return here.page(
+        "dead_letters.html",
+        request,
+        who,
+        rows=found[:most],
+        inputs=list(inputs(chosen)),
+        chosen=chosen,
+        onward=onward,
+        dismissed=tuple(chosen.state) == ("dismissed",),
+        redrive=url("/change/redrive", chosen),
+        dismiss=url("/change/dismiss", chosen),
+        is_open=tuple(chosen.state) == ("open",),
+        shell=command(("dlq", "ls"), chosen),
+    )
+
+
+@router.get("/dead-letters/{job}")
+def show_dead_letter(job: int) -> Response:
+    """A dead letter is a job: its page tells everything."""
+    return RedirectResponse(f"/jobs/{job}", 303)
+
+
+@router.get("/jobs")
+def list_jobs(request: Request, here: Here, who: Signed) -> Response:
+    """Live jobs in the order in which they run, and what each waits for."""
+    chosen = parse(JobFilter, asked(request))
+    most = min(chosen.limit or PAGE, PAGE)
+    after = job_place(request.query_params.get("after"))
+    with here.logins.reading(who.role) as conn:
+        found = page_of_jobs(conn, chosen, after, most=most, seconds=SECONDS)
+    return here.page(
+        "jobs.html",
+        request,
+        who,
+        rows=found.rows,
+        inputs=list(inputs(chosen)),
+        chosen=chosen,
+        onward=found.place and url("/jobs", chosen, after=found.place),
+        cancel=url("/change/cancel", chosen),
+        now=url("/change/now", chosen),
+        shell=command(("job", "ls"), chosen),
+    )
+
+
+@router.get("/find")
+def find_job(request: Request, who: Signed) -> Response:
+    """The page of a job whose id somebody types."""
+    del who
+    ids = parse(Filter, asked(request)).ids
+    return RedirectResponse(f"/jobs/{ids[0]}" if ids else "/", 303)
+
+
+@router.get("/jobs/{job}")
+def show_job(request: Request, here: Here, who: Signed, job: int) -> Response:
+    """One job, wherever it is: why it waits, what happened to it, what it did."""
+    with here.logins.reading(who.role) as conn:
+        found = story(conn, job) if 0 < job < 2**63 else None
+        letter = letters.show(conn, job) if found else None
+    if found is None:
+        raise Refused(404, f"job {job} is not live, and nothing of it is on record")
+    return here.page(
+        "job.html",
+        request,
+        who,
+        job=found,
+        letter=letter,
+        shell=command(("job", "show", str(job))),
+    )
+
+
+@router.get("/campaigns")
+def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
+    """Redrives: what went back, and what became of it."""
+    with here.logins.reading(who.role) as conn:
+        found = campaign.find(conn, limit=PAGE)
+    shell = command(("campaign", "ls"))
+    return here.page("campaigns.html", request, who, rows=found, shell=shell)
+
+
+@router.get("/queues")
+def list_queues(request: Request, here: Here, who: Signed) -> Response:
+    """Queues, what they hold and why nothing runs; the workers."""
+    with here.logins.reading(who.role) as conn:
+        found, workers = figures.queues(conn), figures.workers(conn)
+    shell = command(("queue", "ls"))
+    return here.page("queues.html", request, who, queues=found, workers=workers, shell=shell)
+
+
+@router.get("/breakers")
+def list_breakers(request: Request, here: Here, who: Signed) -> Response:
+    """Dependencies, and whether jobs that need them run."""
+    with here.logins.reading(who.role) as conn:
+        found = figures.rows(conn, figures.BREAKERS)
+    return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
+
+
+@router.get("/audit")
+def list_audit(request: Request, here: Here, who: Signed) -> Response:
+    """Who changed what, when and why."""
+    query = asked(request)
+    chosen = audit_choice(query)
+    before = audit_place(request.query_params.get("after"))
+    with here.logins.reading(who.role) as conn:
+        found = log.newest(conn, chosen, PAGE + 1, before)
+    given = {name: value for name, value in query if value}
+    last = str(found[PAGE - 1]["id"]) if len(found) > PAGE else None
+    return here.page(
+        "audit.html",
+        request,
+        who,
+        rows=found[:PAGE],
+        given=given,
+        onward=last and url("/audit", None, **given, after=last),
+        shell=command(("audit", "ls"), None, **given),
+    )
+
+
+AUDIT_NAMES = ("since", "until", "actor", "login", "action")
+
+
+def audit_choice(query: Query) -> log.Choice:
+    """The filters of the audit log, from a query string. Raises Refused for what is none."""
+    for name, _ in query:
+        if name not in AUDIT_NAMES:
+            known = ", ".join(AUDIT_NAMES)
+            raise Refused(400, f"there is no filter {name!r}; there are: {known}")
+    times = parse(Filter, [(n, v) for n, v in query if n in {"since", "until"}])
+    texts = {n: _text(v.strip()) for n, v in query if n not in {"since", "until"} and v.strip()}
+    return log.Choice(times.since, times.until, **texts)
+
+
+def audit_place(text: str | None) -> int | None:
+    """The line to go on after. Raises Refused for what is no number of one."""
+    return parse(Filter, [("id", text)]).ids[0] if text else None
+
+
+# ---------------------------------------------------------------------- changes
+
+
+@router.get("/change/{word}")
+def look(request: Request, here: Here, who: Signed, word: str) -> Response:
+    """What a change would do, and the form that does it."""
+    require(who, Role.OPERATOR)
+    return _looked(request, here, who, word)
+
+
+def _looked(
+    request: Request, here: Here, who: Identity, word: str, fault: str | None = None
+) -> Response:
+    wanted = _change(word)
+    with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
+        seen = wanted.preview(conn, asked(request))
+    action = f"/change/{word}?{urlencode(list(seen.query))}"
+    status = 200 if fault is None else 409
+    return here.page(
+        "change.html", request, who, status, seen=seen, word=word, action=action, fault=fault
+    )
+
+
+def _change(word: str) -> Change:
+    if word not in CHANGES:
+        raise Refused(404, f"there is no change {word!r}; there are: {', '.join(CHANGES)}")
+    return CHANGES[word]
+
+
+@router.post("/change/{word}")
+def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> Response:
+    """Do it, and go on with what came of it; where it is something else by now, look again."""
+    require(who, Role.OPERATOR)
+    order = Order(asked(request), why_of(form.get("why", "")), who.name, form)
+    try:
+        done = _change(word).do(partial(here.logins.changing, who.role), order)
+    except Refused as refused:
+        if refused.status != HTTPStatus.CONFLICT:
+            raise
+        return _looked(request, here, who, word, refused.text)
+    mark = "&" if "?" in done.path else "?"
+    said = urlencode({"said": here.access.said(done.text)})
+    return RedirectResponse(f"{done.path}{mark}{said}", 303)
+
+
+# ---------------------------------------------------------------------- signing in and out
+
+
+@router.get("/sign-in")
+def ask_for_token(request: Request, here: Here) -> Response:
+    """The form for a token."""
+    return here.page("sign_in.html", request, None, onward=_own_path(request), fault=None)
+
+
+def _own_path(request: Request) -> str:
+    """Where to go on: a path of ours, whatever the address says."""
+    path = request.query_params.get("next", "/")
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_ours and path.isascii() else "/"
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
+    """Begin a session, by a token."""
+    cookie = here.access.sign_in(form.get("token", ""))
+    if cookie is None:
+        fault = "That token is not known here, or was taken back."
+        onward = _own_path(request)
+        return here.page("sign_in.html", request, None, 401, onward=onward, fault=fault)
+    answer = RedirectResponse(_own_path(request), 303)
+    answer.set_cookie(
+        COOKIE, cookie, max_age=SESSION_SECONDS, secure=True, httponly=True, samesite="lax"
+    )
+    return answer
+
+
+@router.post("/sign-out")
+def sign_out(form: Form) -> Response:
+    """End a session."""
+    del form
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="lax")
+    return answer

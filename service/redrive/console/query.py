@@ -1,0 +1,147 @@
+"""The query string of a page as a filter, and a filter as a query string or a shell command.
+
+The names are the command line's own, from the filter classes: what a page shows, `redrive` can.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
+
+from redrive.console.access import Refused
+from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters.filter import CONDITION
+from redrive.dead_letters.find import Place
+from redrive.live_jobs.history import PLACES
+from redrive.rules.instants import instant
+
+ANY = "any"
+NAMES = {"ids": "id", "holds": "where"}
+"""Field -> what options and query strings call it, where that is another."""
+
+NUMBERS = ("ids", "limit")
+TIMES = ("since", "until")
+MOST_NUMBER = 2**63 - 1
+MOST_TEXT = 1000
+
+Query = Sequence[tuple[str, str]]
+F = TypeVar("F", bound=Criteria)
+
+
+def name_of(field: str) -> str:
+    """A field as options and query strings call it."""
+    return NAMES.get(field, field).replace("_", "-")
+
+
+def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
+    """The filter that a query string asks for. Empty values, as forms send them, are left out.
+
+    Args:
+        states: those that are meant when no state is given; none = all.
+
+    Raises:
+        Refused: a name or a value that there is not; the text says what there is.
+    """
+    criteria = of.criteria()
+    names = {name_of(field): field for field in criteria}
+    wanted: dict[str, list[Any]] = {}
+    for name, text in query:
+        if name not in names:
+            raise Refused(400, f"there is no filter {name!r}; there are: {', '.join(names)}")
+        if text.strip():
+            field = names[name]
+            wanted.setdefault(field, []).extend(_values(field, criteria[field], text.strip()))
+    state = wanted.pop("state", list(states))
+    values = {field: _shaped(of, field, given) for field, given in wanted.items()}
+    values["state"] = () if ANY in state else tuple(state)
+    return of(**values)
+
+
+def _shaped(of: type[Criteria], field: str, given: list[Any]) -> Any:
+    is_many = next(f.default == () for f in fields(of) if f.name == field)  # type: ignore[arg-type]
+    return tuple(given) if is_many else given[-1]
+
+
+def _values(field: str, criterion: Criterion, text: str) -> Iterator[Any]:
+    if len(text) > MOST_TEXT or "\0" in text:
+        raise Refused(400, f"{name_of(field)}: at most {MOST_TEXT} characters, and no NUL")
+    if field in NUMBERS:
+        yield from (_number(field, part) for part in text.split(","))
+    elif field in TIMES:
+        try:
+            yield instant(text, datetime.now(UTC))
+        except ValueError as error:
+            raise Refused(400, f"{field}: {error}") from None
+    elif field == "holds":
+        if not CONDITION.match(text):
+            raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
+        yield text
+    elif criterion.choices:
+        choices = (*criterion.choices, ANY) if field == "state" else criterion.choices
+        for part in map(str.strip, text.split(",")):
+            if part not in choices:
+                known = ", ".join(choices)
+                raise Refused(400, f"{name_of(field)} is {part!r}; it must be one of: {known}")
+            yield part
+    else:
+        yield text
+
+
+def _number(field: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:20]) <= MOST_NUMBER):
+        raise Refused(400, f"{name_of(field)} is {text!r}; it must be a whole number above 0")
+    return int(digits)
+
+
+def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
+    """What is set in a filter, by name, one value at a time."""
+    for field, value in chosen.described().items():
+        many: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+        yield from ((name_of(field), str(one)) for one in many)
+
+
+def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str:
+    """The address of a page with a filter in it."""
+    parameters = list(pairs(chosen)) if chosen else []
+    parameters += [(name, value) for name, value in more.items() if value]
+    return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def command(words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None) -> str:
+    """What one types in a shell for the same."""
+    flags = [
+        part for name, value in (pairs(chosen) if chosen else ()) for part in _flag(name, value)
+    ]
+    flags += [part for name, value in options.items() if value for part in _flag(name, value)]
+    return shlex.join(["redrive", *words, *flags])
+
+
+def _flag(name: str, value: str) -> tuple[str, ...]:
+    return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
+
+
+def place_of(row: Mapping[str, Any]) -> str:
+    """Where a dead letter stands in a list, for the address of the next page."""
+    return f"{row['died_at'].isoformat()}/{row['id']}"
+
+
+def dead_letter_place(text: str | None) -> Place | None:
+    """Read it. Raises Refused for what is none."""
+    if not text:
+        return None
+    at, _, digits = text.rpartition("/")
+    try:
+        found = datetime.fromisoformat(at)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)), _number("ids", digits)
+    except ValueError:
+        raise Refused(400, f"after is {text!r}; take the link of the page before") from None
+
+
+def job_place(text: str | None) -> str | None:
+    """Where a live job stands in the list. Raises Refused for what is no place."""
+    if text and not PLACES.fullmatch(text):
+        raise Refused(400, f"after is {text!r}; take the link of the page before")
+    return text or None

@@ -1,0 +1,31 @@
+"""Times and lengths of time as people write them: 30d, 2h, 2026-03-01T12:00Z."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds(text: str) -> float | None:
+    """A duration in seconds; None where it is not one."""
+    found = _DURATION.match(text.strip())
+    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration ago (2h).
+
+    Raises:
+        ValueError: it is neither; the text says what to write.
+    """
+    ago = seconds(text)
+    try:
+        if ago is not None:
+            return now - timedelta(seconds=ago)
+        at = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        hint = "write 2026-03-01T12:00Z, or 2h for two hours ago"
+        msg = f"{text!r} is not a time; {hint}"
+        raise ValueError(msg) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

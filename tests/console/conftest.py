@@ -1,0 +1,109 @@
+"""The console as HTTP sees it: the whole application, on the logins that a deployment gives it."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from starlette.testclient import TestClient
+
+from redrive.console.access import Access, Proxy, Role, Tokens, networks
+from redrive.console.app import application
+from redrive.console.logins import Logins
+from redrive.database.connect import Address
+from tests.postgres import Database
+
+TOKENS = {"vera": Role.VIEWER, "olaf": Role.OPERATOR, "anna": Role.APPROVER}
+"""Who may come in; the token of each is `<name>-token`."""
+
+RIGHTS = {
+    Role.VIEWER: "redrive_viewer",
+    Role.OPERATOR: "redrive_operator",
+    Role.APPROVER: "redrive_operator",
+}
+OWN = {"sec-fetch-site": "same-origin"}
+PROXY = "10.9.0.1"
+
+
+def digest(token: str) -> str:
+    """What the file of tokens knows of one."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Site:
+    """A console, and the clients that ask it."""
+
+    def __init__(self, database: Database, home: Path, stack: ExitStack) -> None:
+        self.database, self._stack = database, stack
+        self.file = home / "tokens"
+        self.write(TOKENS)
+        self.logins = Logins(
+            {role: Address(login(database, name)) for role, name in RIGHTS.items()}
+        )
+        stack.callback(self.logins.close)
+        proxy = Proxy(networks(PROXY), {"oncall": Role.OPERATOR, "staff": Role.VIEWER})
+        self.access = Access(tokens=Tokens(self.file), proxy=proxy, key="k" * 32)
+        self.app: Any = application(self.access, self.logins)
+
+    def write(self, tokens: dict[str, Role]) -> None:
+        """Write the file of tokens."""
+        lines = [f"{digest(f'{name}-token')} {role.word} {name}" for name, role in tokens.items()]
+        self.file.write_text("\n".join(("# who may come in", "", *lines)) + "\n")
+
+    def client(self, peer: str = "203.0.113.7", **headers: str) -> TestClient:
+        """Somebody who asks, from an address."""
+        client = TestClient(
+            self.app, base_url="https://console.test", client=(peer, 4711), follow_redirects=False
+        )
+        client.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._stack.enter_context(client)
+
+    def signed_in(self, name: str) -> TestClient:
+        """Somebody in a browser, with a session."""
+        client = self.client(**OWN)
+        answer = client.post("/sign-in", data={"token": f"{name}-token"})
+        assert answer.status_code == 303
+        return client
+
+    def bearer(self, name: str) -> TestClient:
+        """A program with a token."""
+        return self.client(authorization=f"Bearer {name}-token")
+
+
+def login(database: Database, role: str) -> str:
+    """The URL of a login that has exactly the rights of a role."""
+    return make_conninfo(database.url, options=f"-c role={role}")
+
+
+def csrf(client: TestClient, path: str = "/") -> str:
+    """The token in the forms of a page."""
+    found = re.search(r'name="csrf" value="([^"]+)"', client.get(path).text)
+    assert found
+    return found[1]
+
+
+def act(client: TestClient, path: str, **fields: str) -> Any:
+    """Look at a change, and send its form as a browser does."""
+    page = client.get(path)
+    assert page.status_code == 200, page.text
+    action = re.search(r'<form class="act" method="post" action="([^"]+)"', page.text)
+    assert action, page.text
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text))
+    return client.post(action[1].replace("&amp;", "&"), data=hidden | fields)
+
+
+@pytest.fixture
+def site(database: Database, tmp_path: Path) -> Iterator[Site]:
+    """A console on the test's database."""
+    with ExitStack() as stack:
+        yield Site(database, tmp_path, stack)
+
+
+@pytest.fixture
+def olaf(site: Site) -> TestClient:
+    """An operator in a browser."""
+    return site.signed_in("olaf")

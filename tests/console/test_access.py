@@ -1,0 +1,363 @@
+"""Who comes in, as whom, and who does not: by token, by proxy, by session, or not at all."""
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from redrive.console.access import COOKIE, Role, Tokens, group_roles, networks
+from redrive.console.changes import CHANGES
+from redrive.errors import SettingsError
+from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
+from tests.factories import make_dead_letter, make_job
+
+PAGES = ("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues", "/breakers", "/audit")
+BLIND = ("/groups", "/dead-letters", "/jobs", "/audit")
+"""What the role redrive_viewer may not see: it quotes payloads, failures or people."""
+
+QUERIES = {
+    "redrive": "id=1",
+    "dismiss": "id=1",
+    "reopen": "id=1",
+    "note": "id=1",
+    "cancel": "id=1",
+    "now": "id=1",
+    "pause": "queue=default",
+    "resume": "queue=default",
+    "hold-open": "name=bank",
+    "hold-closed": "name=bank",
+    "reset": "name=bank",
+    "mute": "group=f1",
+    "unmute": "group=f1",
+}
+
+
+def test_nobody_comes_in_without_a_sign_in(site: Site):
+    stranger = site.client()
+
+    for path in PAGES:
+        answer = stranger.get(path)
+        assert (answer.status_code, answer.headers["location"].split("?")[0]) == (303, "/sign-in")
+    for path in ("queues", "jobs", "dead-letters", "groups", "breakers", "audit", "jobs/1"):
+        answer = stranger.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_probes_and_figures_ask_nobody(site: Site):
+    stranger = site.client()
+    stranger.get("/dead-letters")
+
+    assert stranger.get("/livez").text == "process: ok\n"
+    assert stranger.get("/readyz").text == "database: ok\n"
+    assert 'page="/dead-letters",status="303"' in stranger.get("/metrics").text
+
+
+@pytest.mark.parametrize("name", ["vera", "olaf", "anna"])
+def test_postgres_has_the_last_word_on_what_a_role_sees(site: Site, name: str):
+    client = site.signed_in(name)
+
+    seen = {path: client.get(path).status_code for path in PAGES}
+
+    blind = BLIND if name == "vera" else ()
+    assert seen == {path: 403 if path in blind else 200 for path in PAGES}
+
+
+def test_each_change_is_in_the_matrix():
+    assert set(QUERIES) == set(CHANGES)
+
+
+def test_a_viewer_changes_nothing_by_any_way(site: Site):
+    page, program = site.signed_in("vera"), site.bearer("vera")
+    token = csrf(page)
+    for word, query in QUERIES.items():
+        form = {"csrf": token, "why": "because"}
+        assert page.get(f"/change/{word}?{query}").status_code == 403
+        assert page.post(f"/change/{word}?{query}", data=form).status_code == 403
+        asked = program.post(f"/api/v1/{word}?{query}", json={"why": "because", "yes": True})
+        assert asked.status_code == 403
+    assert site.database.value("select count(*) from redrive.audit") == 0
+
+
+def test_with_the_page_bypassed_postgres_refuses_a_viewer(site: Site):
+    with site.logins.changing(Role.VIEWER) as conn:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("select redrive.pause_v1('q', 'vera', 'x')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("select redrive.dismiss_v1('{1}', 'vera', 'x')")
+
+
+def test_what_only_reads_cannot_write_whatever_its_login(site: Site):
+    with site.logins.reading(Role.OPERATOR) as conn:
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            conn.execute("select redrive.pause_v1('q', 'olaf', 'x')")
+        assert conn.execute("show transaction_read_only").fetchone() == ("on",)
+
+
+# ---------------------------------------------------------------------- forms
+
+
+def test_a_form_of_another_site_changes_nothing(site: Site):
+    make_job(site.database.conn)
+    client = site.signed_in("olaf")
+    token = csrf(client)
+    form = {"csrf": token, "why": "because"}
+    others: list[dict[str, str]] = [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "", "origin": "https://evil.test"},
+        {"sec-fetch-site": "", "origin": "null"},
+        {"sec-fetch-site": ""},
+    ]
+    for headers in others:
+        client.headers.pop("sec-fetch-site", None)
+        sent = {name: value for name, value in headers.items() if value}
+        answer = client.post("/change/pause?queue=default", data=form, headers=sent)
+        assert answer.status_code == 403, headers
+
+    own = {"origin": "https://console.test"}
+    assert client.post("/change/pause?queue=default", data=form, headers=own).status_code == 303
+
+
+def test_a_form_without_its_token_or_with_that_of_somebody_else_changes_nothing(site: Site):
+    make_job(site.database.conn)
+    olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
+    again = site.signed_in("olaf")
+    for token in ("", "x", csrf(anna), csrf(again)):
+        answer = olaf.post("/change/pause?queue=default", data={"csrf": token, "why": "because"})
+        assert answer.status_code == 403
+    assert site.database.value("select count(*) from redrive.audit") == 0
+
+
+def test_an_api_call_with_a_cookie_alone_changes_nothing(site: Site):
+    make_job(site.database.conn)
+    client = site.signed_in("olaf")
+
+    answer = client.post("/api/v1/pause?queue=default", json={"why": "because", "yes": True})
+
+    assert answer.status_code == 403
+    assert "bearer token" in answer.json()["error"]
+
+
+def test_other_bodies_than_forms_are_refused(site: Site):
+    client = site.signed_in("olaf")
+
+    answer = client.post("/change/pause?queue=default", json={"csrf": csrf(client), "why": "x"})
+
+    assert answer.status_code == 415
+
+
+# ---------------------------------------------------------------------- sessions
+
+
+def test_a_session_is_a_cookie_that_no_script_and_no_other_site_gets(site: Site):
+    client = site.client(**OWN)
+
+    answer = client.post("/sign-in", data={"token": "olaf-token"})
+
+    cookie = answer.headers["set-cookie"].lower()
+    assert cookie.startswith("__host-redrive=")
+    assert {"httponly", "secure", "samesite=lax", "path=/"} <= set(cookie.split("; "))
+
+
+def test_a_wrong_token_is_told_and_not_repeated(site: Site):
+    answer = site.client(**OWN).post("/sign-in", data={"token": "guessed-by-mallory"})
+
+    assert answer.status_code == 401
+    assert "mallory" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_session_that_somebody_brought_along_is_not_the_one_that_begins(site: Site):
+    """Fixation: whoever plants a cookie does not know the one of the session."""
+    client = site.client(**OWN)
+    client.cookies.set(COOKIE, "planted", domain="console.test", path="/")
+    assert client.get("/").status_code == 303
+
+    first = client.post("/sign-in", data={"token": "olaf-token"}).cookies[COOKIE]
+    second = client.post("/sign-in", data={"token": "olaf-token"}).cookies[COOKIE]
+
+    assert len({"planted", first, second}) == 3
+
+
+def test_signing_out_ends_it(site: Site):
+    client = site.signed_in("olaf")
+
+    assert client.post("/sign-out", data={"csrf": csrf(client)}).status_code == 303
+
+    assert client.get("/").status_code == 303
+
+
+def test_a_token_that_is_taken_out_ends_its_sessions(site: Site):
+    client, program = site.signed_in("olaf"), site.bearer("olaf")
+    assert client.get("/").status_code == 200
+
+    site.write({"anna": Role.APPROVER})
+
+    assert client.get("/").status_code == 303
+    assert program.get("/api/v1/queues").status_code == 401
+
+
+def test_a_session_ends_with_time(site: Site, monkeypatch: pytest.MonkeyPatch):
+    client = site.signed_in("olaf")
+    now = time.time()
+
+    monkeypatch.setattr(time, "time", lambda: now + 12 * 3600 + 2)
+
+    assert client.get("/").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "onward",
+    [
+        "https://evil.test/",
+        "//evil.test/",
+        "/\\evil.test/",
+        "\\\\evil.test",
+        "javascript:alert(1)",
+        "/\t/evil.test",
+        "/\n/evil.test",
+        "evil.test",
+    ],
+)
+def test_signing_in_leads_nowhere_else(site: Site, onward: str):
+    client = site.client(**OWN)
+
+    answer = client.post("/sign-in", params={"next": onward}, data={"token": "olaf-token"})
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+def test_signing_in_goes_on_where_one_was(site: Site):
+    client = site.client(**OWN)
+    away = client.get("/dead-letters?kind=a.b").headers["location"]
+
+    answer = client.post(away, data={"token": "olaf-token"})
+
+    assert answer.headers["location"] == "/dead-letters?kind=a.b"
+
+
+# ---------------------------------------------------------------------- the proxy
+
+
+def test_a_trusted_proxy_says_who_it_is(site: Site):
+    client = site.client(PROXY, x_forwarded_user="ada@example", x_forwarded_groups="all, oncall")
+
+    assert "ada@example" in client.get("/").text
+
+
+def test_its_headers_from_elsewhere_say_nothing(site: Site):
+    mallory = site.client(x_forwarded_user="ada@example", x_forwarded_groups="oncall")
+
+    assert mallory.get("/").status_code == 303
+    assert mallory.get("/api/v1/queues").status_code == 401
+
+
+def test_a_header_that_is_there_twice_is_refused(site: Site):
+    """A client put its own beside the proxy's."""
+    client = site.client(PROXY)
+    headers = [
+        ("x-forwarded-user", "mallory"),
+        ("x-forwarded-user", "ada"),
+        ("x-forwarded-groups", "oncall"),
+    ]
+
+    assert client.get("/", headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "status"),
+    [("ada", "guests", 403), ("ada", "", 403), ("ada,bob", "oncall", 403), ("", "oncall", 303)],
+)
+def test_a_proxy_without_a_name_or_a_role_lets_nobody_in(
+    site: Site, user: str, groups: str, status: int
+):
+    client = site.client(PROXY, x_forwarded_user=user, x_forwarded_groups=groups)
+
+    assert client.get("/").status_code == status
+
+
+def test_what_the_proxy_lets_in_still_needs_our_own_form(site: Site):
+    make_job(site.database.conn)
+    client = site.client(PROXY, x_forwarded_user="ada", x_forwarded_groups="oncall", **OWN)
+
+    assert client.post("/change/pause?queue=default", data={"why": "x"}).status_code == 403
+    assert act(client, "/change/pause?queue=default", why="x").status_code == 303
+    assert site.database.row("select actor, action from redrive.audit") == ("ada", "pause")
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+def test_a_large_body_is_refused_announced_or_not(site: Site):
+    client = site.bearer("olaf")
+
+    def chunks():
+        for _ in range(80):
+            yield b"x" * 1024
+
+    assert client.post("/api/v1/pause", content=b"x" * 70_000).status_code == 413
+    assert client.post("/api/v1/pause", content=chunks()).status_code == 413
+
+
+def test_one_address_does_not_ask_for_ever(site: Site):
+    client = site.client("198.51.100.9")
+
+    answers = [client.get("/sign-in").status_code for _ in range(601)]
+
+    assert answers[:600] == [200] * 600
+    assert answers[600] == 429
+    assert client.get("/livez").status_code == 200
+    assert site.client("198.51.100.10").get("/sign-in").status_code == 200
+
+
+def test_every_answer_has_its_headers(site: Site):
+    client = site.signed_in("olaf")
+    for path in ("/", "/nothing", "/static/console.css", "/api/v1/queues", "/sign-in", "/livez"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+# ---------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    "line", ["olaf", "abc operator olaf", f"{'a' * 64} boss olaf", f"{'a' * 64} operator"]
+)
+def test_a_line_that_is_no_token_is_named_and_not_shown(tmp_path: Path, line: str):
+    file = tmp_path / "tokens"
+    file.write_text(f"# one\n{digest('x')} viewer vera\n{line}\n")
+
+    with pytest.raises(SettingsError, match="line 3 of") as error:
+        Tokens(file).read()
+
+    assert "a" * 64 not in str(error.value)
+
+
+def test_what_is_wrong_with_the_proxys_settings_is_said():
+    with pytest.raises(SettingsError, match=r"10\.0\.0\.300"):
+        networks("10.0.0.300")
+    with pytest.raises(SettingsError, match=r"oncall=boss.*viewer, operator, approver"):
+        group_roles("staff=viewer,oncall=boss")
+
+
+def test_the_logins_of_the_tests_have_the_rights_of_their_roles(site: Site):
+    for role in ("redrive_viewer", "redrive_operator"):
+        with psycopg.connect(login(site.database, role)) as conn:
+            assert conn.execute("select current_user").fetchone() == (role,)
+
+
+def test_an_operator_without_a_login_is_told(site: Site):
+    make_dead_letter(site.database.conn)
+    del site.logins._addresses[Role.OPERATOR]
+
+    answer = site.bearer("olaf").get("/api/v1/dead-letters")
+
+    assert answer.status_code == 403
+    assert "no login" in answer.json()["error"]

@@ -1,0 +1,163 @@
+"""The console in a real browser: an incident by clicking, and nothing of a producer's that runs."""
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from redrive.console.access import Access, Identity, Role
+from redrive.console.app import application, listen
+from redrive.console.logins import Logins
+from redrive.database.connect import Address
+from tests.console.conftest import login
+from tests.factories import bury, claim, failure, make_dead_letters, make_job, make_worker
+from tests.postgres import Database
+
+CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or shutil.which("chromium") or ""
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
+
+EVIL = (
+    "<script>window.ran = 1</script>",
+    '"><img src=x onerror="window.ran = 1">',
+    "'><svg onload='window.ran = 1'>",
+    "javascript:window.ran=1//",
+    "{{ 7 * 7 }}${7*7}</textarea></title></script><script>window.ran = 1</script>",
+)
+
+
+@pytest.fixture
+def address(database: Database) -> Iterator[str]:
+    """A console without a sign-in, as --demo serves it."""
+    logins = Logins({Role.OPERATOR: Address(login(database, "redrive_operator"))})
+    app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listener.close()
+    logins.close()
+
+
+@pytest.fixture
+def page(address: str) -> Iterator[Any]:
+    """A tab, whose every complaint is a failure: of scripts, of the policy, of what is missing."""
+    complaints: list[str] = []
+    with playwright.sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_context(base_url=address).new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("console", lambda said: complaints.append(said.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        yield tab
+        browser.close()
+    assert complaints == []
+
+
+def test_an_incident_by_clicking(database: Database, page: Any):
+    made = make_dead_letters(database.conn, 12)
+
+    page.goto("/")
+    page.get_by_role("link", name="All groups").click()
+    page.get_by_role("link", name="invoice.charge: ValueError").click()
+    page.get_by_role("link", name="Redrive 12…").click()
+    page.get_by_label("Why").fill("the fix is out")
+    page.get_by_role("button", name="Redrive 12 open dead letters").click()
+
+    said = page.get_by_role("status").inner_text()
+    assert said == "12 dead letters redriven by campaign 1."
+    assert database.value("select count(*) from redrive.jobs") == len(made)
+    page.get_by_role("link", name="Audit").click()
+    assert "the fix is out" in page.locator("tbody").inner_text()
+
+
+def test_keys_lead_through_a_list(database: Database, page: Any):
+    made = make_dead_letters(database.conn, 3)
+    page.goto("/dead-letters")
+
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/jobs/\d+$"))
+    assert int(page.url.rpartition("/")[2]) in made
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+
+
+def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
+    """Each field that a job, its failure or an operator's why can carry, on every page."""
+    conn, worker = database.conn, make_worker(database.conn, EVIL[1])
+    for n, evil in enumerate(EVIL):
+        fields = {"tenant": evil, "ordering_key": f"{evil}{n}", "idempotency_key": evil}
+        make_job(conn, f"evil.j{n}", {evil: evil}, headers={"traceparent": evil}, **fields)
+        (job,) = claim(conn, worker, 10)
+        detail = {
+            "stack": [{"file": evil, "line": 3, "function": evil}],
+            "causes": [{"error_class": evil, "message": evil}],
+            "trace_id": evil,
+            "version": evil,
+            "environment": evil,
+        }
+        said = {"error_class": evil, "message": evil, "fingerprint": f"{evil}{n}", "detail": detail}
+        bury(conn, worker, job, failure=failure(**said))
+        conn.execute("select redrive.note_v1(%s, %s, %s)", (job.id, evil, evil))
+        conn.execute("select redrive.assign_v1(%s::bigint[], %s, %s, %s)", ([job.id], *[evil] * 3))
+        conn.execute(
+            "select redrive.mute_v1(%s, now() + '1 h', %s, %s)", (f"{evil}{n}", evil, evil)
+        )
+    for n, evil in enumerate(EVIL):
+        make_job(conn, f"evil.j{n}", {"n": n}, tenant=evil, ordering_key=evil)
+    conn.execute("select redrive.pause_v1('default', %s, %s)", (EVIL[0], EVIL[0]))
+    conn.execute(
+        "insert into redrive.breakers (name, state, forced_by, forced_why)"
+        " values ('bank', 'open', %s, %s)",
+        (EVIL[0], EVIL[1]),
+    )
+    paths = ["/", "/groups?closed=yes", "/dead-letters?state=any", "/jobs", "/queues", "/breakers"]
+    paths += ["/audit", "/change/redrive?kind=evil.j0", "/change/cancel?kind=evil.j1"]
+    paths += [f"/jobs/{job}" for job in database.column("select id from redrive.dead_letters")]
+    paths += [f"/jobs/{job}" for job in database.column("select id from redrive.jobs limit 1")]
+    page.goto("/groups?closed=yes")
+    paths += [a.get_attribute("href") for a in page.locator(".groups a.title").all()]
+
+    for path in paths:
+        answer = page.goto(path)
+        assert answer.status == 200, path
+        assert page.evaluate("window.ran") is None, path
+        assert page.locator("main script, main img, main [onload], main [onerror]").count() == 0
+        assert page.locator('a[href^="javascript"]').count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str):
+    make_dead_letters(database.conn, 5)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.emulate_media(color_scheme=theme)
+    for path in ("/", "/groups", "/dead-letters", "/jobs", "/queues", "/audit", "/groups/f1"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_reading_works_without_javascript(database: Database, address: str):
+    make_dead_letters(database.conn, 60)
+    with playwright.sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(base_url=address, java_script_enabled=False)
+        tab = context.new_page()
+        tab.goto("/dead-letters")
+        assert tab.locator("tbody tr").count() == 50
+        tab.get_by_role("link", name="Next page").click()
+        assert tab.locator("tbody tr").count() == 10
+        assert tab.get_by_role("button", name="Copy").count() == 0
+        browser.close()

@@ -1,0 +1,267 @@
+"""What the console changes: counted first, asked why, audited, and only what was looked at."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.console.conftest import Site, act, csrf
+from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
+
+
+def audit(site: Site) -> list[tuple[str, str, str, int]]:
+    """The audit log, oldest first."""
+    query = "select actor, action, why, n from redrive.audit order by id"
+    return [tuple(row) for row in site.database.rows(query)]  # type: ignore[misc]
+
+
+def state(site: Site, job: int) -> str:
+    """The state of a dead letter."""
+    query = "select state from redrive.dead_letters where id = %s order by redrives desc limit 1"
+    return str(site.database.value(query, job))
+
+
+def said(client: TestClient, answer: object) -> str:
+    """The sentence on the page that a change leads to."""
+    page = client.get(answer.headers["location"]).text  # type: ignore[attr-defined]
+    found = re.search(r'<p class="said" role="status">([^<]+)</p>', page)
+    assert found
+    return found[1]
+
+
+def test_a_group_is_redriven_after_a_look(site: Site, olaf: TestClient):
+    made = make_dead_letters(site.database.conn, 30)
+
+    page = olaf.get("/change/redrive?group=f1")
+    answer = act(olaf, "/change/redrive?group=f1", why="the fix is out")
+
+    assert "Redrive 30 open dead letters" in page.text
+    assert "redrive dlq redrive --group f1 --why ..." in page.text
+    assert said(olaf, answer) == "30 dead letters redriven by campaign 1."
+    assert {state(site, job) for job in made} == {"redriven"}
+    assert site.database.row("select actor, why, matched, redriven from redrive.campaigns") == (
+        "olaf",
+        "the fix is out",
+        30,
+        30,
+    )
+    assert audit(site)[0] == ("olaf", "redrive", "the fix is out", 30)
+
+
+def test_a_rate_spreads_them_out(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 4)
+
+    act(olaf, "/change/redrive?group=f1", why="slowly", rate="0.5")
+
+    assert site.database.value("select rate from redrive.campaigns") == 0.5
+    assert site.database.value("select count(*) from redrive.jobs") < 4
+    assert "0.5/s" in olaf.get("/campaigns").text
+    make_dead_letters(site.database.conn, 1)
+    assert act(olaf, "/change/redrive?group=f1", why="x", rate="fast").status_code == 400
+
+
+def test_what_would_stay_is_said_before(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn, idempotency_key="k1")
+    site.database.rows("update redrive.dead_letters set redrives = 7")
+
+    page = olaf.get(f"/change/redrive?id={job}").text
+
+    assert "1 will stay: they were redriven too often already." in page
+
+
+def test_what_died_after_the_look_is_not_meant(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 3)
+    page = olaf.get("/change/redrive?group=f1").text
+    action = re.search(r'method="post" action="(/change/redrive[^"]+)"', page)
+    assert action
+    late = make_dead_letters(site.database.conn, 2)
+
+    form = {"csrf": csrf(olaf), "why": "the fix is out", "seen": "3"}
+    olaf.post(action[1].replace("&amp;", "&"), data=form)
+
+    assert {state(site, job) for job in late} == {"open"}
+    assert site.database.value("select redriven from redrive.campaigns") == 3
+
+
+def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 3)
+    form = {"csrf": csrf(olaf), "why": "the fix is out", "seen": "2"}
+
+    answer = olaf.post("/change/redrive?group=f1", data=form)
+
+    assert answer.status_code == 409
+    assert "3 match now, you saw 2: look again" in answer.text
+    assert audit(site) == []
+
+
+def test_two_who_redrive_the_same_at_once_redrive_it_once(site: Site):
+    made = make_dead_letters(site.database.conn, 40)
+    both, start = (site.bearer("olaf"), site.bearer("anna")), Barrier(2)
+
+    def redrive(client: TestClient) -> dict[str, object]:
+        start.wait()
+        return client.post("/api/v1/redrive?group=f1", json={"why": "now", "yes": True}).json()
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(redrive, both))
+
+    assert len(answers) == 2
+    assert site.database.value("select sum(redriven) from redrive.campaigns") == 40
+    assert site.database.value("select count(*) from redrive.jobs") == len(made)
+
+
+def test_why_is_asked_and_kept(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn)
+
+    answer = act(olaf, f"/change/dismiss?id={job}", why="  ")
+
+    assert (answer.status_code, "why is missing" in answer.text) == (400, True)
+    assert state(site, job) == "open"
+
+
+def test_dismiss_reopen_and_note(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn)
+
+    act(olaf, f"/change/note?id={job}", why="the order was withdrawn")
+    dismissed = act(olaf, f"/change/dismiss?id={job}", why="won't fix")
+    assert (said(olaf, dismissed), state(site, job)) == ("1 dead letter dismissed.", "dismissed")
+    act(olaf, f"/change/reopen?id={job}", why="they want it after all")
+
+    assert state(site, job) == "open"
+    assert [line[1] for line in audit(site)] == ["note", "dismiss", "reopen"]
+    assert "the order was withdrawn" in olaf.get(f"/jobs/{job}").text
+
+
+def test_cancel_and_run_now(site: Site, olaf: TestClient):
+    ready = make_jobs(site.database.conn, 12)
+    later = make_job(site.database.conn, "mail.send", run_at=datetime(2099, 1, 1, tzinfo=UTC))
+
+    due = act(olaf, f"/change/now?id={later}", why="the bank is back")
+    ended = act(olaf, "/change/cancel?kind=invoice.charge", why="the model is wrong")
+
+    assert said(olaf, due) == "1 job due at once."
+    assert said(olaf, ended) == "12 jobs cancelled, 0 that run were told."
+    assert site.database.column("select id from redrive.jobs") == [later]
+    assert len(ready) == 12
+
+
+def test_a_queue_is_paused_and_resumed(site: Site, olaf: TestClient):
+    make_job(site.database.conn)
+
+    assert said(olaf, act(olaf, "/change/pause?queue=default", why="x")) == "default is paused."
+    assert "default is paused already." in olaf.get("/change/pause?queue=default").text
+    assert said(olaf, act(olaf, "/change/resume?queue=default", why="y")) == "default is resumed."
+    assert "No job has been in a queue nosuch yet." in olaf.get("/change/pause?queue=nosuch").text
+    assert [line[1] for line in audit(site)] == ["pause", "resume"]
+
+
+def test_a_breaker_is_held_and_reset(site: Site, olaf: TestClient):
+    site.database.rows("insert into redrive.breakers (name) values ('bank')")
+
+    act(olaf, "/change/hold-open?name=bank", why="their status page")
+    assert "olaf: their status page" in olaf.get("/breakers").text
+    act(olaf, "/change/reset?name=bank", why="it is back")
+
+    assert site.database.value("select state from redrive.breakers") == "closed"
+    assert "There is no breaker bnak." in olaf.get("/change/reset?name=bnak").text
+
+
+def test_a_group_is_muted_and_unmuted(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 2)
+
+    act(olaf, "/change/mute?group=f1", why="the fix is on its way")
+    assert "2 will stay: their group is muted." in olaf.get("/change/redrive?group=f1").text
+    act(olaf, "/change/unmute?group=f1", why="it is out")
+
+    assert "will stay" not in olaf.get("/change/redrive?group=f1").text
+
+
+@pytest.mark.parametrize(
+    ("path", "said_so"),
+    [
+        ("/change/redrive", "Choose a filter first."),
+        ("/change/redrive?kind=no.such", "Nothing matches"),
+        ("/change/cancel?state=ready", "Choose a filter first."),
+    ],
+)
+def test_what_cannot_be_done_has_no_form(olaf: TestClient, path: str, said_so: str):
+    page = olaf.get(path).text
+
+    assert said_so in page
+    assert 'class="act"' not in page
+
+
+def test_the_api_shows_first_and_does_with_yes(site: Site):
+    make_dead_letters(site.database.conn, 3)
+    api = site.bearer("olaf")
+
+    shown = api.post("/api/v1/redrive?group=f1", json={"why": "x"}).json()
+    none = api.post("/api/v1/redrive?group=f1", json={"yes": True})
+    done = api.post("/api/v1/redrive?group=f1", json={"why": "x", "yes": True}).json()
+
+    assert (shown["matched"], shown["done"]) == (3, False)
+    assert (none.status_code, "why is missing" in none.json()["error"]) == (400, True)
+    assert done["done"]
+    assert (done["matched"], done["redriven"], done["blocked"], done["campaign"]) == (3, 3, {}, 1)
+    assert api.get("/api/v1/campaigns").json()["rows"][0]["why"] == "x"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"why": 1}', b'{"whyy": "x"}', b"\xff", b'{"rate": "fast"}']
+)
+def test_a_body_that_is_none_is_refused(site: Site, body: bytes):
+    headers = {"content-type": "application/json"}
+
+    answer = site.bearer("olaf").post("/api/v1/redrive?id=1", content=body, headers=headers)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("the body")
+
+
+def test_more_than_one_request_may_change_is_for_the_command_line(
+    site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    make_dead_letters(site.database.conn, 6)
+    monkeypatch.setattr("redrive.console.changes.MOST", 5)
+
+    page = olaf.get("/change/dismiss?group=f1").text
+    asked = site.bearer("olaf").post("/api/v1/dismiss?group=f1", json={"why": "x", "yes": True})
+
+    assert "More than 5 match." in page
+    assert asked.status_code == 409
+    assert audit(site) == []
+
+
+def test_the_console_comes_back_with_its_database(site: Site, olaf: TestClient):
+    """Its connections were cut, as by a restart: the next page opens others."""
+    assert olaf.get("/").status_code == 200
+    site.database.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name like 'redrive console%' and datname = current_database()"
+    )
+
+    assert olaf.get("/").status_code == 200
+
+
+def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 120)
+
+    page = olaf.get("/change/redrive?group=f1").text
+    done = act(olaf, "/change/redrive?group=f1", why="the fix is out")
+
+    assert "3 go first; the others when these have gone well." in page
+    assert "117 have their turn later." in said(olaf, done)
+    assert site.database.value("select count(*) from redrive.jobs") == 3
+
+
+def test_a_kind_that_needs_two_needs_two_logins(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn)
+    site.database.rows("insert into redrive.approvals (kind) values ('invoice.charge')")
+
+    answer = act(olaf, f"/change/redrive?id={job}", why="alone")
+
+    assert (answer.status_code, "approval" in answer.text) == (409, True)
+    assert state(site, job) == "open"

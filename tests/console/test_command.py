@@ -1,0 +1,123 @@
+"""`redrive console` as a process: what it refuses to start without, and how it starts and ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from redrive.cli.console import _guarded
+from redrive.errors import SettingsError
+from redrive.settings import load
+from tests.console.conftest import digest
+from tests.postgres import Database
+
+ADDRESS = re.compile(r"the console is at (http://\S+)")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of a process, without what this one has of ours."""
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith("REDRIVE_")}
+    return inherited | {"REDRIVE_CONSOLE_PORT": "0"} | more
+
+
+def refused(**settings: object) -> str:
+    """What it says instead of starting."""
+    with pytest.raises(SettingsError) as error:
+        _guarded(load(**settings))
+    return str(error.value)
+
+
+def test_it_does_not_start_open():
+    """Nobody who forgets to set up a sign-in serves the console to everybody."""
+    done = subprocess.run(
+        [sys.executable, "-m", "redrive", "console"],
+        env=environment(REDRIVE_CONSOLE_OPERATOR_URL="postgresql://nobody@127.0.0.1:1/x"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, "nobody could sign in" in done.stderr) == (64, True)
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in os.environ if name.startswith("REDRIVE_")]:
+        monkeypatch.delenv(name)
+    url, tokens = "postgresql://nobody@127.0.0.1:1/x", tmp_path / "tokens"
+    tokens.write_text(f"{digest('x')} operator ada\n")
+
+    assert "no role of the console has a login" in refused(database_url=url)
+    assert "nobody could sign in" in refused(console_viewer_url=url)
+    assert "REDRIVE_CONSOLE_OPERATOR_URL is not set" in refused(
+        console_viewer_url=url, console_tokens=tokens
+    )
+    assert "nobody has a role" in refused(console_viewer_url=url, console_proxies="10.0.0.1")
+    short = refused(console_viewer_url=url, console_key="a-short-one")
+    assert "text of 32 to" in short
+    assert "a-short-one" not in short
+    assert "REDRIVE_CONSOLE_VIEWER_URL" in refused(console_viewer_url="nonsense")
+
+
+@contextmanager
+def started(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the address that it prints, once it answers."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "redrive", "console", *arguments],
+        env=environment(**more),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr
+            said = next((found for line in process.stderr if (found := ADDRESS.search(line))), None)
+            assert said
+            yield process, said[1]
+        finally:
+            process.kill()
+
+
+def test_the_demo_is_open_on_this_machine_alone(database: Database):
+    settings = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "ada"}
+    with started("--demo", **settings) as (process, address):
+        port = int(address.rpartition(":")[2])
+        rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"})
+        page = httpx2.get(f"{address}/")
+        others = {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+        for other in others - {"127.0.0.1"}:
+            with pytest.raises(OSError), socket.create_connection((other, port), timeout=5):
+                pass
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+
+    assert (page.status_code, "ada" in page.text, rebound.status_code) == (200, True, 421)
+    assert code == 0
+
+
+def test_two_replicas_are_one_console(database: Database, tmp_path: Path):
+    """A session and a form of one are good at the other: nothing is kept in a process."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{digest('olaf-token')} operator olaf\n")
+    settings = {
+        "REDRIVE_CONSOLE_OPERATOR_URL": database.url,
+        "REDRIVE_CONSOLE_TOKENS": str(tokens),
+        "REDRIVE_CONSOLE_KEY": "k" * 32,
+    }
+    own = {"sec-fetch-site": "same-origin"}
+    with started(**settings) as (_, one), started(**settings) as (_, other):
+        answer = httpx2.post(f"{one}/sign-in", data={"token": "olaf-token"}, headers=own)
+        cookie = {"cookie": answer.headers["set-cookie"].split(";")[0]}
+        page = httpx2.get(f"{one}/", headers=cookie)
+        csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
+        assert csrf
+        ended = httpx2.post(f"{other}/sign-out", data={"csrf": csrf[1]}, headers=cookie | own)
+
+    assert (page.status_code, ended.status_code) == (200, 303)

@@ -1,0 +1,238 @@
+"""What the pages show: the lists of the command line, whole, with its filters and its words."""
+
+import html
+import json
+import re
+import shlex
+
+import pytest
+from starlette.testclient import TestClient
+
+from redrive.cli.main import cli
+from redrive.console.query import name_of
+from redrive.database.criteria import Criteria
+from redrive.dead_letters import triage
+from redrive.dead_letters.filter import Filter
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.show import show as story
+from tests.commands import commands
+from tests.console.conftest import Site
+from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
+
+
+def ids(text: str) -> list[int]:
+    """The jobs that the rows of a page link to, in their order."""
+    return [
+        int(found) for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
+    ]
+
+
+def walked(client: TestClient, path: str | None) -> list[int]:
+    """The jobs of a list and all its next pages."""
+    found: list[int] = []
+    while path:
+        page = client.get(path)
+        assert page.status_code == 200, page.text
+        found += ids(page.text)
+        onward = re.search(r'<a href="([^"]+)" rel="next"', page.text)
+        path = onward and onward[1].replace("&amp;", "&")
+    return found
+
+
+def test_pages_of_dead_letters_hold_each_once(site: Site, olaf: TestClient):
+    made = make_dead_letters(site.database.conn, 120)
+    other = make_dead_letters(site.database.conn, 5, kind="mail.send")
+
+    assert sorted(walked(olaf, "/dead-letters")) == sorted(made + other)
+    assert sorted(walked(olaf, "/dead-letters?kind=invoice.charge")) == made
+    assert sorted(walked(olaf, "/dead-letters?state=any&kind=mail.send")) == other
+
+
+def test_pages_of_live_jobs_hold_each_once_in_their_order(site: Site, olaf: TestClient):
+    made = make_jobs(site.database.conn, 120)
+
+    assert walked(olaf, "/jobs") == made
+    assert walked(olaf, "/jobs?state=ready&queue=default") == made
+    assert walked(olaf, "/jobs?state=running") == []
+
+
+def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    dead = make_dead_letter(conn, payload={"order": 17, "password": "hunter2"})
+    triage.note(conn, dead, "the bank knows", actor="ada")
+    waits = make_job(conn, "mail.send", queue="mail")
+
+    page, other = olaf.get(f"/jobs/{dead}").text, olaf.get(f"/jobs/{waits}").text
+
+    for said in ("no such invoice", "not_retryable", "the bank knows", "app/jobs.py:3 in charge"):
+        assert said in page
+    assert "hunter2" not in page
+    assert "[redacted]" in page
+    assert f"/change/redrive?id={dead}" in page
+    assert story(conn, waits)["why"]["text"] in html.unescape(other)
+    assert f"/change/cancel?id={waits}" in other
+    assert olaf.get("/jobs/999999").status_code == 404
+    assert olaf.get("/jobs/x").status_code == 404
+    assert olaf.get(f"/find?id={dead}").headers["location"] == f"/jobs/{dead}"
+
+
+def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 7)
+
+    page = olaf.get("/groups").text
+    one = olaf.get("/groups/f1").text
+
+    assert "invoice.charge: ValueError" in page
+    assert "<strong>7</strong>" in page
+    assert '<svg class="spark"' in page
+    assert "/change/redrive?group=f1" in one
+    assert len(ids(one)) == 7
+    assert olaf.get("/groups/nothing").status_code == 404
+
+
+def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    assert "No worker is alive." in olaf.get("/").text
+    make_jobs(conn, 3)
+    conn.execute("select redrive.pause_v1('default', 'ada', 'the bank is down')")
+    conn.execute(
+        "insert into redrive.breakers (name, state, forced_by, forced_why)"
+        " values ('bank', 'open', 'ada', 'their status page')"
+    )
+
+    page = olaf.get("/").text
+
+    assert "the bank is down" in page
+    assert "The breaker bank is open, held so by ada." in page
+
+
+def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
+    """The first dead letters of a queue count, also before the counters are sampled again."""
+    conn = site.database.conn
+    conn.execute("select redrive.sample_v1()")
+    make_dead_letters(conn, 9)
+
+    page = olaf.get("/").text
+
+    assert "9 jobs died in the last five minutes." in page
+    assert "in the last hour: 9 in all" in page
+
+
+def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: TestClient):
+    """After a night without workers the counters are not a peak of this minute."""
+    conn = site.database.conn
+    make_dead_letters(conn, 9)
+    conn.execute("select redrive.sample_v1()")
+
+    assert "jobs died" not in olaf.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/dead-letters?foo=1", "there is no filter &#39;foo&#39;; there are: id, kind"),
+        ("/dead-letters?state=opened", "must be one of: open, redriven, resolved, dismissed, any"),
+        ("/dead-letters?id=x", "it must be a whole number above 0"),
+        ("/dead-letters?since=yesterday", "write 2026-03-01T12:00Z, or 2h for two hours ago"),
+        ("/dead-letters?after=x", "take the link of the page before"),
+        ("/dead-letters?kind=%00", "no NUL"),
+        ("/jobs?category=bgu", "must be one of: transient"),
+        ("/jobs?after=x", "take the link of the page before"),
+        ("/groups?category=bgu", "must be one of: transient"),
+        ("/groups?knd=x", "there is no filter"),
+        ("/audit?who=x", "there are: since, until, actor, login, action"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_there_is(olaf: TestClient, path: str, said: str):
+    answer = olaf.get(path)
+
+    assert answer.status_code == 400
+    assert said in answer.text
+
+
+@pytest.mark.parametrize(
+    ("of", "words"), [(Filter, "redrive dlq ls"), (JobFilter, "redrive job ls")]
+)
+def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: str):
+    command = dict(commands())[words]
+    options = {o for p in command.params for o in p.opts}
+
+    assert {f"--{name_of(field)}" for field in of.criteria()} <= options
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dead-letters?kind=invoice.charge&since=2h&state=any",
+        "/dead-letters?error-class=--json&tenant=a%20b",
+        "/jobs?state=ready&queue=default",
+        "/groups?category=bug&closed=yes",
+        "/audit?action=pause",
+        "/queues",
+        "/breakers",
+    ],
+)
+def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient, path: str):
+    """The command under a page is one that click takes, with the same filter."""
+    page = olaf.get(path).text
+    shown = re.search(r'<p class="shell"><span>In a shell</span> <code>([^<]+)</code>', page)
+    assert shown
+    words = shlex.split(html.unescape(shown[1]))
+
+    assert words[0] == "redrive"
+    group, arguments = cli, words[1:]
+    while hasattr(group, "get_command"):
+        with group.make_context("redrive", [arguments[0], "--help"], resilient_parsing=True) as ctx:
+            group, arguments = group.get_command(ctx, arguments[0]), arguments[1:]
+    assert group.make_context("it", arguments)
+
+
+def test_what_deceives_is_spelled_out(site: Site, olaf: TestClient):
+    job = make_job(site.database.conn, tenant="\u202eevil", ordering_key="<b>\u2028")
+
+    page = olaf.get(f"/jobs/{job}").text
+
+    assert "\\u202eevil" in page
+    assert "&lt;b&gt;\\u2028" in page
+
+
+def test_the_api_lists_what_the_command_line_does(site: Site):
+    conn = site.database.conn
+    dead, live = make_dead_letters(conn, 150), make_jobs(conn, 3)
+    conn.execute("select redrive.pause_v1('default', 'ada', 'x')")
+    api = site.bearer("olaf")
+
+    first = api.get("/api/v1/dead-letters?limit=100").json()
+    rest = api.get("/api/v1/dead-letters", params={"after": first["after"]}).json()
+    jobs = api.get("/api/v1/jobs").json()["rows"]
+
+    assert sorted(r["id"] for r in first["rows"] + rest["rows"]) == dead
+    assert rest["after"] is None
+    assert [row["id"] for row in jobs] == live
+    assert {row["waiting_for"] for row in jobs} == {"queue_paused"}
+    assert api.get("/api/v1/queues").json()["rows"][0]["why"]["code"] == "queue_paused"
+    assert api.get("/api/v1/audit").json()["rows"][0]["action"] == "pause"
+    assert api.get("/api/v1/groups").json()["rows"][0]["open"] == 150
+    assert api.get(f"/api/v1/jobs/{dead[0]}").json()["why"]["code"] == "ended"
+    assert api.get("/api/v1/breakers").json() == {"rows": [], "after": None}
+
+
+def test_openapi_tells_every_call_and_filter(site: Site):
+    told = site.bearer("vera").get("/api/v1/openapi.json").json()
+    parameters = told["paths"]["/api/v1/dead-letters"]["get"]["parameters"]
+    state = next(p for p in parameters if p["name"] == "state")
+
+    assert {p["name"] for p in parameters} == {*map(name_of, Filter.criteria()), "after"}
+    assert state["schema"]["items"]["enum"] == ["open", "redriven", "resolved", "dismissed", "any"]
+    assert "/api/v1/redrive" in told["paths"]
+    assert not any(path.startswith("/change") for path in told["paths"])
+
+
+@pytest.mark.parametrize("path", ["queues", "jobs", "dead-letters", "groups", "breakers", "audit"])
+def test_odd_queries_are_no_fault_of_ours(site: Site, path: str):
+    api = site.bearer("olaf")
+    for name in ("id", "kind", "queue", "state", "since", "until", "limit", "after", "group", "x"):
+        for value in ("", "0", "-1", "9" * 30, "\0", "\ud7ff", "'", "%", "1e400", "x" * 5000, "٣"):
+            answer = api.get(f"/api/v1/{path}", params={name: value})
+            assert answer.status_code in {200, 400}, (name, value, answer.text)
+            assert isinstance(json.loads(answer.text), dict)
