@@ -12,7 +12,7 @@ from redrive.worker.runner.sampler import Sampler
 class Reports:
     """What has ended since the last batch was sent; `flushed_ns`, monotonic, says when that was.
 
-    Of each batch the `sampler` is offered one job that succeeded.
+    Of each batch the `sampler` is offered one job that succeeded and may be sampled.
     """
 
     def __init__(self, channel: Channel, sampler: Sampler | None = None) -> None:
@@ -29,7 +29,8 @@ class Reports:
         """Report that the work is done; nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
-        self._latest = attempt
+        if attempt.handler.sample:
+            self._latest = attempt
         if attempt.trace_id is not None:
             self._example = (work.id, attempt.trace_id)
         if not self._flush_is_due:

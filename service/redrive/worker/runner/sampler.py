@@ -32,7 +32,7 @@ class Sampler:
         self._due_by_kind: dict[str, float] = {}
 
     def offer(self, attempt: Attempt) -> None:
-        """Sample a job that succeeded, if it is time. Its attempt is known to have a handler."""
+        """Sample a job that succeeded and may be sampled, if it is time."""
         now, kind = time.monotonic(), attempt.work.kind
         if now < self._due_at or now < self._due_by_kind.get(kind, 0.0):
             return
@@ -41,9 +41,8 @@ class Sampler:
             self._due_by_kind.clear()
         wait = min(max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS)
         self._due_by_kind[kind] = now + wait
-        if attempt.handler.sample:
-            with contextlib.suppress(Exception):  # no sample is worth a runner
-                self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
+        with contextlib.suppress(Exception):  # no sample is worth a runner
+            self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:

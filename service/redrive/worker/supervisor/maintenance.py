@@ -93,7 +93,7 @@ class Maintenance:
     telemetry: Telemetry
     identities: Callable[[], Sequence[int]]
     on_cancelled: Callable[[Sequence[int]], None]
-    progress: ProgressBook
+    progress: ProgressBook = field(default_factory=ProgressBook)
     schedules: Schedules = field(default_factory=lambda: Schedules(""))
     samples: deque[Sampled] = field(default_factory=deque[Sampled])
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
