@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import recovery, scenarios
+from bench import features, recovery, scenarios
 from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
@@ -106,6 +106,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table(
         "claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True
     )
+    title = "what features cost, from enqueue to end"
+    yield Table("features", title, features.feature, variants=tuple(features.FEATURES))
     sizes = recovery.FULL if full else recovery.QUICK
     title = "recovery beside jobs of 1 kB"
     yield Table("recovery", title, recovery.recovery, variants=sizes, once=True)
@@ -147,7 +149,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-        " claim, recovery, dlq",
+        " claim, features, recovery, dlq",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")

@@ -76,8 +76,8 @@ def drain(  # what can differ between drains
         written = lab.server.written(at.monitor)
         at.start_workers(workers, system.config(use) | {"work": work, "collector": collector})
         begun, cpu = at.wait_for("first", 60)["t"], at.cpu()
-        _wait_until_handled(at, jobs)
-        _wait_until_settled(at)
+        until_handled(at, jobs)
+        until_settled(at)
         seconds, cpu = time.time() - begun, at.cpu() - cpu
         written = lab.server.written(at.monitor) - written
         return {
@@ -100,7 +100,8 @@ def traced(lab: Lab, system: System, collector: str) -> Figures:
         return drain(lab, system, collector=url)
 
 
-def _wait_until_handled(at: Session, jobs: int) -> None:
+def until_handled(at: Session, jobs: int) -> None:
+    """Wait until so many handlers have begun. Raises SystemFailed when nothing happens any more."""
     while sum(at.handled.values()) < jobs:
         try:
             at.wait_for("n", QUIET_SECONDS)
@@ -111,7 +112,8 @@ def _wait_until_handled(at: Session, jobs: int) -> None:
             ) from error
 
 
-def _wait_until_settled(at: Session) -> None:
+def until_settled(at: Session) -> None:
+    """Wait until the system's own tables say that no job is left unsettled."""
     give_up = time.monotonic() + QUIET_SECONDS
     while at.left():
         if time.monotonic() > give_up:
@@ -367,8 +369,8 @@ def _bury(lab: Lab, at: Session) -> Figures:
     at.start_workers(1, at.system.config("burying") | {"work": "fail"})
     begun = at.wait_for("first", 60)["t"]
     cpu = at.cpu()
-    _wait_until_handled(at, jobs)
-    _wait_until_settled(at)
+    until_handled(at, jobs)
+    until_settled(at)
     seconds, cpu = time.time() - begun, at.cpu() - cpu
     if (dead := at.dead()) != jobs:
         raise SystemFailed(f"{dead} dead letters of {jobs} jobs")

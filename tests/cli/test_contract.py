@@ -112,6 +112,7 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
         "oldest_ready_seconds",
         "fair_by",
         "unhandled",
+        "limited",
         "why",
     }
     assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
@@ -152,7 +153,7 @@ def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Da
 
 def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) -> None:
     assert redrive("queue", "set", "mail", "--fair-by", "tenant").code == 64
-    assert "--fair-by, --paused or" in redrive("queue", "set", "mail", "--why", "x").err
+    assert "--fair-by, --paused" in redrive("queue", "set", "mail", "--why", "x").err
     assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
     for fair_by, lanes in (("tenant", 16), ("none", 1)):
         assert (
@@ -172,7 +173,8 @@ def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) ->
 
 def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) -> None:
     """U14: as --fair-by, and both at once."""
-    made = redrive("queue", "set", "mail", "--paused", "--fair-by", "tenant", "--why", "loud")
+    both = ("--paused", "--fair-by", "tenant")
+    made = redrive("queue", "set", "mail", "--create", *both, "--why", "loud")
     assert made.code == 0
     (listed,) = redrive("queue", "ls", "--json").lines
     assert (listed["paused"], listed["fair_by"], listed["why"]["code"]) == (

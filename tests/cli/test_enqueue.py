@@ -188,3 +188,21 @@ def test_a_payload_that_is_not_there_is_not_taken_for_an_empty_one(
 
     assert (done.code, complaint in done.err) == (64, True), done.err
     assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_job_from_a_shell_goes_to_the_queue_of_its_handler(
+    redrive: Redrive, database: Database
+) -> None:
+    """U2: where REDRIVE_HANDLERS names the code, one job and lines; else as before."""
+    code = {"REDRIVE_HANDLERS": "tests.flow.scheduled:jobs"}
+    lines = '{"kind": "morning_report"}\n{"kind": "morning_report", "queue": "b"}\n{"kind": "x"}\n'
+
+    redrive("enqueue", "morning_report", **code)
+    redrive("enqueue", "morning_report", "--queue", "a", **code)
+    redrive("enqueue", "-", stdin=lines, **code)
+    redrive("enqueue", "morning_report")
+    broken = redrive("enqueue", "morning_report", REDRIVE_HANDLERS="tests.nosuch:jobs")
+
+    queues = database.column("select queue from redrive.jobs order by id")
+    assert queues == ["reports", "a", "reports", "b", "default", "default"]
+    assert (broken.code, "tests.nosuch" in broken.err) == (64, True)

@@ -9,7 +9,8 @@ from tests.postgres import Database
 
 def test_a_queue_is_told_to_keep_what_ends(redrive: Redrive, database: Database) -> None:
     """Set with a why, listed by state and key page by page, shown, and off again."""
-    said = redrive("queue", "set", "default", "--history", "2d", "--why", "support asks")
+    keep = ("queue", "set", "default", "--create", "--history", "2d")
+    said = redrive(*keep, "--why", "support asks")
     assert "kept for 2 days" in said.out
     jobs = [make_job(database.conn, idempotency_key=f"k{n}") for n in range(3)]
     worker = make_worker(database.conn)
@@ -43,4 +44,4 @@ def test_what_has_ended_is_not_changed(redrive: Redrive) -> None:
     assert refused.code == 64
     assert "those have ended" in refused.err
     nothing = redrive("queue", "set", "mail", "--why", "x")
-    assert "--fair-by or --history" in nothing.err
+    assert "--no-paused or --history" in nothing.err

@@ -14,6 +14,7 @@ from tests.factories import (
     bury,
     claim,
     claim_one,
+    complete,
     failure,
     make_dead_letter,
     make_job,
@@ -39,6 +40,7 @@ LISTED = {
     "tenant",
     "waiting_for",
     "last_failure",
+    "progress",
 }
 
 
@@ -81,6 +83,55 @@ def test_ls_has_the_fields_and_the_filters(redrive: Redrive, database: Database)
     shown = redrive("job", "ls").out
     assert "no such invoice" in shown
     assert "pod-1" in shown
+
+
+def test_ls_says_how_far_a_running_job_is(redrive: Redrive, database: Database) -> None:
+    """U15: of its handler's last `job.progress`; nothing of one that said nothing."""
+    conn, worker = database.conn, make_worker(database.conn)
+    make_jobs(conn, 2)
+    job, other = claim(conn, worker)
+    detail = json.dumps({"text": "page 40 of 100"})
+    store.keep_progress(conn, [store.Noted(worker, job.claim, job.id, job.deliveries, detail, 0.4)])
+
+    first, second = redrive("job", "ls", "--json").lines
+    assert (first["id"], second["id"]) == (job.id, other.id)
+    assert first["progress"].keys() == {"share", "text", "at", "delivery"}
+    assert (first["progress"]["share"], first["progress"]["text"]) == (0.4, "page 40 of 100")
+    assert second["progress"] is None
+    assert redrive("job", "ls", COLUMNS="200").out.count("running 40%") == 1
+
+
+def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
+    redrive: Redrive, database: Database
+) -> None:
+    """U1: it said the same of one that had succeeded and of one that never was."""
+    conn, worker = database.conn, make_worker(database.conn)
+    done = make_job(conn, "mail.send")
+    complete(conn, worker, claim_one(conn, worker))
+
+    ended, unknown = redrive("job", "show", str(done)), redrive("job", "show", "999999")
+
+    assert (ended.code, unknown.code) == (2, 2)
+    assert f"job {done} has ended: succeeded; nothing else of it is kept" in ended.err
+    assert "--history 7d" in ended.err
+    assert "there is no job 999999" in unknown.err
+
+
+def test_show_of_a_job_that_the_audit_log_alone_knows_leaves_no_gaps(
+    redrive: Redrive, database: Database
+) -> None:
+    """U13: `attempt , 0 deliveries; priority ; created` was said of a job that was cancelled."""
+    job = make_job(database.conn, "mail.send")
+    redrive("job", "cancel", str(job), "--why", "not wanted", "--yes")
+
+    shown = redrive("job", "show", str(job)).out
+
+    assert shown.splitlines()[:2] == [
+        f"job {job}  cancelled",
+        "it lives no longer; the last that is on record: cancel",
+    ]
+    assert "not wanted" in shown
+    assert "payload" not in shown
 
 
 def test_ls_goes_on_where_a_page_ended(redrive: Redrive, database: Database) -> None:
@@ -223,7 +274,7 @@ def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database
         "payload",
         "failures",
         "side_effects",
-        "progress",
+        "schedule",
         "checkpoint",
         "story",
         "why",

@@ -32,6 +32,8 @@ def hold_key(conn: Connection) -> int:
 def test_the_commands_of_the_page_run_in_their_order(redrive: Redrive, database: Database) -> None:
     """U14."""
     worker = hold_key(database.conn)
+    for queue in ("payments", "imports"):  # in use, as a reader's are
+        make_job(database.conn, "other", queue=queue)
     for command in COMMANDS:
         if command.startswith("dlq dismiss"):  # the other way, of the same dead letter
             bury(database.conn, worker, claim_one(database.conn, worker))

@@ -1,4 +1,4 @@
-"""The shop's background jobs: take the money, then mail the receipt.
+"""The shop's background jobs: take the money and mail the receipt; once a month, statements.
 
 A worker runs them: redrive worker --handlers shop.jobs:jobs
 """
@@ -6,8 +6,9 @@ A worker runs them: redrive worker --handlers shop.jobs:jobs
 from decimal import Decimal
 
 from pydantic import BaseModel
+from sqlalchemy import func, select
 
-from redrive import GiveUp, Handlers, Job, Policy
+from redrive import GiveUp, Handlers, Job, Policy, close_batch, open_batch
 from shop import bank
 from shop.tables import Order, Payment, begin
 
@@ -28,6 +29,12 @@ class Receipt(BaseModel):
     amount: Decimal
 
 
+class Statement(BaseModel):
+    """Whom to tell what they have paid."""
+
+    customer: str
+
+
 @jobs.handle("receipt.send", queue="mail", policy=Policy(max_attempts=12, timeout=10))
 def send_receipt(receipt: Receipt) -> None:
     """Mail a receipt."""
@@ -38,6 +45,7 @@ def send_receipt(receipt: Receipt) -> None:
     "payment.charge",
     queue="payments",
     depends_on=["bank"],
+    limits=["bank"],
     policy=Policy(max_attempts=5, timeout=10),
 )
 def charge(wanted: Charge, job: Job) -> None:
@@ -61,3 +69,35 @@ def charge(wanted: Charge, job: Job) -> None:
             session, Receipt(order=order.id, customer=order.customer, amount=order.amount)
         )
         job.complete(session)
+
+
+@jobs.every("0 6 1 * *", tz="Europe/Berlin", queue="mail")
+def monthly_statements(job: Job) -> None:
+    """On the first of the month: a statement for each customer, and one job when all are out.
+
+    The jobs of all customers and the end of this one commit together, so that nobody gets two.
+    """
+    with begin() as session:
+        batch = open_batch(session, on_end={"kind": "statements.sent", "queue": "mail"})
+        paid = select(Order.customer).where(Order.state == "paid").distinct()
+        statements = [Statement(customer=customer) for customer in session.scalars(paid)]
+        send_statement.enqueue_many(session, statements, batch=batch)
+        close_batch(session, batch)
+        job.complete(session)
+
+
+@jobs.handle("statement.send", queue="mail")
+def send_statement(wanted: Statement) -> None:
+    """Mail a customer what they have paid."""
+    with begin() as session:
+        paid = select(func.sum(Order.amount)).where(
+            Order.customer == wanted.customer, Order.state == "paid"
+        )
+        print(f"mail to {wanted.customer}: you have paid {session.scalar(paid)} by now")
+
+
+@jobs.handle("statements.sent", queue="mail")
+def note_statements(_: dict[str, object], job: Job) -> None:
+    """Say how many statements went out, and how many did not."""
+    counts = job.headers["batch"]
+    print(f"{counts['succeeded']} of {counts['total']} statements sent, {counts['dead']} dead")

@@ -3,14 +3,21 @@
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, select
-from sqlalchemy.orm import Session
 
-from redrive.testing import assert_enqueued, enqueued, run, run_enqueued
+from redrive.testing import (
+    assert_enqueued,
+    enqueued,
+    run,
+    run_enqueued,
+    run_scheduled,
+    slots,
+)
 from shop.jobs import Charge, Receipt, charge, jobs, send_receipt
 from shop.tables import Order, Payment, sessions
 
@@ -89,19 +96,38 @@ def test_a_receipt_is_mailed(capfd: pytest.CaptureFixture[str]) -> None:
     assert "mail to ada: order 1, 5 paid" in capfd.readouterr().out
 
 
-def test_a_worker_does_it_all(engine: Engine, url: str) -> None:
-    """For once everything is real: committed, and run by a worker."""
-    sessions.configure(bind=engine)
-    with sessions.begin() as session:
-        order = Order(customer="ada", amount=Decimal(5))
-        session.add(order)
-        session.flush()
-        number = order.id
-        charge.enqueue(session, Charge(order=number))
+def test_statements_come_on_the_first_of_the_month() -> None:
+    first, second = slots(jobs, "monthly_statements", datetime(2026, 10, 15, tzinfo=UTC), 2)
 
-    subprocess.run(
+    assert first == datetime(2026, 11, 1, 5, tzinfo=UTC)  # 06:00 in Berlin, in winter
+    assert second == datetime(2026, 12, 1, 5, tzinfo=UTC)
+
+
+def test_each_customer_who_paid_gets_one_statement(
+    client: TestClient, conn: Connection, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for customer, amount in (("ada", "5"), ("ada", "6"), ("bob", "7"), ("eve", "1500")):
+        place(client, amount, customer)
+    run_enqueued(jobs, conn)
+
+    slot = datetime(2026, 11, 1, 5, tzinfo=UTC)
+    assert run_scheduled(jobs, "monthly_statements", slot, conn=conn).outcome == "completed"
+
+    told = {job["payload"]["customer"] for job in enqueued(conn, "statement.send")}
+    assert told == {"ada", "bob"}
+    run_enqueued(jobs, conn)
+    said = capfd.readouterr().out
+    assert "mail to ada: you have paid 11" in said
+    assert "mail to bob: you have paid 7" in said
+
+
+def work(url: str) -> str:
+    """Let a worker run all that is there. Returns what the handlers printed."""
+    done = subprocess.run(
         [sys.executable, "-m", "redrive", "worker", "--until-empty", "--http-port", "0"],
         check=True,
+        stdout=subprocess.PIPE,
+        text=True,
         env=os.environ
         | {
             "REDRIVE_DATABASE_URL": url,
@@ -110,6 +136,22 @@ def test_a_worker_does_it_all(engine: Engine, url: str) -> None:
         },
         timeout=60,
     )
+    return done.stdout
 
-    with Session(engine) as session:
+
+def test_a_worker_does_it_all(engine: Engine, url: str) -> None:
+    """For once everything is real: committed, and run by a worker; the batch's last word, too."""
+    sessions.configure(bind=engine)
+    with sessions.begin() as session:
+        order = Order(customer="ada", amount=Decimal(5))
+        session.add(order)
+        session.flush()
+        number = order.id
+        charge.enqueue(session, Charge(order=number))
+
+    work(url)
+
+    with sessions.begin() as session:
         assert session.get_one(Order, number).state == "paid"
+        jobs.enqueue(session, "monthly_statements")
+    assert "1 of 1 statements sent, 0 dead" in work(url)

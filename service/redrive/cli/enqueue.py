@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
@@ -101,6 +102,7 @@ def enqueue(
     redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
     redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
 
+    With REDRIVE_HANDLERS a job goes to the queue that its handler names, unless --queue is given.
     Prints the id; if the key is taken, the id of the job that has it. A line may have any field
     that has a flag here, under its name in the API. Lines are enqueued in chunks of 5000, each as a
     whole or not at all; the error names the bad line.
@@ -114,9 +116,27 @@ def enqueue(
             settings,
             kind,
             {} if payload is None else _read_payload("payload", payload),
-            cast("JobOptions", given),
+            cast("JobOptions", {**_said_by_handlers(settings)(kind), **given}),
             as_json=as_json,
         )
+
+
+def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
+    """What the handler of a kind says of its jobs; nothing where there is none here.
+
+    Raises:
+        CannotImport: the registry that REDRIVE_HANDLERS names fails.
+    """
+    if settings.handlers is None:
+        return lambda _: {}
+    registry = importlib.import_module("redrive.handlers").load(settings.handlers)
+    options_for = importlib.import_module("redrive.job_function").options_for
+
+    def said(kind: str) -> Mapping[str, Any]:
+        handler = registry.get(kind)
+        return options_for(handler, {}) if handler else {}
+
+    return said
 
 
 NO_PAYLOAD = "must be an object, not null"
@@ -155,7 +175,7 @@ def _enqueue_lines(
     settings: Settings, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
 ) -> None:
     created = read = 0
-    jobs = _jobs(lines, defaults)
+    jobs = _jobs(lines, defaults, _said_by_handlers(settings))
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
             while chunk := list(islice(jobs, CHUNK)):
@@ -187,11 +207,13 @@ def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
         raise InvalidJob(f"line {line.number}{path}", error.rule) from None
 
 
-def _jobs(lines: IO[bytes], defaults: Mapping[str, Any]) -> Iterator[Line]:
+def _jobs(
+    lines: IO[bytes], defaults: Mapping[str, Any], said: Callable[[str], Mapping[str, Any]]
+) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
         if text.strip():
             job = {**defaults, **_read_line(f"line {number}", text)}
-            yield Line(number, cast("JobFields", job))
+            yield Line(number, cast("JobFields", {**said(str(job.get("kind"))), **job}))
 
 
 def _read_line(path: str, text: bytes) -> dict[str, Any]:

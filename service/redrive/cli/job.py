@@ -32,9 +32,10 @@ from redrive.cli.output import (
 from redrive.cli.terminal import progress
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
-from redrive.live_jobs.find import find, ids, listed
+from redrive.live_jobs.find import FAILURE, find, ids, listed
 from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.show import show
+from redrive.results import Ended
 
 COLUMNS = (
     "id",
@@ -54,6 +55,7 @@ SHOWN = 10
 PAGE = 100
 """Jobs of a list, unless more are asked for."""
 
+_GONE = "{title}  {state}\n{why}"
 _SUMMARY = """\
 {title}  {kind}  queue {queue}  {state}
 {why}
@@ -141,7 +143,8 @@ def _found(
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     failure: dict[str, Any] = row["last_failure"] or {}
-    return row | {name: failure.get(name) for name in ("error_class", "message")}
+    state = row["state"] + (f" {row['progress']['share']:.0%}" if row["progress"] else "")
+    return row | {"state": state} | {name: failure.get(name) for name in FAILURE[:2]}
 
 
 @job.command("show")
@@ -158,8 +161,9 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
     """
     with database(settings_for(database_url)) as conn:
         found = show(conn, which)
+        ended = None if found else control.wait(conn, which, 0)
     if found is None:
-        return not_found(f"job {which} is not live, and nothing of it is on record")
+        return not_found(_nothing_kept(which, ended))
     if as_json:
         emit(found)
     else:
@@ -167,9 +171,21 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
     return Exit.DONE
 
 
+def _nothing_kept(which: int, ended: Ended | None) -> str:
+    """What is said of a job that nothing tells of."""
+    if ended is None:
+        return f"there is no job {which}"
+    returned = "" if ended.result is None else f"; redrive job wait {which} has what it returned"
+    return (
+        f"job {which} has ended: {ended.outcome}; nothing else of it is kept"
+        f" (redrive queue set QUEUE --history 7d keeps those that end from then on){returned}"
+    )
+
+
 def _sections(found: dict[str, Any]) -> Iterator[str]:
     """What people see of a job."""
-    yield _SUMMARY.format_map(
+    is_known = found["kind"] is not None  # not from the audit log alone
+    yield (_SUMMARY if is_known else _GONE).format_map(
         printable_fields(found)
         | {
             "title": click.style(f"job {found['id']}", bold=True),
@@ -177,8 +193,9 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
             "deliveries": counted(found["deliveries"] or 0, "delivery", "deliveries"),
         }
     )
-    payload = printable(json.dumps(found["payload"], ensure_ascii=False))
-    yield f"{click.style('payload', bold=True)}  {payload}"
+    if is_known:
+        payload = printable(json.dumps(found["payload"], ensure_ascii=False))
+        yield f"{click.style('payload', bold=True)}  {payload}"
     yield from _notes(found)
     yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
 

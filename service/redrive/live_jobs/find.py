@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.encryption import shown_failure
+from redrive.encryption import MARK, shown_failure, shown_noted
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
 from redrive.rules.waiting import Code, why
@@ -38,6 +38,8 @@ _FOUND: LiteralString = """
             where j.failed_at is not null and f.job = j.id
             order by f.deliveries desc limit 1) f on true
         where j.id = w.id and """
+_PROGRESS: LiteralString = """
+    select job, share, at, deliveries, detail from redrive.progress where job = any (%s)"""
 _SELECTED: LiteralString = "select w.place, w.id, w.state, w.worker as held_by, j.* from "
 _KEPT: LiteralString = ") j on true where j.kind is not null or w.id is null"
 
@@ -57,6 +59,7 @@ LISTED = (
     "tenant",
     "waiting_for",
     "last_failure",
+    "progress",
 )
 """The fields of `job ls --json`."""
 
@@ -75,8 +78,10 @@ def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Itera
     left = chosen.limit
     around = Surroundings(conn)
     for page in _pages(conn, chosen, after):
+        running = [row["id"] for row in page[:left] if row["state"] == "running"]
+        progress = progress_of(conn, running) if running else {}
         for row in page[:left]:
-            yield described(row, around)
+            yield described(row, around) | {"progress": progress.get(row["id"])}
         left = None if left is None else left - len(page[:left])
         if left == 0:
             return
@@ -142,6 +147,21 @@ def described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
     row["why"] = answer
     row["waiting_for"] = None if answer.code in {Code.RUNNING, Code.DUE} else str(answer.code)
     return row
+
+
+def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """How far the handlers of these jobs said that they were, of those that said so."""
+    return {row["job"]: _progress(row) for row in _rows(conn, _PROGRESS, (list(jobs),))}
+
+
+def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
+    said = shown_noted(row["detail"], "progress", row["job"], row["deliveries"])
+    return {
+        "share": round(row["share"], 6),  # as its type has it: six digits
+        "text": said.get("text", f"[{said.get(MARK)}]"),
+        "at": row["at"],
+        "delivery": row["deliveries"],
+    }
 
 
 def listed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
         "key": row["idempotency_key"],
         "waiting_for": None,
         "last_failure": None,
+        "progress": None,
         "place": f"{PLACE}{row['id']}",
     }
 

@@ -8,9 +8,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.dead_letters import find as dead_letters
-from redrive.encryption import MARK, shown_failure, shown_noted, shown_payload, shown_side_effect
+from redrive.encryption import shown_failure, shown_noted, shown_payload, shown_side_effect
 from redrive.live_jobs.filter import JobFilter
-from redrive.live_jobs.find import LISTED, find, listed
+from redrive.live_jobs.find import LISTED, find, listed, progress_of
 from redrive.live_jobs.history import ended
 from redrive.rules.redact import redact, secret_values
 from redrive.rules.waiting import Code, Why
@@ -25,8 +25,6 @@ _FAILURES: LiteralString = """
     from redrive.failures where job = %s order by deliveries"""
 _SIDE_EFFECTS: LiteralString = """
     select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
-_PROGRESS: LiteralString = """
-    select share, at, deliveries, detail from redrive.progress where job = %s"""
 _CHECKPOINT: LiteralString = """
     select at, deliveries, data from redrive.checkpoints where job = %s"""
 _DEATHS: LiteralString = """
@@ -83,30 +81,18 @@ def _notes(
 ) -> dict[str, Any]:
     """What its handler said of long work."""
     with conn.cursor(row_factory=dict_row) as cursor:
-        progress = cursor.execute(_PROGRESS, (job,)).fetchone()
         checkpoint = cursor.execute(_CHECKPOINT, (job,)).fetchone()
     return {
-        "progress": progress and _progress(job, progress),
+        "progress": progress_of(conn, [job]).get(job),
         "checkpoint": checkpoint and _checkpoint(job, checkpoint, failures),
     }
 
 
-def _progress(job: int, row: Row) -> dict[str, Any]:
-    """How far its handler said that it was."""
-    said = shown_noted(row["detail"], "progress", job, row["deliveries"])
-    text = said.get("text", f"[{said.get(MARK)}]")
-    # as its type has it: six digits
-    return {"share": round(row["share"], 6), "text": text} | _when(row)
-
-
 def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str, Any]:
     """What its next attempt goes on from, without secrets."""
+    when = {"at": row["at"], "delivery": row["deliveries"]}
     said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
-    return {"data": redact(said.get("data", said), _declared(failures))} | _when(row)
-
-
-def _when(row: Row) -> dict[str, Any]:
-    return {"at": row["at"], "delivery": row["deliveries"]}
+    return {"data": redact(said.get("data", said), _declared(failures))} | when
 
 
 def _declared(failures: list[dict[str, Any]]) -> Sequence[str]:

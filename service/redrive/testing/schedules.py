@@ -5,6 +5,7 @@ from itertools import islice
 
 import msgspec
 
+from redrive.database.drivers import SyncConnection
 from redrive.handlers import Handlers
 from redrive.rules.slots import Declaration, slots_after
 from redrive.testing.attempt import Outcome, run
@@ -24,8 +25,16 @@ def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> li
     return list(islice(slots_after(declared.cron, declared.tz, after), n))
 
 
-def run_scheduled(handlers: Handlers, schedule: str, slot: datetime) -> Outcome:
+def run_scheduled(
+    handlers: Handlers, schedule: str, slot: datetime, *, conn: SyncConnection | None = None
+) -> Outcome:
     """Run one attempt of the job that a schedule would enqueue for a slot, as `run` does.
+
+    Args:
+        handlers: the registry under test.
+        schedule: its name; the kind, where it has none of its own.
+        slot: for when the job comes.
+        conn: as for `run`: where the job is, so that its handler can call `job.complete(conn)`.
 
     Raises:
         LookupError: there is no schedule of that name.
@@ -33,7 +42,7 @@ def run_scheduled(handlers: Handlers, schedule: str, slot: datetime) -> Outcome:
     declared = _schedule(handlers, schedule)
     headers = {"schedule": declared.name, "scheduled_for": slot.astimezone(UTC).isoformat()}
     payload = msgspec.json.decode(declared.payload)
-    return run(handlers, declared.kind, payload, queue=declared.queue, headers=headers)
+    return run(handlers, declared.kind, payload, conn=conn, queue=declared.queue, headers=headers)
 
 
 def _schedule(handlers: Handlers, name: str) -> Declaration:
