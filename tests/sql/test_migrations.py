@@ -512,7 +512,9 @@ def at_version(url: str, version: int) -> None:
         conn.execute("drop table redrive.audit_chain, redrive.runs, redrive.cancellations")
         conn.execute("drop index redrive.audit_ids_idx")
         conn.execute("alter table redrive.workers drop column depends_on, drop column holds")
-        conn.execute("alter table redrive.dead_letters drop column holds_key")
+        conn.execute(
+            "alter table redrive.dead_letters drop column holds_key, drop column quarantined"
+        )
         conn.execute("delete from redrive.chores where name = 'cancel'")
         conn.execute("drop table redrive.replacements, redrive.batches, redrive.batch_deltas")
         conn.execute("alter table redrive.completions drop column enqueued_at")
@@ -538,7 +540,7 @@ def at_version(url: str, version: int) -> None:
         conn.execute("alter table redrive.workers drop column ttl")
         conn.execute("drop sequence redrive.notified")
         conn.execute("alter table redrive.migrations drop column serves")
-        conn.execute("drop table redrive.campaign_jobs, redrive.approvals")
+        conn.execute("drop table redrive.campaign_jobs, redrive.approvals, redrive.heals")
         conn.execute("drop index redrive.campaigns_live_idx, redrive.campaigns_planned_idx")
         conn.execute(
             "alter table redrive.campaigns drop column planned_by, drop column planned_login,"
