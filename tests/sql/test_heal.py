@@ -142,7 +142,9 @@ def test_a_kind_that_wants_two_people_is_left_to_them(database: Database) -> Non
     assert database.rows(CAMPAIGNS) == []
 
 
-@pytest.mark.parametrize("wrong", [{"canaries": 0}, {"max_rate": 0}, {"max_rate": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"canaries": 0}, {"canaries": 2.5}, {"max_rate": 0}, {"max_rate": float("nan")}]
+)
 def test_a_policy_that_is_none_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Heal: {next(iter(wrong))} must be"):
         Heal(**wrong)

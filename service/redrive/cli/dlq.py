@@ -60,7 +60,8 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         found = find(conn, chosen)
     if not as_json:
         for letter in found:
-            letter["reason"] += " (quarantined)" if letter["quarantined"] else ""
+            if letter["quarantined"]:
+                letter["message"] = f"quarantined, {letter['message']}"
     listing(
         found,
         (

@@ -18,8 +18,8 @@ class Heal:
     max_rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.canaries <= MOST_CANARIES:
-            msg = f"Heal: canaries must be 1 to {MOST_CANARIES}, not {self.canaries!r}"
+        if not (isinstance(self.canaries, int) and 1 <= self.canaries <= MOST_CANARIES):
+            msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
             raise ValueError(msg)
         if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
             msg = f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
