@@ -18,7 +18,7 @@ class Heal:
     max_rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.canaries, int) and 1 <= self.canaries <= MOST_CANARIES):
+        if self.canaries not in range(1, MOST_CANARIES + 1):
             msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
             raise ValueError(msg)
         if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
