@@ -218,8 +218,8 @@ class Handlers:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
                 upgrade is missing, `on_death` or `approval` is something else, heal comes with
-                approval, or a schedule has the
-                name of another or a payload that the function does not take.
+                approval, or a schedule has the name of another or a payload that the function does
+                not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
