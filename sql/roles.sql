@@ -102,17 +102,23 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
-    redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals
+    redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
+    redrive.heals
     to redrive_operator;
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function
     redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
     redrive.step_campaign_v1(bigint, int, text, int, float8, text)
 to redrive_worker, redrive_operator;
-grant execute on function redrive.say_approvals_v1(text[], text[]) to redrive_worker;
+grant execute on function
+    redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
+    redrive.heal_v1(int, float8)
+to redrive_worker;
 grant execute on function
     redrive.redrive_v1(bigint[], bigint, float8, int, int),
     redrive.redrive_obstacle_v1(text, text, int, text, int),
+    redrive.redrive_obstacle_v2(text, text, int, text, int, boolean),
+    redrive.with_quarantined_v1(jsonb),
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
     redrive.close_campaign_v1(bigint, int, jsonb),
     redrive.plan_campaign_v1(jsonb, int, text),

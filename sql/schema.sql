@@ -266,6 +266,7 @@ create table redrive.dead_letters (
     version text,
     holds_key boolean,
     batch bigint,
+    quarantined boolean,
     constraint dead_letters_pkey primary key (id, redrives),
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
@@ -280,6 +281,8 @@ create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_a
 create index dead_letters_holding_idx on redrive.dead_letters (queue, ordering_key, id) where
     holds_key and state = 'open';
 create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
+create index dead_letters_quarantined_idx on redrive.dead_letters (fingerprint) where quarantined
+    and state = 'open';
 create index dead_letters_queue_idx on redrive.dead_letters (queue, died_at) where state = 'open';
 create unique index dead_letters_open_idx on redrive.dead_letters (id) where state = 'open';
 create trigger dead_letters_buried after insert on redrive.dead_letters referencing new table as
@@ -389,6 +392,22 @@ create table redrive.groups (
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
 grant select on redrive.groups to redrive_operator;
+
+create table redrive.heals (
+    kind text not null,
+    version text not null,
+    canaries int not null,
+    max_rate float8,
+    first_at timestamptz not null default clock_timestamp(),
+    place text not null default '',
+    ended_at timestamptz,
+    constraint heals_pkey primary key (kind, version),
+    constraint heals_canaries_check check (canaries >= 1 and canaries <= 1000),
+    constraint heals_kind_check check ((kind collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint heals_max_rate_check check (max_rate > 0::float8),
+    constraint heals_version_check check (length(version) >= 1 and length(version) <= 255)
+);
+grant select on redrive.heals to redrive_operator;
 
 create table redrive.history_default (
     drop_on date not null,
@@ -1365,6 +1384,12 @@ create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
 
+create function redrive.heal_v1(max_redrives int, abort_share float8)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.heal_v1 to redrive_worker;
+
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int, marked_by int)
     language plpgsql stable security definer
@@ -1628,6 +1653,12 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.open_campaign_v1 to redrive_operator;
 
+create function redrive.order_keys_v1(campaign bigint)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan;
+
 create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
     returns record
     language sql stable security definer
@@ -1724,6 +1755,12 @@ create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, red
     language sql stable;
 grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
 
+create function redrive.redrive_obstacle_v2(kind text, idempotency_key text, redrives int,
+    fingerprint text, max_redrives int, quarantined boolean)
+    returns table(cause text)
+    language sql stable;
+grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
+
 create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_position int,
     max_redrives int)
     returns table(id bigint, blocked text)
@@ -1733,7 +1770,7 @@ create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, f
 grant execute on function redrive.redrive_v1 to redrive_operator;
 
 create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, first_position int,
-    max_redrives int)
+    max_redrives int, with_quarantined boolean)
     returns table(id bigint, blocked text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -1797,6 +1834,12 @@ create function redrive.reopen_v1(ids bigint[], actor text, why text)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.reopen_v1 to redrive_operator;
+
+create function redrive.repeats_v1(id bigint, redrives int, fingerprint text, category text)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
 
 create function redrive.replace_at_commit_v1(job bigint, wanted jsonb)
     returns void
@@ -1898,6 +1941,12 @@ create function redrive.say_approvals_v1(kinds text[], twice text[])
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.say_approvals_v1 to redrive_worker;
 
+create function redrive.say_heals_v1(version text, policies jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.say_heals_v1 to redrive_worker;
+
 create function redrive.schedules_v1()
     returns table(name text, kind text, queue text, cron text, tz text, catch_up text, state text,
         next_at timestamptz, last_at timestamptz, last_job bigint, paused_at timestamptz, paused_by
@@ -1998,6 +2047,11 @@ create function redrive.step_campaign_v1(campaign bigint, step int, state text, 
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
+
+create function redrive.supersede_heals_v1(kind text, version text, since timestamptz)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.take_back_v1(campaign bigint, ids bigint[])
     returns bigint[]
@@ -2137,3 +2191,8 @@ create function redrive.walk_jobs_v1(only_queues text[], states text[], after te
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.walk_jobs_v1 to redrive_operator;
+
+create function redrive.with_quarantined_v1(filter jsonb)
+    returns boolean
+    language sql immutable;
+grant execute on function redrive.with_quarantined_v1 to redrive_operator;

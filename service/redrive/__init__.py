@@ -9,6 +9,7 @@ from redrive.job import Job
 from redrive.job_function import JobFunction
 from redrive.results import Ended, wait
 from redrive.rules.categories import Rule
+from redrive.rules.heal import Heal
 from redrive.rules.job_fields import JobFields, JobOptions
 from redrive.rules.model import Category
 from redrive.rules.policy import Policy
@@ -21,6 +22,7 @@ __all__ = [
     "Ended",
     "GiveUp",
     "Handlers",
+    "Heal",
     "InvalidJob",
     "Job",
     "JobFields",

@@ -36,6 +36,7 @@ from redrive.job_function import (
     plain,
 )
 from redrive.rules.concurrency import check_templates
+from redrive.rules.heal import Heal
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
 from redrive.rules.policy import OnDeath, Policy
@@ -80,6 +81,7 @@ class Handler:
     keep_result: float = 0.0
     approval: Approval | None = None
     sample: bool = True
+    heal: Heal | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -177,6 +179,7 @@ class Handlers:
         keep_result: Seconds = timedelta(days=1),
         approval: Approval | None = None,
         sample: bool = True,
+        heal: Heal | None = None,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -214,12 +217,15 @@ class Handlers:
                 waits for the job; 0 = not at all.
             sample: whether some of its jobs that succeed are remembered, without their texts, for
                 `redrive dlq explain`.
+            heal: once all workers of the kind run a new version, try what is dead of a bug or an
+                invalid payload, a few of each group first; by default nobody does.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, `on_death` or `approval` is something else, or a schedule has
-                the name of another or a payload that the function does not take.
+                upgrade is missing, `on_death` or `approval` is something else, heal comes with
+                approval, or a schedule has the name of another or a payload that the function does
+                not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
@@ -231,6 +237,9 @@ class Handlers:
         check_templates(limits)
         if approval not in {None, "two"}:
             msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
+            raise ValueError(msg)
+        if approval and heal:
+            msg = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
             raise ValueError(msg)
         declared = partial(
             Handler,
@@ -247,6 +256,7 @@ class Handlers:
             keep_result=seconds(keep_result),
             approval=approval,
             sample=sample,
+            heal=heal,
         )
 
         def register(

@@ -7,7 +7,15 @@ import pytest
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import drive
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim, complete, make_dead_letter, make_dead_letters, make_worker
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_dead_letters,
+    make_worker,
+)
 from tests.postgres import Database
 
 SHOWN = {
@@ -214,3 +222,24 @@ def test_dlq_show_says_who_redrove_it(redrive: Redrive, database: Database) -> N
     assert (life["campaign"], life["redriven_by"], life["why"]) == (1, "tester", "the bank is back")
     shown = redrive("dlq", "show", str(dead)).out
     assert "redriven by tester, campaign 1: the bank is back" in shown
+
+
+def test_quarantine_is_shown_left_out_and_left_when_told(
+    redrive: Redrive, database: Database
+) -> None:
+    """What died of the same again after a redrive: somebody has to look at it."""
+    (job,) = make_dead_letters(database.conn, 1)
+    redrive("dlq", "redrive", str(job), "--why", "fixed", "--yes")
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    many = ("dlq", "redrive", "--kind", "invoice.charge")
+
+    assert "ValueError: quarantined, no such invoice" in redrive("dlq", "ls").out
+    assert redrive("dlq", "ls", "--json").json["quarantined"] is True
+    assert "1 (1 quarantined)" in redrive("dlq", "groups").out
+    assert "quarantined: it died of the same as before" in redrive("dlq", "show", str(job)).out
+    assert "1 will stay: quarantined; look at them, or --include-q" in redrive(*many).out
+    left = redrive(*many, "--why", "x", "--yes", "--json").json
+    assert (left["redriven"], left["blocked"]) == (0, {"quarantined": 1})
+    taken = redrive(*many, "--include-quarantined", "--why", "looked at", "--yes", "--json").json
+    assert (taken["redriven"], taken["blocked"]) == (1, {})

@@ -26,6 +26,7 @@ LISTED = {
     "died_at",
     "group",
     "owner",
+    "quarantined",
 }
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.cli.conftest import Redrive
-from tests.factories import make_dead_letter
+from tests.factories import bury, claim, failure, make_dead_letter, make_worker
 from tests.postgres import Database, Server
 
 
@@ -69,6 +69,43 @@ def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database
 
     assert (no_why.code, "--why" in no_why.err) == (64, True)
     assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_what_is_transient_and_old_goes_back_at_most_twice(
+    redrive: Redrive, database: Database
+) -> None:
+    """What `redrive.automatic` of the chart says: transient, dead for an hour, twice each."""
+    old, new, bug = (make_dead_letter(database.conn) for _ in range(3))
+    database.rows(
+        "update redrive.dead_letters set category = 'transient',"
+        " died_at = died_at - case when id = %s then interval '2 hours' else '0' end"
+        " where id <> %s",
+        old,
+        bug,
+    )
+    worker = make_worker(database.conn)
+    policy = {"CATEGORY": "transient", "UNTIL": "1h", "MAX_REDRIVES": "2", "RATE": "5"}
+    asked = policy | {"WHY": "an hour has passed", "YES": "true", "LIMIT": "500"}
+    said = []
+    for _ in range(3):
+        done = redrive(
+            "dlq",
+            "redrive",
+            "--json",
+            **{f"REDRIVE_REDRIVE_{name}": value for name, value in asked.items()},
+        )
+        said.append((done.json["matched"], done.json["redriven"], done.json["blocked"]))
+        for job in claim(database.conn, worker):
+            bury(database.conn, worker, job, failure=failure(category="transient"))
+        database.rows(
+            "update redrive.dead_letters set died_at = died_at - interval '2 hours' where id = %s",
+            old,
+        )
+
+    assert said == [(1, 1, {}), (1, 1, {}), (1, 0, {"max_redrives": 1})]
+    assert database.column(
+        "select id from redrive.dead_letters where state = 'open' and redrives = 0 order by 1"
+    ) == [new, bug]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> 
     costs: list[float] = []
     for count in (50, 500):
         ids = make_dead_letters(database.conn, count)
-        costs.append(looks(session, count, [ids, campaign, None, 1, 5]) / count)
+        costs.append(looks(session, count, [ids, campaign, None, 1, 5, False]) / count)
 
     assert max(costs) <= costs[0] * 1.1, costs
 

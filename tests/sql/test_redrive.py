@@ -227,8 +227,8 @@ def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
     """A call for each dead letter would cost more than all else of a redrive."""
     explained = database.column(
         "explain select o.cause from redrive.dead_letters d cross join lateral"
-        " redrive.redrive_obstacle_v1("
-        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5) o"
+        " redrive.redrive_obstacle_v2("
+        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5, d.quarantined) o"
     )
 
     assert not [line for line in explained if "Function Scan" in line or "Nested Loop" in line]

@@ -168,6 +168,12 @@ def campaign() -> None:
     show_default=True,
     help="Leave out what was redriven this often already.",
 )
+@click.option(
+    "--include-quarantined",
+    "with_quarantined",
+    is_flag=True,
+    help="Also what died once more of the same.",
+)
 @actor_option
 @database_option
 @json_option
@@ -175,6 +181,7 @@ def plan_campaign(
     chosen: Filter,
     rate: float | None,
     max_redrives: int,
+    with_quarantined: bool,
     actor: str | None,
     database_url: str | None,
     as_json: bool,
@@ -188,7 +195,13 @@ def plan_campaign(
     """
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        made = campaigns.plan(conn, chosen, actor=settings.who(), max_redrives=max_redrives)
+        made = campaigns.plan(
+            conn,
+            chosen,
+            actor=settings.who(),
+            max_redrives=max_redrives,
+            with_quarantined=with_quarantined,
+        )
     if as_json:
         seconds = math.ceil(made.matched / rate) if rate else None
         more: dict[str, Any] = {

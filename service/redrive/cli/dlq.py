@@ -59,24 +59,29 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
     Open ones, unless --state says otherwise.
     """
     with database(settings_for(database_url)) as conn:
-        listing(
-            find(conn, chosen),
-            (
-                "id",
-                "kind",
-                "queue",
-                "reason",
-                "error_class",
-                "message",
-                "attempts",
-                "died_at",
-                "group",
-                "owner",
-            ),
-            as_json=as_json,
-            right=("id", "attempts"),
-            empty="no dead letters",
-        )
+        found = find(conn, chosen)
+    if not as_json:
+        for letter in found:
+            if letter["quarantined"]:
+                letter["message"] = f"quarantined, {letter['message']}"
+    listing(
+        found,
+        (
+            "id",
+            "kind",
+            "queue",
+            "reason",
+            "error_class",
+            "message",
+            "attempts",
+            "died_at",
+            "group",
+            "owner",
+        ),
+        as_json=as_json,
+        right=("id", "attempts"),
+        empty="no dead letters",
+    )
 
 
 for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):

@@ -39,6 +39,8 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
     if not as_json:
         for group in found:
             group["group"] += " (muted)" if group["muted_until"] else ""
+            if group["quarantined"]:
+                group["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
     listing(
         found,
         ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),

@@ -67,6 +67,13 @@ def _what_options(command: Command) -> Command:
             show_default=True,
             help="Leave out what was redriven this often already.",
         ),
+        option(
+            ENV,
+            "--include-quarantined",
+            "with_quarantined",
+            is_flag=True,
+            help="Also what died once more of the same.",
+        ),
     ]
     return with_options(options, command)
 
@@ -84,6 +91,7 @@ def redrive_dead_letters(
     rate: float | None,
     canaries: int | None,
     max_redrives: int,
+    with_quarantined: bool,
     run: Run,
     as_json: bool,
 ) -> int:
@@ -96,8 +104,8 @@ def redrive_dead_letters(
     A campaign, planned and started in one: it shows first what it would do; then asks, unless
     --yes. Without a terminal and without --yes it only shows. It ends when all have had their turn;
     stopped before that, or where no worker runs the first ones, workers carry the campaign on
-    (`redrive campaign`). What has succeeded
-    since, or was redriven too often, stays where it is and says so. Exit code 1: it aborted, for
+    (`redrive campaign`). What has succeeded since, was redriven too often, or died once more of the
+    same (unless it is named by its id), stays where it is and says so. Exit code 1: it aborted, for
     too many died again. Every option is also an environment variable, for Jobs and CronJobs:
     REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
     """
@@ -110,7 +118,13 @@ def redrive_dead_letters(
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
         actor = run.settings.who() if may_act else None
-        planned = plan(conn, chosen, actor=actor, max_redrives=max_redrives)
+        planned = plan(
+            conn,
+            chosen,
+            actor=actor,
+            max_redrives=max_redrives,
+            with_quarantined=with_quarantined,
+        )
         if not as_json:
             show_plan(planned, rate)
         terms = Terms(rate, _canaries(planned, chosen, canaries))
@@ -185,7 +199,8 @@ def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
     """What to know of the dead letters before they go back."""
     yield "for example: " + ", ".join(map(str, planned.sample))
     for cause, count in sorted(planned.blocked.items()):
-        yield f"{count} will stay: {cause}"
+        hint = "; look at them, or --include-quarantined" if cause == "quarantined" else ""
+        yield f"{count} will stay: {cause}{hint}"
     if planned.acted:
         yield f"{planned.acted} have side effects on record; see dlq show"
     if rate:

@@ -81,6 +81,8 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
     if letter["holds_key"]:
         key = printable(letter["ordering_key"])
         yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
+    if letter["quarantined"]:
+        yield "quarantined: it died of the same as before its redrive; redrive it by its id"
     if letter["blocked"]:
         yield f"its last redrive was refused: {letter['blocked']}"
     if len(letter["lineage"]) > 1 or letter["campaign"]:
@@ -136,6 +138,10 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
     yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
     for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
         yield f"  version {printable(version)} since {at}"
+    if group["quarantined"]:
+        yield "{quarantined} of them quarantined: they died of it again after a redrive".format_map(
+            shown
+        )
     if group["muted_until"]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)

@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 import time
-from importlib.metadata import version
 
 import click
 
@@ -122,7 +121,7 @@ def _options(settings: Settings, *, until_empty: bool, reload: bool) -> WorkerOp
         handlers=settings.handlers or "",
         targets=str(settings.targets or ""),
         name=f"{socket.gethostname()}/{os.getpid()}",
-        version=version("redrive"),
+        version=settings.version or "",
         queues=settings.queue_names(),
         slots=settings.slots,
         runners=settings.runners,

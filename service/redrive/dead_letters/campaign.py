@@ -94,13 +94,17 @@ def plan(
     *,
     actor: str | None,
     max_redrives: int = MAX_REDRIVES,
+    with_quarantined: bool = False,
 ) -> Plan:
     """Freeze the open dead letters that a filter selects, the oldest first.
 
     Args:
         actor: who plans; None = nothing is frozen, it is only looked at.
+        with_quarantined: put back what is in quarantine, too; what is named by its id goes anyway.
     """
     selects = {name: value for name, value in chosen.described().items() if name != "state"}
+    if with_quarantined:
+        selects["include_quarantined"] = True
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
     found = _value(conn, statement, Jsonb(selects), max_redrives, actor)
     reveal(conn, found["groups"])
@@ -173,10 +177,24 @@ def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
     return fed is not None
 
 
+def heal(conn: Connection, end: float) -> psycopg.Error | None:
+    """Plan and start what a new version may have fixed, group by group, until monotonic `end`.
+
+    Returns what went wrong: it stops no campaign.
+    """
+    statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
+    try:
+        while _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE) and time.monotonic() < end:
+            pass
+    except psycopg.Error as error:
+        return error
+    return None
+
+
 def drive_all(conn: Connection) -> int:
     """Take the next steps of all campaigns, for about a second. Returns how many those were."""
     end, steps = time.monotonic() + STEPS_SECONDS, 0
-    trouble: psycopg.Error | None = None
+    trouble = heal(conn, end)
     with conn.cursor(row_factory=scalar_row) as cursor:
         going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
     while going and time.monotonic() < end:

@@ -14,7 +14,8 @@ from redrive.rules.redact import redact, secret_values
 
 _LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
-    d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner"""
+    d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
+    coalesce(d.quarantined and d.state = 'open', false) as quarantined"""
 
 _GENERATIONS: LiteralString = f"""
     select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,

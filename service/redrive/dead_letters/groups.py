@@ -11,7 +11,10 @@ from redrive.dead_letters.reveal import reveal
 
 _SELECT: LiteralString = """
     select g.fingerprint as "group", g.kind, g.category, g.error_class, g.message, g.open, g.total,
-           g.first_seen, g.last_seen, g.versions, g.sample, g.muted_until, g.muted_by, g.muted_why
+           g.first_seen, g.last_seen, g.versions, g.sample, g.muted_until, g.muted_by, g.muted_why,
+           (select count(*) from redrive.dead_letters d
+            where d.fingerprint = g.fingerprint and d.quarantined and d.state = 'open')
+               as quarantined
     from redrive.grouped g"""
 
 _FIND: LiteralString = f"""

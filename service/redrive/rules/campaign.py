@@ -39,6 +39,10 @@ LATE_SECONDS = 30.0
 """While a ready job of its queues has waited for so long, nothing is put back beside it."""
 
 
+EXACTLY = "==="
+"""Before a version that is compared as text: what says it need not be a version, as a0b1c2."""
+
+
 class State(StrEnum):
     """Where a campaign stands."""
 
@@ -151,7 +155,9 @@ def exposure(canaries: int) -> int:
 
 
 def is_version(said: str, wanted: str) -> bool:
-    """Whether a version is among those wanted; one that is no version is not."""
+    """Whether a version is among those wanted; one that is no version is not, but for `===`."""
+    if wanted.startswith(EXACTLY):
+        return said == wanted.removeprefix(EXACTLY)
     try:
         return SpecifierSet(wanted, prereleases=True).contains(Version(said))
     except InvalidVersion:

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from redrive.rules.heal import Heal
 from redrive.rules.settlement import (
     Cancel,
     DeadLetter,
@@ -146,6 +147,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     holds_key: bool = False
     limits: tuple[str, ...] = ()
     approval: str | None = None
+    heal: Heal | None = None
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

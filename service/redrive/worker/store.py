@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
 from redrive.database.connect import OwnConnection
+from redrive.rules.heal import Heal
 from redrive.rules.slots import Declaration
 from redrive.worker.protocol import Dependency, Report, Returned, Sampled, SideEffect
 
@@ -203,7 +204,7 @@ class Registration(NamedTuple):
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
     `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
     their ordering key; `limits`: kind -> templates, for those that have any; `approvals`: kinds
-    whose redrive needs two people.
+    whose redrive needs two people; `heals`: kind -> how its dead letters are tried after a deploy.
     """
 
     name: str
@@ -215,6 +216,7 @@ class Registration(NamedTuple):
     holds: Sequence[str] = ()
     limits: Mapping[str, Sequence[str]] = {}
     approvals: Sequence[str] = ()
+    heals: Mapping[str, Heal] = {}
 
 
 class Unhandled(NamedTuple):
@@ -473,6 +475,9 @@ def register(conn: Connection, worker: Registration) -> int:
     conn.execute(
         "select redrive.say_approvals_v1(%s::text[], %s::text[])", (kinds, list(worker.approvals))
     )
+    if worker.heals and worker.version:
+        heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}
+        conn.execute("select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals)))
     return _value(conn, sql, *said) or 0
 
 

@@ -1,7 +1,7 @@
 -- plan_campaign: freeze the open dead letters that a filter selects, the oldest first, and say what
 -- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day.
 -- in:    filter: the fields of redrive.dead_letters.filter.Filter by name; what is absent selects
---        nothing out; actor: null = freeze nothing, only say what it would be
+--        nothing out; and include_quarantined; actor: null = freeze nothing, only say what it would be
 -- out:   plan (the campaign's id), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
 --        effects on record, sample, groups: the most frequent first, at most a hundred
 -- plan:  dead_letters_open_idx, dead_letters_died_idx, ...: planned for what was asked
@@ -17,6 +17,8 @@ declare
     f record;
     plan_id bigint;
     report jsonb;
+    is_any_keyed boolean;
+    with_quarantined constant boolean := redrive.with_quarantined_v1(plan_campaign_v1.filter);
 begin
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
@@ -30,10 +32,12 @@ begin
     returning id into plan_id;
     with pick as materialized (
         select d.id, d.redrives, d.kind, d.queue, d.fingerprint, o.cause,
+               d.ordering_key is not null as keyed,
                (row_number() over (order by d.died_at, d.id))::int as n
         from redrive.dead_letters d
-        cross join lateral redrive.redrive_obstacle_v1(
-            d.kind, d.idempotency_key, d.redrives, d.fingerprint, plan_campaign_v1.max_redrives) o
+        cross join lateral redrive.redrive_obstacle_v2(
+            d.kind, d.idempotency_key, d.redrives, d.fingerprint, plan_campaign_v1.max_redrives,
+            d.quarantined and not with_quarantined) o
         where d.state = 'open'
           and (f.ids is null or d.id = any (f.ids))
           and (f.kind is null or d.kind = any (f.kind))
@@ -53,7 +57,8 @@ begin
         insert into redrive.campaign_jobs (campaign, n, id, redrives)
         select plan_id, p.n, p.id, p.redrives from pick p where plan_id is not null),
     counted as materialized (
-        select p.fingerprint, p.kind, p.queue, p.cause, count(*) as count, min(p.n) as first
+        select p.fingerprint, p.kind, p.queue, p.cause, count(*) as count, min(p.n) as first,
+               bool_or(p.keyed) as keyed
         from pick p group by p.fingerprint, p.kind, p.queue, p.cause),
     causes as materialized (
         select c.fingerprint, sum(c.count)::bigint as count, min(c.first) as first
@@ -79,8 +84,12 @@ begin
         'queues', (select coalesce(jsonb_agg(distinct c.queue), '[]') from counted c),
         'groups', (select coalesce(jsonb_agg(to_jsonb(s) order by s.count desc, s.id), '[]')
                    from shown s),
-        'group_count', (select count(*) from causes g))
-    into report;
+        'group_count', (select count(*) from causes g)),
+        (select bool_or(c.keyed) from counted c)
+    into report, is_any_keyed;
+    if is_any_keyed and plan_id is not null then
+        perform redrive.order_keys_v1(plan_id);
+    end if;
     -- without what dead letters say: whoever may look at campaigns may not read these
     update redrive.campaigns c
     set matched = (report ->> 'matched')::int, blocked = report -> 'blocked',

@@ -46,7 +46,8 @@ begin
         with verdict as materialized (
             select r.id, r.blocked
             from redrive.redrive_v2(
-                coalesce(ids, '{}'), c.id, c.rate, 0, c.max_redrives) r),
+                coalesce(ids, '{}'), c.id, c.rate, 0, c.max_redrives,
+                redrive.with_quarantined_v1(c.filter)) r),
         marked as (
             update redrive.campaign_jobs j
             set state = case when v.id is null or v.blocked is not null then 'blocked'

@@ -70,7 +70,7 @@ begin
         from pick p),
     edited as (
         update redrive.dead_letters d
-        set payload = p.payload,
+        set payload = p.payload, quarantined = null,
             headers = case when p.salt is null then d.headers
                            else d.headers || jsonb_build_object('$redrive', p.salt) end
         from pick p where d.id = p.id and d.redrives = p.redrives

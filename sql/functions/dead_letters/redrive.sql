@@ -4,7 +4,7 @@
 --        schedule: the nth job runs at now + n / rate, so that the limit is a schedule and nothing
 --        has to throttle
 -- out:   id, blocked: null where it went back to work, else the cause
---        not_open | succeeded | conflict | max_redrives | muted
+--        not_open | succeeded | conflict | max_redrives | muted | quarantined
 -- errors: RD001 'campaign: rule'; 40001 where the transaction's snapshot is older than what became of one of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
 -- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks
@@ -12,7 +12,8 @@
 --        its rows
 -- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
 create or replace function redrive.redrive_v2(
-    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
+    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int,
+    with_quarantined boolean)
 returns table (id bigint, blocked text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -34,8 +35,9 @@ begin
         select d.*, a.nth, o.cause as obstacle
         from redrive.dead_letters d
         join asked a on d.id = a.id
-        cross join lateral redrive.redrive_obstacle_v1(
-            d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives) o
+        cross join lateral redrive.redrive_obstacle_v2(
+            d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives,
+            d.quarantined and not with_quarantined) o
         -- keeps indexes on state out of it
         where d.id = any (ids) and d.state is not distinct from 'open'
         order by d.id
@@ -164,6 +166,6 @@ begin
             'approval: some of these kinds need two; plan a campaign that another login starts';
     end if;
     return query select * from redrive.redrive_v2(
-        ids, campaign, rate, first_position, max_redrives);
+        ids, campaign, rate, first_position, max_redrives, true);
 end
 $$;

@@ -1,7 +1,7 @@
 -- redrive_obstacle: why an open dead letter would stay where it is; the plan of a redrive and the
 -- redrive itself ask the same.
 -- in:    of the dead letter: kind, idempotency key, redrives, fingerprint; and how often is enough
--- out:   cause: succeeded | max_redrives | muted | conflict, or null
+-- out:   cause: succeeded | max_redrives | muted | conflict, of v2 also quarantined, or null
 -- plan:  the planner makes it a part of the statement that asks, so it costs no call. For that it
 --        must stay one SELECT without a volatile function (hence statement_timestamp) and with the
 --        rights of its caller. Its names are bound when it is made: no search_path can turn them.
@@ -27,4 +27,17 @@ begin atomic
             where j.kind = redrive_obstacle_v1.kind
               and j.idempotency_key = redrive_obstacle_v1.idempotency_key)
             then 'conflict' end;
+end;
+
+-- Besides, what is in quarantine and was not asked for by its id.
+create or replace function redrive.redrive_obstacle_v2(
+    kind text, idempotency_key text, redrives int, fingerprint text, max_redrives int,
+    quarantined boolean)
+returns table (cause text)
+language sql stable
+rows 1
+begin atomic
+    select case when quarantined and (o.cause is null or o.cause = 'conflict') then 'quarantined'
+                else o.cause end
+    from redrive.redrive_obstacle_v1(kind, idempotency_key, redrives, fingerprint, max_redrives) o;
 end;

@@ -108,7 +108,7 @@ begin
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
             attempts, deliveries, losses, max_attempts, priority, lane, created_at,
             first_failed_at, expires_at, tenant, ordering_key, idempotency_key, headers, payload,
-            batch, environment, version, holds_key)
+            batch, environment, version, holds_key, quarantined)
         select g.id, g.redrives, g.queue, g.kind, g.reason,
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
@@ -118,7 +118,10 @@ begin
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
                g.batch, g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
-               g.holds_key
+               g.holds_key,
+               case when g.redrives > 0 then nullif(redrive.repeats_v1(
+                   g.id, g.redrives, g.failure ->> 'fingerprint', g.failure ->> 'category'), false)
+               end
         from gone g where g.outcome = 'dead'),
     batched as (
         insert into redrive.batch_deltas (batch, dead, cancelled)

@@ -243,4 +243,5 @@ def _kind(handler: Handler) -> Kind:
         handler.on_death == "hold",
         handler.limits,
         handler.approval,
+        handler.heal,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from redrive.handlers import matching
+from redrive.rules.heal import Heal
 from redrive.rules.policy import Policy
 from redrive.worker.protocol import Kind
 
@@ -44,6 +45,10 @@ class KnownKinds:
     def approvals(self) -> list[str]:
         """The kinds whose redrive needs two people."""
         return [name for name, kind in self._kinds.items() if kind.approval == "two"]
+
+    def heals(self) -> dict[str, Heal]:
+        """The kinds whose dead letters are tried after a deploy."""
+        return {name: kind.heal for name, kind in self._kinds.items() if kind.heal}
 
     def find(self, name: str) -> Kind | None:
         """What is known of a kind, None when no runner has a handler for it."""

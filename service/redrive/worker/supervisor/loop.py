@@ -232,6 +232,7 @@ class Supervisor:
             self._kinds.holds(),
             self._kinds.limits(),
             self._kinds.approvals(),
+            self._kinds.heals(),
         )
 
     def _progress(self, worker: int) -> str:

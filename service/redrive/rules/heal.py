@@ -1,0 +1,26 @@
+"""When dead letters of a kind are tried by themselves: after a deploy, a few of each group."""
+
+from dataclasses import dataclass
+
+MOST_CANARIES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heal:
+    """Try dead letters again once all workers of their kind run a new version.
+
+    Args:
+        canaries: of each group so many go first; the others follow where these succeed.
+        max_rate: at most so many jobs of a group a second; None = as fast as they end.
+    """
+
+    canaries: int = 3
+    max_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.canaries not in range(1, MOST_CANARIES + 1):
+            msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
+            raise ValueError(msg)
+        if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
+            msg = f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
+            raise ValueError(msg)

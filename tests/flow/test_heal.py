@@ -1,0 +1,62 @@
+"""Heal with real workers: a deploy that mends one of two bugs."""
+
+import os
+import signal
+
+from redrive import enqueue_many
+from tests.flow.harness import Workers, wait_for
+from tests.postgres import Database
+
+QUICK = {"redrive_heartbeat_ttl": 3}
+EACH = 12
+
+
+def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
+    database: Database, workers: Workers
+) -> None:
+    """Though a worker is killed while it heals."""
+    enqueue_many(
+        database.conn,
+        [{"kind": kind, "payload": {"n": n}} for n in range(EACH) for kind in ("bill", "ship")],
+    )
+    old = workers(handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK)
+    open_ones = "select count(*) from redrive.dead_letters where state = 'open'"
+    wait_for(lambda: database.value(open_ones) == 2 * EACH)
+    # the deploy rolls: while a worker of the old version lives, nothing is tried
+    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK).wait_ready()
+    assert database.value("select count(*) from redrive.campaigns") == 0
+    killed = workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK)
+    killed.wait_ready()
+    old.stop()
+    wait_for(lambda: database.value("select count(*) from redrive.campaigns where redriven > 0"))
+    os.kill(killed.pid, signal.SIGKILL)
+    over = (
+        "select count(*) from redrive.campaigns where ended_at is not null"
+        " and redriven = succeeded + dead_again"
+    )
+    wait_for(lambda: database.value(over) == 2)
+
+    campaigns = (
+        "select filter -> 'kind' ->> 0, state, actor, rate, redriven, succeeded, dead_again,"
+        " conditions ->> 'version' from redrive.campaigns order by 1"
+    )
+    assert database.rows(campaigns) == [
+        ("bill", "done", "heal", 50, EACH, EACH, 0, "===d3e4f5"),
+        ("ship", "aborted", "heal", None, 3, 0, 3, "===d3e4f5"),
+    ]
+    left = "select kind, state, redrives, count(*) from redrive.dead_letters group by 1, 2, 3"
+    assert sorted(database.rows(left)) == [
+        ("bill", "resolved", 0, EACH),
+        ("ship", "open", 0, EACH - 3),
+        ("ship", "open", 1, 3),
+        ("ship", "redriven", 0, 3),
+    ]
+    assert database.rows(
+        "select actor, action, detail -> 'conditions' ->> 'version' from redrive.audit order by 2"
+    ) == [
+        ("redrive", "abort redrive", None),
+        ("redrive", "end redrive", None),
+        ("heal", "redrive", "===d3e4f5"),
+        ("heal", "redrive", "===d3e4f5"),
+    ]
+    assert database.value("select bool_and(ended_at is not null) from redrive.heals")

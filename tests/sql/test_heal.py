@@ -1,0 +1,245 @@
+"""Heal in the database: which groups a new version tries, once each, and what is left out of it."""
+
+import time
+from typing import Any
+
+import pytest
+
+from redrive import Handlers, Heal
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaign import Terms, drive, plan, start
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import find
+from redrive.dead_letters.groups import find as find_groups
+from redrive.rules.campaign import is_version
+from redrive.worker import store
+from tests.factories import (
+    bury,
+    claim,
+    complete,
+    failure,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_worker,
+    redrive,
+)
+from tests.postgres import Connection, Database
+
+KIND = "invoice.charge"
+CAMPAIGNS = "select id, state from redrive.campaigns where planned_by = 'heal' order by id"
+
+
+def deploy(conn: Connection, version: str, *before: int, heals: bool = True) -> int:
+    """Put a worker of a version that heals in the place of others. Returns its id."""
+    policies = {KIND: Heal()} if heals else {}
+    said = store.Registration("w", version, 30.0, [KIND], None, heals=policies)
+    worker = store.register(conn, said)
+    for old in before:
+        store.retire(conn, old)
+    return worker
+
+
+def heal(conn: Connection) -> None:
+    assert campaigns.heal(conn, time.monotonic() + 30) is None
+
+
+def dead(conn: Connection, version: str = "1.0", **what: Any) -> int:
+    """A job that died in this version."""
+    job = make_job(conn, KIND)
+    worker = make_worker(conn)
+    (claimed,) = (one for one in claim(conn, worker) if one.id == job)
+    detail = {"version": version}
+    bury(conn, worker, claimed, failure=failure(detail=detail, **what))
+    store.retire(conn, worker)
+    return job
+
+
+def test_only_what_a_deploy_may_have_mended_is_tried_and_each_group_by_itself(
+    database: Database,
+) -> None:
+    bug = dead(database.conn, fingerprint="a")
+    invalid = dead(database.conn, fingerprint="b", category="invalid")
+    dead(database.conn, fingerprint="c", category="transient")
+    muted = dead(database.conn, fingerprint="d")
+    database.rows("select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')")
+    deploy(database.conn, "1.1")
+    dead(database.conn, fingerprint="e")  # first seen after it came
+    heal(database.conn)
+    heal(database.conn)
+
+    tried = "select j.id from redrive.campaign_jobs j order by j.campaign"
+    assert database.column(tried) == [bug, invalid]
+    assert database.column("select state from redrive.campaigns") == ["waiting", "waiting"]
+    assert muted
+
+
+def test_nothing_is_tried_without_a_policy_or_while_an_older_version_runs(
+    database: Database,
+) -> None:
+    dead(database.conn)
+    old = deploy(database.conn, "1.0", heals=False)
+    heal(database.conn)
+    deploy(database.conn, "1.1")
+    heal(database.conn)
+    assert database.rows(CAMPAIGNS) == []
+
+    store.retire(database.conn, old)
+    heal(database.conn)
+    assert len(database.rows(CAMPAIGNS)) == 1
+
+
+def test_a_version_that_comes_back_tries_nothing_again(database: Database) -> None:
+    dead(database.conn, fingerprint="a")
+    first = deploy(database.conn, "1.1")
+    heal(database.conn)
+    second = deploy(database.conn, "1.2", first)
+    heal(database.conn)
+    again = deploy(database.conn, "1.1", second)
+    dead(database.conn, "1.2", fingerprint="b")
+    heal(database.conn)
+    deploy(database.conn, "1.2", again)
+    heal(database.conn)
+
+    assert [state for _, state in database.rows(CAMPAIGNS)] == ["cancelled", "waiting"], (
+        "the newer version took over from the older, and neither is new a second time"
+    )
+
+
+def test_a_group_that_died_in_a_version_is_not_tried_with_it(database: Database) -> None:
+    dead(database.conn, "1.1")
+    deploy(database.conn, "1.1")
+    heal(database.conn)
+
+    assert database.rows(CAMPAIGNS) == []
+    assert database.value("select ended_at is not null from redrive.heals")
+
+
+def test_two_workers_that_heal_at_once_start_one_campaign(database: Database) -> None:
+    """kill -9 between two statements leaves neither a turn without a campaign nor two of them."""
+    dead(database.conn)
+    deploy(database.conn, "1.1")
+    first, second = database.session(), database.session()
+    statement = "select redrive.heal_v1(5, 0.1)"
+    first.rows("begin")
+    assert first.value(statement) is True
+    assert second.value(statement) is False
+    first.rows("rollback")
+    assert database.rows(CAMPAIGNS) == []
+    heal(second.conn)
+
+    assert len(database.rows(CAMPAIGNS)) == 1
+
+
+def test_a_kind_that_wants_two_people_is_left_to_them(database: Database) -> None:
+    with pytest.raises(ValueError, match='heal puts back by itself what approval="two"'):
+        Handlers().handle(KIND, approval="two", heal=Heal())
+    dead(database.conn)
+    deploy(database.conn, "1.1")
+    database.rows("select redrive.say_approvals_v1(array[%s], array[%s])", KIND, KIND)
+    heal(database.conn)
+
+    assert database.rows(CAMPAIGNS) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"canaries": 0}, {"canaries": 2.5}, {"max_rate": 0}, {"max_rate": float("nan")}]
+)
+def test_a_policy_that_is_none_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"Heal: {next(iter(wrong))} must be"):
+        Heal(**wrong)
+
+
+def test_a_version_is_compared_as_text_where_it_is_none() -> None:
+    assert is_version("a0b1c2", "===a0b1c2")
+    assert not is_version("1.4.0", "===1.4")
+    assert not is_version("a0b1c2", ">=1")
+
+
+# Quarantine
+
+
+def die_again(conn: Connection, job: int, **what: Any) -> None:
+    """Redrive a dead letter by its id, and let it die once more."""
+    assert redrive(conn, [job]) == {job: None}
+    worker = make_worker(conn)
+    (claimed,) = claim(conn, worker)
+    bury(conn, worker, claimed, **what)
+
+
+def quarantined(conn: Connection) -> list[int]:
+    return sorted(row["id"] for row in find(conn, Filter()) if row["quarantined"])
+
+
+@pytest.mark.parametrize(
+    ("what", "is_quarantined"),
+    [
+        ({}, True),
+        ({"fingerprint": "another"}, False),
+        ({"category": "transient"}, False),
+    ],
+)
+def test_what_dies_of_the_same_again_is_quarantined(
+    database: Database, what: dict[str, Any], is_quarantined: bool
+) -> None:
+    job = make_dead_letter(database.conn)
+    die_again(database.conn, job, failure=failure(**what))
+
+    assert quarantined(database.conn) == [job] * is_quarantined
+
+
+def test_quarantine_is_left_out_of_many_and_left_by_name(database: Database) -> None:
+    again, once = make_dead_letters(database.conn, 2)
+    die_again(database.conn, again)
+    made = plan(database.conn, Filter(kind=(KIND,)), actor="ada")
+    assert made.blocked == {"quarantined": 1}
+    assert [(g["open"], g["quarantined"]) for g in find_groups(database.conn)] == [(2, 1)]
+    assert plan(database.conn, Filter(), actor=None, with_quarantined=True).blocked == {}
+
+    start(database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed")
+    drive(database.conn, made.plan)
+    assert database.column("select id from redrive.jobs") == [once]
+    assert database.value(
+        "select blocked from redrive.dead_letters where id = %s and state = 'open'", again
+    )
+
+    named = plan(database.conn, Filter(ids=(again,)), actor="ada")
+    assert named.blocked == {}
+    start(database.conn, named.plan, Terms(canaries=0), actor="ada", why="looked at")
+    drive(database.conn, named.plan)
+    assert database.column("select id from redrive.jobs order by 1") == sorted([again, once])
+    assert quarantined(database.conn) == []
+
+
+def test_quarantine_is_left_by_dismissal_and_heal_does_not_enter_it(database: Database) -> None:
+    job = make_dead_letter(database.conn)
+    die_again(database.conn, job)
+    deploy(database.conn, "1.1")
+    heal(database.conn)
+    assert database.rows(CAMPAIGNS) == []
+    assert database.value("select count(*) from redrive.campaign_jobs") == 0
+
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [job])
+    assert quarantined(database.conn) == []
+
+
+def test_a_redrive_of_a_key_goes_by_the_order_of_its_jobs(database: Database) -> None:
+    """Of three of a key the first died last: it goes first all the same."""
+    first, second, other, third = (
+        make_dead_letter(database.conn, ordering_key=key) for key in ("k", "k", None, "k")
+    )
+    die_again(database.conn, first, failure=failure(fingerprint="another"))
+    made = plan(database.conn, Filter(), actor="ada")
+
+    turns = "select id from redrive.campaign_jobs where campaign = %s order by n"
+    assert database.column(turns, made.plan) == [first, other, second, third]
+    start(database.conn, made.plan, Terms(), actor="ada", why="fixed")
+    worker = make_worker(database.conn)
+    ran: list[int] = []
+    while len(ran) < 4:
+        drive(database.conn, made.plan)
+        jobs = claim(database.conn, worker)
+        complete(database.conn, worker, *jobs)
+        ran += [job.id for job in jobs if job.id != other]
+        ran += [job.id for job in jobs if job.id == other]
+    assert [job for job in ran if job != other] == [first, second, third]
