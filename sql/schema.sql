@@ -1434,6 +1434,14 @@ create function redrive.lanes_v1(only_queues text[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
+create function redrive.leave_out_v1(plan bigint, places int[], causes text[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.leave_out_v1 to redrive_operator;
+
 create function redrive.limit_line_v1(ids bigint[])
     returns table(job bigint, name text, concurrency int, used int, rate float8, place int)
     language plpgsql stable security definer

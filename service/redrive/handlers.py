@@ -79,6 +79,7 @@ class Handler:
     limits: tuple[str, ...] = ()
     keep_result: float = 0.0
     approval: Approval | None = None
+    validate: Callable[[Any], object] | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -175,6 +176,7 @@ class Handlers:
         limits: Sequence[str] = (),
         keep_result: Seconds = timedelta(days=1),
         approval: Approval | None = None,
+        validate: Callable[[Any], object] | None = None,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -208,12 +210,14 @@ class Handlers:
                 `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
             approval: "two": of its dead letters one person plans a redrive and another starts it,
                 by their database logins.
+            validate: called with the payload, as the function takes it, of each dead letter that a
+                redrive is planned of; one for which it raises is left out. Never called for a job.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, `on_death` or `approval` is something else, or a schedule has the
-                name of another or a payload that the function does not take.
+                upgrade is missing, `on_death` or `approval` is something else, `validate` is async,
+                or a schedule has the name of another or a payload that the function does not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
@@ -225,6 +229,9 @@ class Handlers:
         check_templates(limits)
         if approval not in {None, "two"}:
             msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
+            raise ValueError(msg)
+        if inspect.iscoroutinefunction(validate):
+            msg = f"{kind}: validate must be a plain function, not async"
             raise ValueError(msg)
         declared = partial(
             Handler,
@@ -240,6 +247,7 @@ class Handlers:
             limits=tuple(limits),
             keep_result=seconds(keep_result),
             approval=approval,
+            validate=validate,
         )
 
         def register(

@@ -18,6 +18,7 @@ as $$
 #variable_conflict use_column
 declare
     c redrive.campaigns;
+    upto int;
     ids bigint[];
     fed int := 0;
     causes jsonb := '{}';
@@ -36,11 +37,18 @@ begin
         raise exception using errcode = 'RD001', message = 'state: none that a step leads to';
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
+        -- What was found to be invalid has its turn beside the others, a thousand at most at once.
+        select coalesce(
+            (select j.n - 1 from redrive.campaign_jobs j
+             where j.campaign = c.id and j.n > c.place and j.n <= c.place + 1000
+               and j.state is null
+             order by j.n offset least(feed, 1000) limit 1),
+            c.place + 1000) into upto;
         -- Only the generation that was seen: what died once more since is another dead letter.
-        select array_agg(o.id order by o.id) into ids from (
-            select d.id from redrive.campaign_jobs j
+        select array_agg(o.id order by o.id) filter (where o.state is null) into ids from (
+            select d.id, j.state from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
-            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+            where j.campaign = c.id and j.n > c.place and j.n <= upto
               and d.state is not distinct from 'open'
             order by d.id for update of d) o;
         with verdict as materialized (
@@ -49,12 +57,19 @@ begin
                 coalesce(ids, '{}'), c.id, c.rate, 0, c.max_redrives) r),
         marked as (
             update redrive.campaign_jobs j
-            set state = case when v.id is null or v.blocked is not null then 'blocked'
+            set state = case when j.state = 'invalid' then 'invalid'
+                             when v.id is null or v.blocked is not null then 'blocked'
                              else 'redriven' end
             from redrive.campaign_jobs o left join verdict v on v.id = o.id
-            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+            where j.campaign = c.id and j.n > c.place and j.n <= upto
               and o.campaign = c.id and o.n = j.n
-            returning case when v.id is null then 'not_open' else v.blocked end as cause)
+            returning j.id, j.redrives,
+                      case when j.state = 'invalid' then 'invalid'
+                           when v.id is null then 'not_open' else v.blocked end as cause),
+        refused as (
+            update redrive.dead_letters d set blocked = 'invalid' from marked m
+            where m.cause = 'invalid' and d.id = m.id and d.redrives = m.redrives
+              and d.state is not distinct from 'open')
         select coalesce(sum(m.n), 0), coalesce(sum(m.n) filter (where m.cause is null), 0),
                coalesce(jsonb_object_agg(m.cause, m.n) filter (where m.cause is not null), '{}')
         into looked, fed, causes
