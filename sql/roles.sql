@@ -104,7 +104,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function
     redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
-    redrive.step_campaign_v1(bigint, int, text, int, float8, text)
+    redrive.step_campaign_v1(bigint, int, text, int, float8, text, float8, float8)
 to redrive_worker, redrive_operator;
 grant execute on function redrive.say_approvals_v1(text[], text[]) to redrive_worker;
 grant execute on function

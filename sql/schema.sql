@@ -144,6 +144,8 @@ create table redrive.campaigns (
     round_dead int not null default 0,
     latest_ended int not null default 0,
     latest_dead int not null default 0,
+    late_before float8,
+    held_since timestamptz,
     constraint campaigns_pkey primary key (id),
     constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
         1::float8),
@@ -1941,7 +1943,8 @@ create function redrive.stats_v1(max_age interval)
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
-    float8, said text)
+    float8, said text, late_before float8 default null::float8, held_since float8 default
+    null::float8)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

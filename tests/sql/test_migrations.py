@@ -548,7 +548,7 @@ def at_version(url: str, version: int) -> None:
             " drop column place, drop column fed_at, drop column succeeded,"
             " drop column dead_again, drop column cancelled, drop column round_fed,"
             " drop column round_ended, drop column round_dead, drop column latest_ended,"
-            " drop column latest_dead"
+            " drop column latest_dead, drop column late_before, drop column held_since"
         )
         conn.execute("delete from redrive.chores where name = 'campaign'")
         conn.execute("delete from redrive.migrations where version > %s", (version,))

@@ -143,7 +143,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         return None
     seen = msgspec.json.decode(found, type=Seen)
     step = rules.next_step(seen)
-    if step.feed == 0 and (step.state, step.said) == (seen.state, seen.said):
+    if step.feed == 0 and step.stands_as(seen):
         return step
     try:
         is_taken = _take(conn, campaign, seen.step, step.at_most(STEP_SIZE, seen.rate))
@@ -160,13 +160,15 @@ def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
     """Whether this step was taken, and not another one before it."""
     fed = _value(
         conn,
-        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s)",
+        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s, %s::float8, %s::float8)",
         campaign,
         number,
         step.state.value,
         step.feed,
         step.fed_at,
         step.said,
+        step.late_before,
+        step.held_since,
     )
     return fed is not None
 

@@ -1,13 +1,16 @@
 -- step_campaign: what was decided after a look at it: put so many more back, and where it stands now.
 -- in:    step: the number that was looked at; feed: how many have their turn; fed_at: up to when the
---        rate is used up then; said: why it is in this state
+--        rate is used up then; said: why it is in this state;
+--        late_before: how late others were when it begins; held_since: since when it is held back
+--        because they are later now
 -- out:   how many went back to work; null: somebody else was first, nothing was changed
 -- locks: the campaign, then dead letters, ascending
 -- plan:  campaign_jobs_pkey, dead_letters_pkey
 -- That a job has had its turn, and that it is back at work, commit together: killed at any moment,
 -- whoever comes next goes on where this ended.
 create or replace function redrive.step_campaign_v1(
-    campaign bigint, step int, state text, feed int, fed_at float8, said text)
+    campaign bigint, step int, state text, feed int, fed_at float8, said text,
+    late_before float8 default null, held_since float8 default null)
 returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -78,7 +81,9 @@ begin
     update redrive.campaigns o
     set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
         place = o.place + looked, round_fed = o.round_fed + fed,
-        fed_at = to_timestamp(step_campaign_v1.fed_at), active_at = clock_timestamp(),
+        fed_at = to_timestamp(step_campaign_v1.fed_at),
+        late_before = coalesce(step_campaign_v1.late_before, o.late_before),
+        held_since = to_timestamp(step_campaign_v1.held_since), active_at = clock_timestamp(),
         ended_at = case when step_campaign_v1.state in ('aborted', 'done')
                         then clock_timestamp() end,
         blocked = (select coalesce(jsonb_object_agg(k.cause, k.n), '{}')
