@@ -63,6 +63,8 @@ rate {rate}, {canaries} canaries, aborts above {abort_share}
 planned by {planned_by} ({planned_login}), {created_at}
 started by {actor} ({login}), {started_at}: {why}"""
 
+_WATCHED = "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
+
 rate_option = click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
@@ -378,7 +380,7 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
                 if as_json and seen != found:
                     emit(seen)
                 done = seen["matched"] - seen["waiting"] - seen["in_flight"]
-                advance(done - ended)
+                advance(done - ended, _WATCHED.format_map(seen))
                 found, ended = seen, done
     if not as_json:
         _say(which, found, as_json=False)
