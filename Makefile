@@ -56,6 +56,10 @@ chaos-peers: install ## the same monkey on other queues, and on this one
 	@mkdir -p build
 	$(BIN)/python -m tests.chaos.peers --output build/$@.json $(ARGS)
 
+.PHONY: campaign-test
+campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starters, shares that fail, a rate kept; five minutes
+	$(BIN)/python -m tests.campaigns $(ARGS)
+
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import features, recovery, scenarios
+from bench import campaigns, features, recovery, scenarios
 from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
@@ -113,6 +113,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("recovery", title, recovery.recovery, variants=sizes, once=True)
     yield Table("dlq", "dead letters", scenarios.dead_letters, only_burying=True)
     yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
+    title = "a campaign over many dead letters"
+    yield Table("campaign", title, campaigns.campaign, variants=tuple(campaigns.CASES))
 
 
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
@@ -149,7 +151,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-        " claim, features, recovery, dlq",
+        " claim, features, recovery, dlq, campaign",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")

@@ -215,7 +215,7 @@ def latency(lab: Lab, system: System) -> Figures:
         at.wait_for("run", 60)
         time.sleep(4)
         at.start_producer("probe", probes, 60)
-        return _latencies(at, probes * 0.075 + 10, probes)
+        return latencies(at, probes * 0.075 + 10, probes)
 
 
 def loaded(lab: Lab, system: System, *, rate: float) -> Figures:
@@ -226,11 +226,12 @@ def loaded(lab: Lab, system: System, *, rate: float) -> Figures:
         at.wait_for("run", 60)
         time.sleep(3)
         at.start_producer("load", seconds, rate)
-        found = _latencies(at, seconds + 5, None, skip=40)
+        found = latencies(at, seconds + 5, None, skip=40)
         return found | {"rate": rate, "handled_per_second": sum(at.handled.values()) / seconds}
 
 
-def _latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
+def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
+    """Of the probes that a producer enqueues, until all that are wanted have begun."""
     began: dict[int, float] = {}
     enqueued: dict[int, tuple[float, float]] = {}
     for event in at.events(time.monotonic() + seconds):

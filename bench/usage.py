@@ -75,15 +75,18 @@ def cpu(postmaster: int, workers: list[int]) -> Cpu:
     )
 
 
-def memory(pids: list[int]) -> int:
-    """Proportional set size in bytes: shared pages count once, divided by who shares them."""
+def memory(pids: list[int], field: str = "Pss") -> int:
+    """Proportional set size in bytes: shared pages count once, divided by who shares them.
+
+    `Pss_Anon` of a server's process leaves out the buffers that all of them share.
+    """
     total = 0
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+        total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
     return total
 
 

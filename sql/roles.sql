@@ -108,7 +108,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function
     redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
-    redrive.step_campaign_v1(bigint, int, text, int, float8, text)
+    redrive.step_campaign_v1(bigint, int, text, int, float8, text, float8, float8)
 to redrive_worker, redrive_operator;
 grant execute on function
     redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
@@ -121,7 +121,7 @@ grant execute on function
     redrive.with_quarantined_v1(jsonb),
     redrive.open_campaign_v1(text, text, jsonb, float8, int),
     redrive.close_campaign_v1(bigint, int, jsonb),
-    redrive.plan_campaign_v1(jsonb, int, text),
+    redrive.plan_campaign_v1(jsonb, int, text), redrive.leave_out_v1(bigint, int[], text[]),
     redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),

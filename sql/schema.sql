@@ -144,6 +144,8 @@ create table redrive.campaigns (
     round_dead int not null default 0,
     latest_ended int not null default 0,
     latest_dead int not null default 0,
+    late_before float8,
+    held_since timestamptz,
     constraint campaigns_pkey primary key (id),
     constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
         1::float8),
@@ -1516,6 +1518,14 @@ create function redrive.lanes_v1(only_queues text[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
+create function redrive.leave_out_v1(plan bigint, places int[], causes text[])
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.leave_out_v1 to redrive_operator;
+
 create function redrive.limit_line_v1(ids bigint[])
     returns table(job bigint, name text, concurrency int, used int, rate float8, place int)
     language plpgsql stable security definer
@@ -2039,7 +2049,8 @@ create function redrive.stats_v1(max_age interval)
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
-    float8, said text)
+    float8, said text, late_before float8 default null::float8, held_since float8 default
+    null::float8)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

@@ -82,6 +82,7 @@ class Handler:
     approval: Approval | None = None
     sample: bool = True
     heal: Heal | None = None
+    validate: Callable[[Any], object] | None = None
 
     def payload(self, text: str, version: int) -> Any:
         """Return what the function takes, from JSON of this version, upgraded step by step."""
@@ -180,6 +181,7 @@ class Handlers:
         approval: Approval | None = None,
         sample: bool = True,
         heal: Heal | None = None,
+        validate: Callable[[Any], object] | None = None,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -219,13 +221,15 @@ class Handlers:
                 `redrive dlq explain`.
             heal: once all workers of the kind run a new version, try what is dead of a bug or an
                 invalid payload, a few of each group first; by default nobody does.
+            validate: called with the payload, as the function takes it, of each dead letter that a
+                redrive is planned of; one for which it raises is left out. Never called for a job.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
                 upgrade is missing, `on_death` or `approval` is something else, heal comes with
-                approval, or a schedule has the name of another or a payload that the function does
-                not take.
+                approval, `validate` is async, or a schedule has the name of another or a payload
+                that the function does not take.
         """
         check_name("kind", kind)
         check_name("queue", queue)
@@ -240,6 +244,9 @@ class Handlers:
             raise ValueError(msg)
         if approval and heal:
             msg = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
+            raise ValueError(msg)
+        if inspect.iscoroutinefunction(validate):
+            msg = f"{kind}: validate must be a plain function, not async"
             raise ValueError(msg)
         declared = partial(
             Handler,
@@ -257,6 +264,7 @@ class Handlers:
             approval=approval,
             sample=sample,
             heal=heal,
+            validate=validate,
         )
 
         def register(

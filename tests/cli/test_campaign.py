@@ -44,6 +44,26 @@ def test_a_plan_says_what_is_promised_and_changes_nothing(
     assert len(redrive("campaign", "ls", "--state", "planned", "--json").lines) == 2
 
 
+def test_a_plan_leaves_out_what_its_handlers_cannot_take(
+    redrive: Redrive, database: Database
+) -> None:
+    """U8: nobody was told before the start that a payload does not fit."""
+    make_dead_letter(database.conn, "work.typed", {"number": 5})
+    make_dead_letter(database.conn, "work.typed", {})
+    make_dead_letter(database.conn, "nobody.knows")
+    read = ("campaign", "plan", "--handlers", "tests.flow.handlers:jobs")
+    made = redrive(*read, "--json").json
+    said = redrive(*read).out
+
+    assert (made["matched"], made["invalid"]) == (3, {"number: missing": 1})
+    assert made["unchecked"] == {"no handler for nobody.knows": 1}
+    assert "1 will stay, invalid: number: missing\n1 not checked: no handler for nobody" in said
+    asked = redrive("campaign", "start", str(made["plan"]), "--why", "x")
+    assert "1 will stay, invalid: number: missing" in asked.out
+    shown = redrive("campaign", "show", str(made["plan"]), "--json").json
+    assert shown["invalid"] == {"number: missing": 1}
+
+
 def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
     done = redrive("campaign", "plan", "--where", "currency=XAU")
 

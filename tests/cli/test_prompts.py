@@ -10,7 +10,10 @@ import time
 
 import pytest
 
-from tests.factories import make_dead_letter
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaign import Terms
+from redrive.dead_letters.filter import Filter
+from tests.factories import bury, claim, complete, make_dead_letter, make_worker
 from tests.flow.harness import ROOT
 from tests.postgres import Database
 
@@ -150,3 +153,19 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
 
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", left), (arguments, left)
         assert "\x1b[31m" not in terminal.shown
+
+
+def test_a_campaign_is_watched_in_a_line(database: Database, letters: list[int]) -> None:
+    """U7: what came of it so far, how fast, and how long it still takes."""
+    made = campaigns.plan(database.conn, Filter(), actor="ada").plan
+    assert made is not None
+    campaigns.start(database.conn, made, Terms(), actor="ada", why="fixed")
+    terminal = Terminal(database.url, "campaign", "watch", str(made))
+    terminal.wait_for("canary: 0 succeeded, 0 dead again, 3 in flight")
+    worker = make_worker(database.conn)
+    jobs = claim(database.conn, worker)
+    bury(database.conn, worker, jobs.pop())
+    complete(database.conn, worker, *jobs)
+    terminal.wait_for(f"3 of {len(letters)} redriven: 2 succeeded, 1 dead again")
+
+    assert terminal.end() == 0

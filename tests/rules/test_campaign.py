@@ -215,11 +215,48 @@ def test_a_breaker_that_opens_meanwhile_aborts_it() -> None:
     assert next_step(running.seen).said == "breaker smtp is open"
 
 
-def test_it_holds_back_while_others_wait_for_long() -> None:
-    seen = queue(state=State.RUNNING, place=500, fed=500, ended=500, oldest_ready=31.0).seen
+def test_it_does_not_begin_while_others_wait_for_long() -> None:
+    seen = queue(others_late=31.0).seen
+    said = "a ready job of its queues has waited for 31 s"
 
-    assert next_step(seen).feed == 0
-    assert next_step(seen).said == "a ready job of its queues has waited for 31 s"
+    assert next_step(seen) == Step(State.WAITING, 0, None, said)
+    assert next_step(replace(seen, others_late=30.0)).feed == 3
+    assert next_step(replace(seen, others_late=30.0)).late_before == 30.0
+    assert next_step(replace(seen, canaries=0)).feed > 0
+
+
+def test_it_holds_back_while_others_wait_longer_than_when_it_began() -> None:
+    """Twelve seconds are no rise where they were four before."""
+    seen = queue(state=State.RAMP, place=500, fed=500, ended=500, late_before=4.0).seen
+    held = next_step(replace(seen, others_late=14.1, now=100.0))
+
+    assert next_step(replace(seen, others_late=14.0)).feed > 0
+    assert (held.state, held.feed, held.held_since) == (State.RAMP, 0, 100.0)
+    assert held.said == "a ready job of its queues has waited for 14 s, 4 s when it began"
+    assert next_step(replace(seen, others_late=14.1, canaries=0)).feed > 0
+    longer = replace(seen, others_late=20.0, now=130.0, held_since=100.0)
+    assert next_step(longer).held_since == 100.0
+    assert next_step(replace(longer, others_late=1.0)).held_since is None
+
+
+def test_held_back_for_long_it_aborts() -> None:
+    seen = queue(state=State.RAMP, place=500, fed=500, ended=500, late_before=4.0).seen
+    late = replace(seen, others_late=700.0, held_since=100.0)
+
+    assert next_step(replace(late, now=700.0)).state is State.RAMP
+    aborted = next_step(replace(late, now=700.1))
+    assert (aborted.state, aborted.feed) == (State.ABORTED, 0)
+    assert aborted.said == (
+        "a ready job of its queues has waited for 700 s, 4 s when it began; held for 600 s"
+    )
+
+
+def test_one_that_is_resumed_is_judged_by_how_late_others_are_then() -> None:
+    """What was before its abort is forgotten."""
+    seen = queue(late_before=1.0, held_since=5.0, others_late=25.0, now=900.0).seen
+    step = next_step(seen)
+
+    assert (step.feed, step.late_before, step.held_since) == (3, 25.0, None)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - GOING))

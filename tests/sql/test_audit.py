@@ -156,7 +156,8 @@ NO_ACTS = {
     *("enqueue", "enqueue_many", "open_batch", "close_batch"),  # as a producer
     *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
-    *("plan_campaign", "look_at_campaign"),  # a plan changes nothing; what became of it is counted
+    *("plan_campaign", "leave_out"),  # a plan changes nothing
+    "look_at_campaign",  # what became of it is counted
 }
 """What an operator may do without a line; end_run has one where there was a run."""
 

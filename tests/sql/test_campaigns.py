@@ -339,6 +339,74 @@ def test_what_nobody_begins_is_bounded(database: Database) -> None:
     assert database.value("select count(*) from redrive.jobs") == 15
 
 
+def late(database: Database, seconds: float, **columns: Any) -> int:
+    """A job that has been due for so long."""
+    job = make_job(database.conn, **columns)
+    due = datetime.now(UTC) - timedelta(seconds=seconds)
+    database.rows("update redrive.jobs set run_at = %s where id = %s", due, job)
+    return job
+
+
+def test_others_come_first(database: Database) -> None:
+    """It waits with its first, holds back when others wait longer, and aborts if that goes on."""
+    conn = database.conn
+    make_dead_letters(conn, 50)
+    campaign = started(conn, terms=Terms())
+    waits = late(database, 60)
+    drive(conn, campaign)
+    assert state_of(conn, campaign)["state"] == "waiting"
+    assert state_of(conn, campaign)["said"].startswith("a ready job of its queues has waited for 6")
+
+    database.rows("delete from redrive.jobs where id = %s", waits)
+    drive(conn, campaign)
+    assert run_all(conn) == 3
+    before = database.value("select late_before from redrive.campaigns")
+    waits = late(database, 60)
+    drive(conn, campaign)
+    held = state_of(conn, campaign)
+    assert before < 1
+    assert (held["state"], held["redriven"]) == ("ramp", 3)
+    assert held["said"].endswith(" s, 0 s when it began")
+
+    database.rows("update redrive.campaigns set held_since = held_since - interval '11 min'")
+    drive(conn, campaign)
+    assert state_of(conn, campaign)["state"] == "aborted"
+    assert state_of(conn, campaign)["said"].endswith("held for 600 s")
+    assert database.value("select action from redrive.audit order by id desc limit 1") == (
+        "abort redrive"
+    )
+    database.rows("delete from redrive.jobs where id = %s", waits)
+    campaigns.resume(conn, campaign, actor="ada", why="over")
+    drive(conn, campaign)
+    assert database.row("select state, redriven, held_since from redrive.campaigns") == (
+        "canary",
+        6,
+        None,
+    )
+
+
+@pytest.mark.parametrize("whose", ["its own", "a worker's", "a paused queue's", "another queue's"])
+def test_what_does_not_wait_beside_it_holds_it_not_back(database: Database, whose: str) -> None:
+    conn = database.conn
+    make_dead_letters(conn, 50)
+    campaign = started(conn, terms=Terms())
+    if whose == "its own":
+        drive(conn, campaign)
+        database.rows("update redrive.jobs set run_at = run_at - interval '1 h'")
+    elif whose == "another queue's":
+        late(database, 3600, queue="other")
+    else:
+        late(database, 3600)
+    if whose == "a worker's":
+        claim(conn, make_worker(conn))
+    if whose == "a paused queue's":
+        database.rows("select redrive.pause_v1('default', 'bo', 'why')")
+    drive(conn, campaign)
+
+    seen = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
+    assert (seen["others_late"], seen["state"]) == (0, "canary")
+
+
 def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> None:
     """Each step would fail again, for ever."""
     make_dead_letter(database.conn)

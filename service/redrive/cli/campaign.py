@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import click
 import psycopg
 
+from redrive import handlers as registry
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
@@ -29,8 +30,10 @@ from redrive.cli.output import counted, emit, listing, not_found, printable, pri
 from redrive.cli.redrive import show_plan
 from redrive.cli.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Terms
+from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Terms
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.unfit import Unfit, leave_out
+from redrive.handlers import Handlers
 from redrive.rules.campaign import ABORT_SHARE, CANARIES, State, exposure, is_version
 from redrive.settings import Settings
 
@@ -59,6 +62,8 @@ _SHOWN = """\
 rate {rate}, {canaries} canaries, aborts above {abort_share}
 planned by {planned_by} ({planned_login}), {created_at}
 started by {actor} ({login}), {started_at}: {why}"""
+
+_WATCHED = "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
 
 rate_option = click.option(
     "--rate",
@@ -174,6 +179,11 @@ def campaign() -> None:
     is_flag=True,
     help="Also what died once more of the same.",
 )
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Leave out what these cannot take. [env: REDRIVE_HANDLERS]",
+)
 @actor_option
 @database_option
 @json_option
@@ -182,6 +192,7 @@ def plan_campaign(
     rate: float | None,
     max_redrives: int,
     with_quarantined: bool,
+    handlers: str | None,
     actor: str | None,
     database_url: str | None,
     as_json: bool,
@@ -191,9 +202,11 @@ def plan_campaign(
     \b
     redrive campaign plan --kind invoice.charge --where payload.currency=XAU --rate 5
 
-    A plan that nobody starts is forgotten after a day.
+    With --handlers they read the payloads, as their version and model want them, and what they
+    cannot take is left out. A plan that nobody starts is forgotten after a day.
     """
-    settings = settings_for(database_url, actor=actor)
+    settings = settings_for(database_url, actor=actor, handlers=handlers)
+    registered = registry.load(settings.handlers) if settings.handlers else None
     with database(settings) as conn:
         made = campaigns.plan(
             conn,
@@ -202,20 +215,34 @@ def plan_campaign(
             max_redrives=max_redrives,
             with_quarantined=with_quarantined,
         )
+        found = _unfit(conn, made, registered)
     if as_json:
         seconds = math.ceil(made.matched / rate) if rate else None
-        more: dict[str, Any] = {
-            "invalid": {},
-            "seconds": seconds,
-            "stops_after": exposure(CANARIES),
-        }
-        emit(asdict(made) | more)
+        more = {"seconds": seconds, "stops_after": exposure(CANARIES)}
+        emit(asdict(made) | asdict(found) | more)
     else:
         show_plan(made, rate)
+        for line in _unfit_remarks(found):
+            click.echo(line)
         click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
     for missed in made.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+
+
+def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
+    """What of a plan the handlers cannot take, which leaves it; nothing without handlers."""
+    if handlers is None or made.plan is None:
+        return Unfit()
+    with progress("read", made.matched) as advance:
+        return leave_out(conn, made.plan, handlers, progress=advance)
+
+
+def _unfit_remarks(found: Unfit) -> Iterator[str]:
+    for cause, count in sorted(found.invalid.items()):
+        yield f"{count} will stay, invalid: {printable(cause)}"
+    for cause, count in sorted(found.unchecked.items()):
+        yield f"{count} not checked: {printable(cause)}"
 
 
 @campaign.command()
@@ -279,7 +306,8 @@ def _agreed(
 def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]) -> list[str]:
     """What to know before it is started."""
     said = [counted(found["matched"], "dead letter")]
-    said += [f"{n} will stay: {cause}" for cause, n in sorted(found["blocked"].items())]
+    for why, held in (("", found["blocked"]), (", invalid", found["invalid"])):
+        said += [f"{n} will stay{why}: {printable(cause)}" for cause, n in sorted(held.items())]
     said += [f"{n} have done this already: {printable(what)}" for what, n in effects]
     if terms.rate:
         said.append(f"takes {math.ceil(found['matched'] / terms.rate)} s at least")
@@ -334,11 +362,12 @@ def _say(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
 def _worded(found: dict[str, Any]) -> dict[str, str]:
     """What of a campaign is said in words."""
     blocked = ", ".join(f"{n} {printable(cause)}" for cause, n in sorted(found["blocked"].items()))
+    invalid = "".join(f"\n{n} invalid: {printable(why)}" for why, n in found["invalid"].items())
     said = f": {printable(found['said'])}" if found["said"] else ""
     return {
         "title": click.style(f"campaign {found['campaign']}", bold=True),
         "said": said,
-        "blocked": blocked or "none",
+        "blocked": (blocked or "none") + invalid,
         "rate": f"{found['rate']:g} per second" if found["rate"] else "as fast as they end",
         "abort_share": f"{found['abort_share']:.0%}",
     }
@@ -364,7 +393,7 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
                 if as_json and seen != found:
                     emit(seen)
                 done = seen["matched"] - seen["waiting"] - seen["in_flight"]
-                advance(done - ended)
+                advance(done - ended, _WATCHED.format_map(seen))
                 found, ended = seen, done
     if not as_json:
         _say(which, found, as_json=False)

@@ -1,8 +1,9 @@
 """What a command does only while somebody watches: ask, and show how far it is."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import click
 
@@ -20,21 +21,43 @@ def confirm(question: str, word: str) -> bool:
     return typed == word
 
 
+class Advance(Protocol):
+    """Says how many more are done, and what it is called from now on."""
+
+    def __call__(self, n: int, /, title: str | None = None) -> None:
+        """So many more."""
+        ...
+
+
+def _unseen(_: int, /, title: str | None = None) -> None:
+    """Nobody watches."""
+
+
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; yields what advances it."""
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """A progress bar on stderr, with speed and time to go; yields what advances it."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield _unseen
         return
     from rich import progress as bars  # noqa: PLC0415 # only where people look
     from rich.console import Console  # noqa: PLC0415 # as above
+    from rich.text import Text  # noqa: PLC0415 # as above
+
+    class Speed(bars.ProgressColumn):
+        def render(self, task: bars.Task) -> Text:
+            return Text(f"{task.speed:.3g}/s" if task.speed else "")
 
     columns = (
         bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
+        bars.BarColumn(bar_width=None),
         bars.MofNCompleteColumn(),
+        Speed(),
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda n: bar.advance(task, n)
+
+        def advance(n: int, /, title: str | None = None) -> None:
+            bar.update(task, advance=n, description=title)
+
+        yield advance

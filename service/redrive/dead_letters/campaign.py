@@ -149,7 +149,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         return None
     seen = msgspec.json.decode(found, type=Seen)
     step = rules.next_step(seen)
-    if step.feed == 0 and (step.state, step.said) == (seen.state, seen.said):
+    if step.feed == 0 and step.stands_as(seen):
         return step
     try:
         is_taken = _take(conn, campaign, seen.step, step.at_most(STEP_SIZE, seen.rate))
@@ -166,13 +166,15 @@ def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
     """Whether this step was taken, and not another one before it."""
     fed = _value(
         conn,
-        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s)",
+        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s, %s::float8, %s::float8)",
         campaign,
         number,
         step.state.value,
         step.feed,
         step.fed_at,
         step.said,
+        step.late_before,
+        step.held_since,
     )
     return fed is not None
 
@@ -216,9 +218,9 @@ _SHOWN: LiteralString = """
     select c.id as campaign, c.state, c.matched, c.redriven, c.succeeded, c.dead_again,
            c.cancelled, greatest(c.matched - c.place, 0) as waiting,
            c.redriven - c.succeeded - c.dead_again - c.cancelled as in_flight,
-           c.blocked, '{}'::jsonb as invalid, c.rate, c.canaries, c.abort_share,
-           c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said, c.filter,
-           c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
+           c.blocked, coalesce(c.plan -> 'invalid', '{}') as invalid, c.rate, c.canaries,
+           c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said,
+           c.filter, c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
     from redrive.campaigns c"""
 
 

@@ -36,7 +36,13 @@ IN_FLIGHT = 20_000
 """The same bounds without a rate."""
 
 LATE_SECONDS = 30.0
-"""While a ready job of its queues has waited for so long, nothing is put back beside it."""
+"""While a ready job of its queues has waited for so long it does not begin."""
+
+RISE_SECONDS = 10.0
+"""While one has waited for so much longer than one had when it began, it puts nothing back."""
+
+HELD_SECONDS = 600.0
+"""Held back for so long, it aborts."""
 
 
 EXACTLY = "==="
@@ -75,7 +81,9 @@ class Seen:
         canaries: how many go first; 0 = none, no ramp, and no regard for breakers and latency.
         wanted_breakers: name -> the state to wait for. `breakers`: those, and those of its kinds.
         versions: of the live workers that handle its kinds.
-        oldest_ready: for how long the oldest ready job of its queues has been due, in seconds.
+        others_late: for how many seconds the oldest ready job of its queues has been due, of those
+            that no campaign put back. `late_before`: what that was when it began.
+        held_since: since when it puts nothing back for these.
     """
 
     step: int
@@ -100,7 +108,9 @@ class Seen:
     wanted_version: str | None = None
     breakers: Mapping[str, str] | None = None
     versions: Sequence[str] = ()
-    oldest_ready: float = 0.0
+    others_late: float = 0.0
+    late_before: float | None = None
+    held_since: float | None = None
 
     @property
     def tries_first(self) -> bool:
@@ -113,12 +123,22 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: how many have their turn, and the state it is in then. `said`: why."""
+    """What to do: how many have their turn, and the state it is in then. `said`: why.
+
+    `late_before` is of the step with which it begins.
+    """
 
     state: State
     feed: int = 0
     fed_at: float | None = None
     said: str | None = None
+    late_before: float | None = None
+    held_since: float | None = None
+
+    def stands_as(self, seen: Seen) -> bool:
+        """Whether nothing is different after it, but for what it feeds."""
+        after = (self.state, self.said, self.held_since)
+        return after == (seen.state, seen.said, seen.held_since)
 
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """The same with so many at most: what is left out is still to go at the rate."""
@@ -140,11 +160,23 @@ def next_step(seen: Seen) -> Step:
         return replace(stay, state=_phase(seen), said=None)
     if reason := _waits_for(seen):
         return replace(stay, state=State.WAITING, said=reason)
-    if seen.canaries and seen.oldest_ready > LATE_SECONDS:
-        late = f"a ready job of its queues has waited for {seen.oldest_ready:.0f} s"
-        return replace(stay, state=_phase(seen), said=late)
+    if seen.canaries and seen.fed and seen.others_late > (seen.late_before or 0) + RISE_SECONDS:
+        return _held(seen, stay)
     feed, fed_at = _feed(seen)
-    return Step(_phase(seen), feed, fed_at)
+    return Step(_phase(seen), feed, fed_at, late_before=None if seen.fed else seen.others_late)
+
+
+def _held(seen: Seen, stay: Step) -> Step:
+    """Others wait longer than before: it puts nothing back, and aborts when that goes on."""
+    late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
+    since = seen.now if seen.held_since is None else seen.held_since
+    if seen.now - since > HELD_SECONDS:
+        return replace(stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s")
+    return replace(stay, state=_phase(seen), said=late, held_since=since)
+
+
+def _lateness(seen: Seen) -> str:
+    return f"a ready job of its queues has waited for {seen.others_late:.0f} s"
 
 
 def exposure(canaries: int) -> int:
@@ -210,6 +242,8 @@ def _waits_for(seen: Seen) -> str | None:
     ):
         running = ", ".join(seen.versions) or "none"
         return f"version {wanted_version} is not what all workers of its kinds run: {running}"
+    if seen.canaries and not seen.fed and seen.others_late > LATE_SECONDS:
+        return _lateness(seen)
     return None
 
 

@@ -2,7 +2,7 @@
 -- out:   null while somebody else is at it, or when it is over; else what
 --        redrive.rules.campaign.Seen is made of
 -- locks: the campaign, skip locked: while somebody is at it the others have nothing to do
--- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey: it costs what is in flight, and
+-- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx: it costs what is in flight, and
 --        not what the campaign holds
 create or replace function redrive.look_at_campaign_v1(campaign bigint) returns jsonb
 language plpgsql security definer
@@ -82,8 +82,22 @@ begin
         'versions', (select coalesce(jsonb_agg(distinct w.version), '[]')
                      from redrive.workers w, unnest(kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),
-        'oldest_ready', (select coalesce(max(d.oldest_ready_seconds), 0)
-                         from redrive.depths_v1() d
-                         where not d.paused and c.plan -> 'queues' ? d.queue));
+        'late_before', c.late_before, 'held_since', extract(epoch from c.held_since)::float8,
+        -- of those that no campaign put back: what waits of these is bounded anyway
+        'others_late', (
+            select coalesce(extract(epoch from clock_timestamp() - min(o.run_at))::float8, 0)
+            from redrive.all_lanes_v1() l,
+            lateral (
+                select j.run_at
+                from (select b.id, b.run_at, b.worker, b.redrives from redrive.jobs b
+                      where b.queue = l.queue and b.priority = l.priority and b.lane = l.lane
+                        and b.run_at <= now()
+                      order by b.run_at, b.id limit 10000) j
+                where j.redrives = 0 and j.worker is null
+                  and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id))
+                order by j.run_at, j.id limit 1) o
+            where c.plan -> 'queues' ? l.queue
+              and not exists (select from redrive.queues q
+                              where q.queue = l.queue and q.paused_at is not null)));
 end
 $$;

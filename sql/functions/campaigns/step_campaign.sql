@@ -1,13 +1,16 @@
 -- step_campaign: what was decided after a look at it: put so many more back, and where it stands now.
 -- in:    step: the number that was looked at; feed: how many have their turn; fed_at: up to when the
---        rate is used up then; said: why it is in this state
+--        rate is used up then; said: why it is in this state;
+--        late_before: how late others were when it begins; held_since: since when it is held back
+--        because they are later now
 -- out:   how many went back to work; null: somebody else was first, nothing was changed
 -- locks: the campaign, then dead letters, ascending
 -- plan:  campaign_jobs_pkey, dead_letters_pkey
 -- That a job has had its turn, and that it is back at work, commit together: killed at any moment,
 -- whoever comes next goes on where this ended.
 create or replace function redrive.step_campaign_v1(
-    campaign bigint, step int, state text, feed int, fed_at float8, said text)
+    campaign bigint, step int, state text, feed int, fed_at float8, said text,
+    late_before float8 default null, held_since float8 default null)
 returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     c redrive.campaigns;
+    upto int;
     ids bigint[];
     fed int := 0;
     causes jsonb := '{}';
@@ -36,11 +40,18 @@ begin
         raise exception using errcode = 'RD001', message = 'state: none that a step leads to';
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
+        -- What was found to be invalid has its turn beside the others, a thousand at most at once.
+        select coalesce(
+            (select j.n - 1 from redrive.campaign_jobs j
+             where j.campaign = c.id and j.n > c.place and j.n <= c.place + 1000
+               and j.state is null
+             order by j.n offset least(feed, 1000) limit 1),
+            c.place + 1000) into upto;
         -- Only the generation that was seen: what died once more since is another dead letter.
-        select array_agg(o.id order by o.id) into ids from (
-            select d.id from redrive.campaign_jobs j
+        select array_agg(o.id order by o.id) filter (where o.state is null) into ids from (
+            select d.id, j.state from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
-            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+            where j.campaign = c.id and j.n > c.place and j.n <= upto
               and d.state is not distinct from 'open'
             order by d.id for update of d) o;
         with verdict as materialized (
@@ -50,12 +61,19 @@ begin
                 redrive.with_quarantined_v1(c.filter)) r),
         marked as (
             update redrive.campaign_jobs j
-            set state = case when v.id is null or v.blocked is not null then 'blocked'
+            set state = case when j.state = 'invalid' then 'invalid'
+                             when v.id is null or v.blocked is not null then 'blocked'
                              else 'redriven' end
             from redrive.campaign_jobs o left join verdict v on v.id = o.id
-            where j.campaign = c.id and j.n > c.place and j.n <= c.place + least(feed, 1000)
+            where j.campaign = c.id and j.n > c.place and j.n <= upto
               and o.campaign = c.id and o.n = j.n
-            returning case when v.id is null then 'not_open' else v.blocked end as cause)
+            returning j.id, j.redrives,
+                      case when j.state = 'invalid' then 'invalid'
+                           when v.id is null then 'not_open' else v.blocked end as cause),
+        refused as (
+            update redrive.dead_letters d set blocked = 'invalid' from marked m
+            where m.cause = 'invalid' and d.id = m.id and d.redrives = m.redrives
+              and d.state is not distinct from 'open')
         select coalesce(sum(m.n), 0), coalesce(sum(m.n) filter (where m.cause is null), 0),
                coalesce(jsonb_object_agg(m.cause, m.n) filter (where m.cause is not null), '{}')
         into looked, fed, causes
@@ -64,7 +82,9 @@ begin
     update redrive.campaigns o
     set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
         place = o.place + looked, round_fed = o.round_fed + fed,
-        fed_at = to_timestamp(step_campaign_v1.fed_at), active_at = clock_timestamp(),
+        fed_at = to_timestamp(step_campaign_v1.fed_at),
+        late_before = coalesce(step_campaign_v1.late_before, o.late_before),
+        held_since = to_timestamp(step_campaign_v1.held_since), active_at = clock_timestamp(),
         ended_at = case when step_campaign_v1.state in ('aborted', 'done')
                         then clock_timestamp() end,
         blocked = (select coalesce(jsonb_object_agg(k.cause, k.n), '{}')

@@ -1,0 +1,46 @@
+-- leave_out: of a plan that nobody has started these stay where they are, for their handlers could
+-- not take them. They keep their place in the list; a step passes over them.
+-- in:    places: their n; causes: of each, which says nothing of what payloads hold
+-- out:   how many that were: what is out already is not counted again
+-- errors: RD001 'plan: rule'
+-- locks: the campaign
+-- plan:  campaign_jobs_pkey
+create or replace function redrive.leave_out_v1(plan bigint, places int[], causes text[])
+returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    c redrive.campaigns;
+    gone int;
+    more jsonb;
+begin
+    select * into c from redrive.campaigns o
+    where o.id = leave_out_v1.plan and o.planned_login is not null for update;
+    if c.state is distinct from 'planned' then
+        raise exception using errcode = 'RD001', message = format(
+            'plan: %s is %s; plan anew', leave_out_v1.plan, coalesce(c.state, 'not there'));
+    end if;
+    with out as (
+        update redrive.campaign_jobs j set state = 'invalid'
+        from unnest(leave_out_v1.places, leave_out_v1.causes) as p(n, cause)
+        where j.campaign = c.id and j.n = any (leave_out_v1.places) and j.n = p.n
+          and j.state is null
+        returning p.cause)
+    select coalesce(sum(k.n), 0), coalesce(jsonb_agg(jsonb_build_array(k.cause, k.n)), '[]')
+    into gone, more
+    from (select o.cause, count(*) as n from out o group by o.cause) k;
+    update redrive.campaigns o
+    set plan = c.plan || jsonb_build_object('invalid', (
+        select coalesce(jsonb_object_agg(k.cause, k.n), '{}')
+        from (select e.key as cause, sum(e.value::int) as n
+              from (select * from jsonb_each_text(coalesce(c.plan -> 'invalid', '{}'))
+                    union all select m ->> 0, m ->> 1 from jsonb_array_elements(more) m) e
+              group by e.key) k))
+    where o.id = c.id;
+    return gone;
+end
+$$;
