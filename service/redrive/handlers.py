@@ -231,23 +231,6 @@ class Handlers:
                 approval, `validate` is async, or a schedule has the name of another or a payload
                 that the function does not take.
         """
-        check_name("kind", kind)
-        check_name("queue", queue)
-        for name in depends_on:
-            check_name("depends_on", name)
-        if on_death not in get_args(OnDeath):
-            msg = f"on_death: must be {' or '.join(get_args(OnDeath))}, not {on_death!r}"
-            raise ValueError(msg)
-        check_templates(limits)
-        if approval not in {None, "two"}:
-            msg = f'{kind}: approval must be "two" or absent, not {approval!r}'
-            raise ValueError(msg)
-        if approval and heal:
-            msg = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
-            raise ValueError(msg)
-        if inspect.iscoroutinefunction(validate):
-            msg = f"{kind}: validate must be a plain function, not async"
-            raise ValueError(msg)
         declared = partial(
             Handler,
             kind=kind,
@@ -266,6 +249,7 @@ class Handlers:
             heal=heal,
             validate=validate,
         )
+        _check_declared(declared.keywords)
 
         def register(
             decorated: Callable[Concatenate[PayloadT, Others], Returned],
@@ -511,6 +495,28 @@ def _leads_there(frame: Mapping[str, Any]) -> bool:
 
 def _refused(target: str, why: str) -> SettingsError:
     return SettingsError(f"REDRIVE_HANDLERS is {target!r}; {why}")
+
+
+def _check_declared(said: Mapping[str, Any]) -> None:
+    """Refuse what no handler can be declared with."""
+    kind, heal, approval = said["kind"], said["heal"], said["approval"]
+    check_name("kind", kind)
+    check_name("queue", said["queue"])
+    for name in said["depends_on"]:
+        check_name("depends_on", name)
+    check_templates(said["limits"])
+    fault = None
+    if said["on_death"] not in get_args(OnDeath):
+        choices = " or ".join(get_args(OnDeath))
+        fault = f"on_death: must be {choices}, not {said['on_death']!r}"
+    elif approval not in {None, "two"}:
+        fault = f'{kind}: approval must be "two" or absent, not {approval!r}'
+    elif approval and heal:
+        fault = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
+    elif inspect.iscoroutinefunction(said["validate"]):
+        fault = f"{kind}: validate must be a plain function, not async"
+    if fault is not None:
+        raise ValueError(fault)
 
 
 def _every_upgrade(

@@ -149,10 +149,6 @@ class Supervisor:
         self._breakers = Breakers()
 
         self._polling = Polling(self._ticked_at)
-        self._schedules = Schedules(options.where.get("version", ""))
-        self._unwanted: deque[int] = deque()  # jobs to be cancelled, by maintenance
-        self._progress_book = ProgressBook()
-        self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept, by maintenance
         self._connect()
         self._inbox = Inbox(
             capacity,
@@ -185,8 +181,12 @@ class Supervisor:
         self._code = CodeWatch(options.handlers, self._selector.wake) if options.reload else None
 
     def _connect_threads(self) -> None:
-        """Build what runs beside the loop."""
+        """Build what runs beside the loop, and what is handed over to it."""
         database, ttl = self._options.database, self._options.ttl
+        self._unwanted: deque[int] = deque()  # jobs to be cancelled
+        self._progress_book = ProgressBook()
+        self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept
+        self._schedules = Schedules(self._options.where.get("version", ""))
         heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
         maintenance_link = Link(database, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._heartbeat = Heartbeat(
