@@ -1,6 +1,6 @@
 """Write the tables of the docs that say what the code says: settings, and events of telemetry."""
 
-from redrive.settings import PREFIX, Settings
+from redrive.settings import PREFIX, Settings, descriptions
 from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
@@ -11,9 +11,11 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 def settings() -> str:
     """Every setting of the environment, from its field."""
     lines = ["| variable | default | what |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f"`{field.default}`"
-        lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    unset = Settings()
+    for name, description in descriptions().items():
+        default = getattr(unset, name)
+        shown = "" if default is None else f"`{default}`"
+        lines.append(f"| `{PREFIX}{name.upper()}` | {shown} | {description} |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,13 +8,13 @@ import os
 import re
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
+import msgspec
+from msgspec import Meta
 
 from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
@@ -23,6 +23,7 @@ from redrive.rules.limits import NAME
 PREFIX = "REDRIVE_"
 ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
+TRUTHS = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 OTHERS_PREFIXES = ("REDRIVE_TEST_", "REDRIVE_DEMO_", "REDRIVE_CHAOS_")
 """Of variables that our tests and the demo read, and no command."""
 
@@ -35,74 +36,87 @@ one of these only by its value.
 """
 
 
-class Settings(BaseSettings):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """The settings of every command."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
-    )
-
-    database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
-    database_url_file: Path | None = Field(None, description="A file that holds the URL instead.")
-    handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
-    targets: Path | None = Field(
-        None, description="A YAML file that routes kinds to HTTP endpoints."
-    )
-    queues: str | None = Field(
-        None, description="Queues to work on, comma-separated; all by default."
-    )
-    slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
-    runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
-    runner_env: str | None = Field(
-        None,
-        description="Variables that handlers get, comma-separated, `*` at will; by default all but"
-        " REDRIVE_DATABASE_URL and PGPASSWORD.",
-    )
-    runner_memory_mib: int = Field(
-        0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
-    )
-    http_port: int = Field(
-        9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
-    )
-    database_metrics: bool = Field(
-        default=True,
-        description="Whether workers export the database's figures as the exporter does.",
-    )
-    heartbeat_ttl: float = Field(
-        30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
-    )
-    drain_timeout: float = Field(
-        30, ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM."
-    )
-    startup_timeout: float = Field(
-        10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
-    )
-    encryption_keys: str | None = Field(
-        None,
-        repr=False,
-        description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`.",
-    )
-    encryption_keys_file: Path | None = Field(
-        None, description="A file that holds these keys instead."
-    )
-    actor: str | None = Field(
-        None, min_length=1, max_length=255, description="Who acts, as the audit log records it."
-    )
-    environment: str | None = Field(
-        None, max_length=63, description="Where this runs (production, ...); kept with failures."
-    )
-    node: str | None = Field(
-        None, max_length=253, description="The node this runs on; kept with failures."
-    )
-    version: str | None = Field(
-        None, max_length=127, description="Version of the image; kept with failures."
-    )
-    log_format: Literal["json", "console"] | None = Field(
-        None, description="json, or console for people; by default console on a terminal."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least severe level that is logged."
-    )
+    database_url: Annotated[
+        str | None, Meta(description="Postgres, as a libpq URL or conninfo.")
+    ] = field(default=None, repr=False)
+    database_url_file: Annotated[
+        Path | None, Meta(description="A file that holds the URL instead.")
+    ] = None
+    handlers: Annotated[
+        str | None, Meta(description="The registry of handlers, as module:attribute.")
+    ] = None
+    targets: Annotated[
+        Path | None, Meta(description="A YAML file that routes kinds to HTTP endpoints.")
+    ] = None
+    queues: Annotated[
+        str | None, Meta(description="Queues to work on, comma-separated; all by default.")
+    ] = None
+    slots: Annotated[int, Meta(ge=1, le=4096, description="Jobs at once per runner.")] = 16
+    runners: Annotated[int, Meta(ge=1, le=64, description="Runner processes per worker.")] = 1
+    runner_env: Annotated[
+        str | None,
+        Meta(
+            description="Variables that handlers get, comma-separated, `*` at will; by default all"
+            " but REDRIVE_DATABASE_URL and PGPASSWORD."
+        ),
+    ] = None
+    runner_memory_mib: Annotated[
+        int, Meta(ge=0, description="Replace a runner that grows past this, in MiB; 0 = never.")
+    ] = 0
+    http_port: Annotated[
+        int, Meta(ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none.")
+    ] = 9808
+    database_metrics: Annotated[
+        bool,
+        Meta(description="Whether workers export the database's figures as the exporter does."),
+    ] = True
+    heartbeat_ttl: Annotated[
+        float, Meta(ge=1, le=3600, description="Seconds of silence until a worker counts as lost.")
+    ] = 30
+    drain_timeout: Annotated[
+        float, Meta(ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM.")
+    ] = 30
+    startup_timeout: Annotated[
+        float,
+        Meta(ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."),
+    ] = 10
+    encryption_keys: Annotated[
+        str | None,
+        Meta(
+            description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`."
+        ),
+    ] = field(default=None, repr=False)
+    encryption_keys_file: Annotated[
+        Path | None, Meta(description="A file that holds these keys instead.")
+    ] = None
+    actor: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=255)] | None,
+        Meta(description="Who acts, as the audit log records it."),
+    ] = None
+    environment: Annotated[
+        Annotated[str, Meta(max_length=63)] | None,
+        Meta(description="Where this runs (production, ...); kept with failures."),
+    ] = None
+    node: Annotated[
+        Annotated[str, Meta(max_length=253)] | None,
+        Meta(description="The node this runs on; kept with failures."),
+    ] = None
+    version: Annotated[
+        Annotated[str, Meta(max_length=127)] | None,
+        Meta(description="Version of the image; kept with failures."),
+    ] = None
+    log_format: Annotated[
+        Literal["json", "console"] | None,
+        Meta(description="json, or console for people; by default console on a terminal."),
+    ] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least severe level that is logged."),
+    ] = "info"
 
     def address(self) -> Address:
         """Where the database is, for what connects more than once.
@@ -164,11 +178,20 @@ def load(**overrides: Any) -> Settings:
     Raises:
         SettingsError: one line for the first value that is not allowed.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise SettingsError(_explain(error)) from None
+    environment = {name.upper(): value for name, value in os.environ.items() if value}
+    given: dict[str, Any] = {}
+    for one in fields(Settings):
+        value = overrides.get(one.name)
+        if value is None:
+            value = environment.get(PREFIX + one.name.upper())
+        if value is not None:
+            given[one.name] = _value(one, value)
+    return Settings(**given)
+
+
+def descriptions() -> dict[str, str]:
+    """What each setting is, by its name."""
+    return {one.name: _annotated(one)[1].description or "" for one in fields(Settings)}
 
 
 def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
@@ -180,7 +203,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     Raises:
         SettingsError: one line; it names the nearest that there is, and never a value.
     """
-    settings = {PREFIX + name.upper() for name in Settings.model_fields}
+    settings = {PREFIX + name.upper() for name in descriptions()}
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     options = set(of_options()) if others else set[str]()
     known = sorted(settings | options)
@@ -210,29 +233,44 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     return f"{name} is not a setting; {hint}"
 
 
-def _explain(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0])
-    value = first.get("input")
-    field = Settings.model_fields[name]
-    held = "" if "url" in name else f" is {value!r};"
-    return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
+def _value(setting: Field[Any], given: Any) -> Any:
+    """A value as its type has it. Raises SettingsError."""
+    wanted, meta = _annotated(setting)
+    said = given
+    if is_said := isinstance(given, str) and wanted in (*NUMBERS, bool):
+        said = given.strip().lower()
+        said = TRUTHS.get(said, said)
+    try:
+        return msgspec.convert(said, setting.type, strict=not is_said, dec_hook=_made)
+    except msgspec.ValidationError:
+        name = PREFIX + setting.name.upper()
+        held = "" if "url" in setting.name else f" is {given!r};"
+        msg = f"{name}{held} it must be {_allowed(wanted, meta)}. {meta.description}"
+        raise SettingsError(msg) from None
 
 
-def _allowed(field: FieldInfo) -> str:
-    """What a field takes, in words."""
-    annotation = cast("Any", field.annotation)
-    if annotation is bool:
+def _annotated(setting: Field[Any]) -> tuple[Any, Meta]:
+    """The type of a setting, and what else is said of it."""
+    annotation: Any = setting.type
+    return annotation.__origin__, annotation.__metadata__[0]
+
+
+def _made(wanted: type[Path], text: str) -> Path:
+    """A path, which msgspec leaves to us."""
+    return wanted(text)
+
+
+def _allowed(wanted: Any, meta: Meta) -> str:
+    """What a setting takes, in words."""
+    if wanted is bool:
         return "true or false"
-    if annotation in NUMBERS:
-        low, high = _bound(field, "ge"), _bound(field, "le")
-        at_most = "" if high is None else f", {high} at most"
-        return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
-    return " or ".join(_choices(annotation)) or "text of 1 to 255 characters"
-
-
-def _bound(field: FieldInfo, name: str) -> float | None:
-    return next((getattr(m, name) for m in field.metadata if hasattr(m, name)), None)
+    if wanted in NUMBERS:
+        at_most = "" if meta.le is None else f", {meta.le} at most"
+        return f"{NUMBERS[wanted]}, {meta.ge or 0} or more{at_most}"
+    if words := " or ".join(_choices(wanted)):
+        return words
+    text, _none = get_args(wanted)
+    return f"text of 1 to {text.__metadata__[0].max_length} characters"
 
 
 def _choices(annotation: Any) -> Iterator[str]:

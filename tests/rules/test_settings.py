@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import SettingsError
-from redrive.settings import PREFIX, Settings, load, refuse_unknown
+from redrive.settings import PREFIX, descriptions, load, refuse_unknown
 
 RANGES = {
     "REDRIVE_SLOTS": (1, 4096),
@@ -206,7 +206,28 @@ def test_what_kubernetes_says_of_services_is_no_setting(monkeypatch: pytest.Monk
 
 
 def test_every_setting_says_what_it_is():
-    assert all(len(field.description or "") > 10 for field in Settings.model_fields.values())
+    assert all(len(text) > 10 for text in descriptions().values())
+
+
+@pytest.mark.parametrize("name", descriptions())
+def test_every_setting_is_taken_from_its_variable(name: str, monkeypatch: pytest.MonkeyPatch):
+    defaults = {"log_format": "json", "log_level": "debug", "database_metrics": "false"}
+    said = defaults.get(name, "30" if isinstance(getattr(load(), name), int) else "some-text")
+    monkeypatch.setenv(PREFIX + name.upper(), said)
+
+    assert str(getattr(load(), name)).lower() in {said, f"{said}.0"}
+
+
+@pytest.mark.parametrize(("name", "most"), [("ACTOR", 255), ("ENVIRONMENT", 63), ("VERSION", 127)])
+def test_text_that_is_too_long_is_refused(name: str, most: int):
+    assert f"it must be text of 1 to {most} characters" in refusal(PREFIX + name, "x" * (most + 1))
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", " 1 ", "yes", "On"])
+def test_yes_is_said_in_many_ways(word: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REDRIVE_DATABASE_METRICS", word)
+
+    assert load().database_metrics is True
 
 
 def test_yes_or_no_is_said_in_words():

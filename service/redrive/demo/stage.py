@@ -45,7 +45,7 @@ class Stage:
         self.home = home
         self.mailbox = home / "mail"
         self.stopping = threading.Event()
-        self.metrics_port = Settings.model_fields["http_port"].default
+        self.metrics_port = Settings.http_port
         self.mail_port = free_port()
         self._password = self._keep_password()
         self._postgres = EmbeddedPostgres(home, password=self._password)
