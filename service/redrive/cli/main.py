@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import click
 import psycopg
@@ -62,7 +61,7 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in Exit) + ".",
 )
-@click.version_option(version("redrive"), prog_name="redrive")
+@click.version_option(package_name="redrive", prog_name="redrive")
 def cli() -> None:
     """Run background jobs from Postgres, and get the failed ones back to work safely.
 

@@ -19,10 +19,10 @@ from redrive.cli.options import (
 from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
+from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.limits import check_name
 from redrive.rules.waiting import why_queue
 from redrive.settings import Settings
-from redrive.worker import store
 
 Limit = tuple[str, int]
 """What there may be of, and how many."""
@@ -78,7 +78,7 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             for row in cursor.execute("select queue from redrive.queues where lanes > 1")
         }
         limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
-        unhandled = store.unhandled(conn)
+        waiting = unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
         row["limited"] = limited.get(row["queue"], 0)
@@ -87,11 +87,11 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         row["fair_by"] = "tenant" if row["queue"] in fair else None
     if as_json:
         for row in rows:
-            of_queue = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
+            of_queue = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
             emit(row | {"unhandled": of_queue})
         return
     _show_queues(rows)
-    for found in unhandled:
+    for found in waiting:
         click.echo(sentence(found))
 
 
