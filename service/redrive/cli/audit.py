@@ -14,10 +14,11 @@ from redrive.cli.options import (
     Instant,
     database_option,
     json_option,
+    pager_option,
     settings_for,
     with_options,
 )
-from redrive.cli.output import emit, listing
+from redrive.cli.output import emit, listing, paged
 from redrive.database import audit as log
 
 COLUMNS = ("id", "at", "actor", "login", "action", "n", "why")
@@ -70,6 +71,7 @@ def audit() -> None:
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @database_option
 @json_option
+@pager_option
 def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json: bool) -> None:
     """List the audit log, the newest line first.
 
@@ -82,7 +84,8 @@ def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json
     """
     with database(settings_for(database_url)) as conn:
         found = log.newest(conn, chosen, limit)
-    listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
+    with paged():
+        listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
 
 
 @audit.command()

@@ -21,11 +21,12 @@ from redrive.cli.options import (
     actor_option,
     database_option,
     json_option,
+    pager_option,
     run_options,
     settings_for,
     with_options,
 )
-from redrive.cli.output import counted, emit, listing, not_found, printable, printable_fields
+from redrive.cli.output import counted, emit, listing, not_found, paged, printable, printable_fields
 from redrive.cli.redrive import show_plan
 from redrive.cli.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
@@ -288,13 +289,15 @@ def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @database_option
 @json_option
+@pager_option
 def list_campaigns(
     state: tuple[str, ...], limit: int, database_url: str | None, as_json: bool
 ) -> None:
     """List campaigns, the newest first."""
     with database(settings_for(database_url)) as conn:
         found = campaigns.find(conn, state, limit)
-    listing(found, COLUMNS, as_json=as_json, right=_NUMBERS, empty="no campaign")
+    with paged():
+        listing(found, COLUMNS, as_json=as_json, right=_NUMBERS, empty="no campaign")
 
 
 @campaign.command()

@@ -17,11 +17,12 @@ from redrive.cli.options import (
     actor_option,
     database_option,
     json_option,
+    pager_option,
     require_why,
     run_options,
     settings_for,
 )
-from redrive.cli.output import counted, emit, listing, not_found
+from redrive.cli.output import counted, emit, listing, not_found, paged
 from redrive.cli.redrive import redrive_dead_letters
 from redrive.cli.show import show
 from redrive.dead_letters import triage
@@ -51,18 +52,20 @@ def dlq() -> None:
 @filter_options(states=("open",))
 @database_option
 @json_option
+@pager_option
 def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
     """List dead letters, the latest first.
 
     Open ones, unless --state says otherwise.
     """
-    with database(settings_for(database_url)) as conn:
+    with database(settings_for(database_url)) as conn, paged():
         listing(
             find(conn, chosen),
             (
                 "id",
                 "kind",
                 "queue",
+                *(() if chosen.state == ("open",) else ("state",)),
                 "reason",
                 "error_class",
                 "message",

@@ -12,9 +12,10 @@ from redrive.cli.options import (
     acting_options,
     database_option,
     json_option,
+    pager_option,
     settings_for,
 )
-from redrive.cli.output import listing, not_found, printable
+from redrive.cli.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
 from redrive.settings import Settings
@@ -32,6 +33,7 @@ from redrive.settings import Settings
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @database_option
 @json_option
+@pager_option
 def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None:
     """List the causes of dead letters, the most frequent first."""
     with database(settings_for(database_url)) as conn:
@@ -39,13 +41,14 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
     if not as_json:
         for group in found:
             group["group"] += " (muted)" if group["muted_until"] else ""
-    listing(
-        found,
-        ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),
-        as_json=as_json,
-        right=("open", "total"),
-        empty="no open dead letters",
-    )
+    with paged():
+        listing(
+            found,
+            ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),
+            as_json=as_json,
+            right=("open", "total"),
+            empty="no open dead letters",
+        )
 
 
 @click.command()

@@ -18,6 +18,7 @@ from redrive.cli.options import (
     Run,
     database_option,
     json_option,
+    pager_option,
     run_options,
     settings_for,
 )
@@ -61,7 +62,7 @@ _PLACE = re.compile(
 _SUMMARY = """\
 {title}  {kind}  queue {queue}  {state}
 {why}
-attempt {attempt}, {deliveries}; priority {priority}; created {created_at}"""
+{facts}"""
 
 
 class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -101,6 +102,7 @@ def job() -> None:
 @click.option("--after", type=_Place(), metavar="PLACE", help="Go on where a page ended.")
 @database_option
 @json_option
+@pager_option
 def list_jobs(
     chosen: JobFilter, after: str | None, database_url: str | None, as_json: bool
 ) -> None:
@@ -178,13 +180,24 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
         | {
             "title": click.style(f"job {found['id']}", bold=True),
             "why": click.style(printable(found["why"]["text"]), bold=True),
-            "deliveries": counted(found["deliveries"] or 0, "delivery", "deliveries"),
+            "facts": "; ".join(_facts(found)),
         }
     )
     payload = printable(json.dumps(found["payload"], ensure_ascii=False))
     yield f"{click.style('payload', bold=True)}  {payload}"
     yield from _notes(found)
     yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+
+
+def _facts(found: dict[str, Any]) -> Iterator[str]:
+    """What is known in numbers; of a job that is gone not all is."""
+    if found["attempt"] is not None:
+        deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
+        yield f"attempt {found['attempt']}, {deliveries}"
+    if found["priority"] is not None:
+        yield f"priority {found['priority']}"
+    if found["created_at"] is not None:
+        yield f"created {printable(found['created_at'])}"
 
 
 def _notes(found: dict[str, Any]) -> Iterator[str]:

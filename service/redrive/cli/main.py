@@ -84,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments),
             prog_name="redrive",
             standalone_mode=False,
+            color=False if os.environ.get("NO_COLOR") else None,  # None: where it is a terminal
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())

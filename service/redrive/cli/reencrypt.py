@@ -24,7 +24,7 @@ from redrive.settings import Settings
     metavar="PER_SECOND",
     help="At most this many rows per second.",
 )
-@why_option(default="rotation", show_default=True)
+@why_option("default: rotation", default="rotation")
 @actor_option
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @database_option
