@@ -92,8 +92,7 @@ class _Screen(io.StringIO):
         return True
 
 
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> _Screen:
+def _screen(monkeypatch: pytest.MonkeyPatch) -> _Screen:
     """Somebody looks, at 24 lines."""
     found = _Screen()
     monkeypatch.setattr("sys.stdout", found)
@@ -110,12 +109,12 @@ def test_a_long_list_is_shown_by_the_page(
     rows: int,
     arguments: list[str],
     is_paged: bool,
-    screen: _Screen,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """U13: 304 rows without a pager."""
     from redrive.cli.options import pager_option
 
+    _screen(monkeypatch)
     pages: list[str] = []
     monkeypatch.setattr(click, "echo_via_pager", pages.append)
 
@@ -130,7 +129,8 @@ def test_a_long_list_is_shown_by_the_page(
     assert bool(pages) == is_paged
 
 
-def test_no_color_is_heeded(screen: _Screen, monkeypatch: pytest.MonkeyPatch):
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch):
+    screen = _screen(monkeypatch)
     monkeypatch.setenv("TERM", "xterm-256color")
     output.table(("id",), [[1]])
     assert "\x1b[" in screen.getvalue()

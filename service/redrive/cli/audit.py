@@ -114,6 +114,9 @@ def export(chosen: log.Choice, database_url: str | None) -> None:
 def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> int:
     """See whether the audit log is as it was written.
 
+    \b
+    redrive audit verify --known 812:3fa9...
+
     Each line is sealed with the one before it: a line that was changed, added or deleted shows,
     whoever did it. Whoever may do anything could seal all lines anew; keep what this prints where
     they cannot reach it, and give it to --known later. Exit code 1 when something is wrong.

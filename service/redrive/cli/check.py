@@ -48,6 +48,9 @@ class Finding(NamedTuple):
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
     """Look at settings, database, roles, clock, bloat, audit log.
 
+    \b
+    redrive check --json
+
     Exit code 1 when something is wrong.
     """
     settings = settings_for(database_url, handlers=handlers)

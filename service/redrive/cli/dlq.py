@@ -56,6 +56,10 @@ def dlq() -> None:
 def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
     """List dead letters, the latest first.
 
+    \b
+    redrive dlq ls --kind invoice.charge --since 2h
+    redrive dlq ls --state any --limit 1000
+
     Open ones, unless --state says otherwise.
     """
     with database(settings_for(database_url)) as conn, paged():

@@ -35,7 +35,11 @@ from redrive.settings import Settings
 @json_option
 @pager_option
 def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None:
-    """List the causes of dead letters, the most frequent first."""
+    """List the causes of dead letters, the most frequent first.
+
+    \b
+    redrive dlq groups --category bug --new-since 1.4.2
+    """
     with database(settings_for(database_url)) as conn:
         found = groups.find(conn, **options)
     if not as_json:
@@ -56,6 +60,9 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
 @database_option
 def report(group: str, database_url: str | None) -> int:
     """Write an incident report of one group, in Markdown.
+
+    \b
+    redrive dlq report 3f9a > incident.md
 
     Payloads are redacted.
     """

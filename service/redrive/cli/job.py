@@ -336,6 +336,9 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
 def wait(which: int, timeout: float, database_url: str | None, as_json: bool) -> int:
     """Wait for a job's end.
 
+    \b
+    redrive job wait 17 --timeout 5m
+
     Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
     is no such job. One of which nothing is left has succeeded, unless it is on record that it was
     cancelled. Shows what the handler returned, with secrets redacted, while that is kept.

@@ -11,7 +11,6 @@ import click
 
 from redrive.cli.output import keep_pager
 from redrive.cli.terminal import confirm
-from redrive.rules.schedules import longest_gap
 from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
@@ -51,6 +50,8 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Read it."""
+        from redrive.rules.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
+
         text = str(value).strip()
         if text == "never":
             return 0.0

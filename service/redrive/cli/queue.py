@@ -64,7 +64,11 @@ def queue() -> None:
 @database_option
 @json_option
 def list_queues(database_url: str | None, as_json: bool) -> None:
-    """List the queues, their jobs by state, and kinds without a worker."""
+    """List the queues, their jobs by state, and kinds without a worker.
+
+    \b
+    redrive queue ls
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -127,7 +131,11 @@ _create_option = click.option(
 @_create_option
 @acting_options
 def pause(name: str, create: bool, why: str, settings: Settings) -> int:
-    """Claim nothing more from a queue; jobs that run go on."""
+    """Claim nothing more from a queue; jobs that run go on.
+
+    \b
+    redrive queue pause mail --why 'the provider is down'
+    """
     if not create and (unknown := _unknown(name, settings)):
         return not_found(unknown)
     _act(_PAUSED, name, why, settings)
@@ -139,7 +147,11 @@ def pause(name: str, create: bool, why: str, settings: Settings) -> int:
 @click.argument("name")
 @acting_options
 def resume(name: str, why: str, settings: Settings) -> int:
-    """Claim from a paused queue again."""
+    """Claim from a paused queue again.
+
+    \b
+    redrive queue resume mail --why 'the provider is back'
+    """
     if not _act(_RESUMED, name, why, settings):
         return not_found(f"{name} was not paused")
     click.echo(f"{name} is resumed")
@@ -217,7 +229,11 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List how many queues and kinds are in use, and how many may be."""
+    """List how many queues and kinds are in use, and how many may be.
+
+    \b
+    redrive queue limits
+    """
     with database(settings_for(database_url)) as conn:
         rows = conn.execute("select what, used, at_most from redrive.names_used_v1()").fetchall()
     if as_json:

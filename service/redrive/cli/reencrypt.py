@@ -39,6 +39,9 @@ def reencrypt(
 ) -> None:
     """Encrypt all that is stored with the first key of the keyring.
 
+    \b
+    redrive reencrypt --why 'yearly rotation'
+
     That is what other keys encrypted, what is stored in the clear, and what the release before
     bound to less. Safe while workers run, and safe to stop and start again. Says how many rows each
     key still has: a key that has none can leave the keyring.
