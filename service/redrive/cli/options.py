@@ -108,7 +108,7 @@ pager_option: Decorator = click.option(
     "--no-pager",
     is_flag=True,
     expose_value=False,
-    callback=lambda ctx, _, no_pager: keep_pager(ctx, no_pager=no_pager),
+    callback=keep_pager,
     help="Print a long list at once. [env of the pager: PAGER]",
 )
 actor_option: Decorator = click.option(

@@ -68,7 +68,7 @@ def paged() -> Iterator[None]:
     show(said.rstrip("\n"))
 
 
-def keep_pager(context: click.Context, *, no_pager: bool) -> None:
+def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
     """Remember whether a command prints its list at once."""
     meta: dict[str, Any] = context.meta
     meta[NO_PAGER] = no_pager
