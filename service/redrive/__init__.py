@@ -1,20 +1,51 @@
 """Redrive runs background jobs from Postgres, and gets the failed ones back to work safely."""
 
-from redrive.batches import close_batch, open_batch
-from redrive.enqueue import enqueue, enqueue_many
-from redrive.errors import InvalidJob, RedriveError, StaleClaim
-from redrive.handlers import Handlers
-from redrive.idempotency import idempotent
-from redrive.job import Job
-from redrive.job_function import JobFunction
-from redrive.results import Ended, wait
-from redrive.rules.categories import Rule
-from redrive.rules.heal import Heal
-from redrive.rules.job_fields import JobFields, JobOptions
-from redrive.rules.model import Category
-from redrive.rules.policy import Policy
-from redrive.rules.slots import Schedule
-from redrive.signals import Cancel, GiveUp, Retry, Snooze
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redrive.enqueue import enqueue, enqueue_many  # at once: its module has the same name
+
+if TYPE_CHECKING:
+    from redrive.batches import close_batch, open_batch
+    from redrive.errors import InvalidJob, RedriveError, StaleClaim
+    from redrive.handlers import Handlers
+    from redrive.idempotency import idempotent
+    from redrive.job import Job
+    from redrive.job_function import JobFunction
+    from redrive.results import Ended, wait
+    from redrive.rules.categories import Rule
+    from redrive.rules.heal import Heal
+    from redrive.rules.job_fields import JobFields, JobOptions
+    from redrive.rules.model import Category
+    from redrive.rules.policy import Policy
+    from redrive.rules.slots import Schedule
+    from redrive.signals import Cancel, GiveUp, Retry, Snooze
+
+_MODULES = {
+    "close_batch": "redrive.batches",
+    "open_batch": "redrive.batches",
+    "InvalidJob": "redrive.errors",
+    "RedriveError": "redrive.errors",
+    "StaleClaim": "redrive.errors",
+    "Handlers": "redrive.handlers",
+    "idempotent": "redrive.idempotency",
+    "Job": "redrive.job",
+    "JobFunction": "redrive.job_function",
+    "Ended": "redrive.results",
+    "wait": "redrive.results",
+    "Rule": "redrive.rules.categories",
+    "Heal": "redrive.rules.heal",
+    "JobFields": "redrive.rules.job_fields",
+    "JobOptions": "redrive.rules.job_fields",
+    "Category": "redrive.rules.model",
+    "Policy": "redrive.rules.policy",
+    "Schedule": "redrive.rules.slots",
+    "Cancel": "redrive.signals",
+    "GiveUp": "redrive.signals",
+    "Retry": "redrive.signals",
+    "Snooze": "redrive.signals",
+}
+"""Name -> where it is. Imported when asked for: a command pays for what it uses."""
 
 __all__ = [
     "Cancel",
@@ -42,3 +73,11 @@ __all__ = [
     "open_batch",
     "wait",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found

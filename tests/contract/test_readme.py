@@ -34,7 +34,7 @@ def test_a_command_is_understood_as_it_is_shown(command: str):
     arguments = shlex.split(command, comments=True)[1:]
     group: click.Command = cli
     context = click.Context(cli, info_name="redrive")
-    while isinstance(group, click.Group) and arguments:
+    while isinstance(group, click.Group) and arguments and not arguments[0].startswith("-"):
         found = group.get_command(context, arguments[0])
         assert found is not None, f"there is no {arguments[0]}"
         group, context = found, click.Context(found, parent=context, info_name=arguments.pop(0))

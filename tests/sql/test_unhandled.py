@@ -6,8 +6,9 @@ from typing import LiteralString
 
 import pytest
 
+from redrive.live_jobs import unhandled as waiting
+from redrive.live_jobs.unhandled import Unhandled
 from redrive.worker import store
-from redrive.worker.store import Unhandled
 from tests.factories import make_job, make_jobs
 from tests.postgres import Connection, Database
 
@@ -28,7 +29,7 @@ def pages_read(conn: Connection) -> int:
     """Pages of the jobs and of their index that a look for unhandled ones fetches."""
     with conn.transaction():
         before = conn.execute(PAGES).fetchone()
-        store.unhandled(conn)
+        waiting.unhandled(conn)
         after = conn.execute(PAGES).fetchone()
     assert before
     assert after
@@ -36,7 +37,7 @@ def pages_read(conn: Connection) -> int:
 
 
 def unhandled(conn: Connection) -> dict[tuple[str, str], int]:
-    return {(found.queue, found.kind): found.jobs for found in store.unhandled(conn)}
+    return {(found.queue, found.kind): found.jobs for found in waiting.unhandled(conn)}
 
 
 def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
@@ -51,7 +52,7 @@ def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
     make_jobs(conn, 1, "order")
     make_jobs(conn, 4, "report", queue="reports")
 
-    assert store.unhandled(conn) == [
+    assert waiting.unhandled(conn) == [
         Unhandled("default", "report", 3, ["invoice.charge", "mail.*"]),
         Unhandled("default", "order", 1, ["invoice.charge", "mail.*"]),
     ]

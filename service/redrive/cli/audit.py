@@ -14,10 +14,11 @@ from redrive.cli.options import (
     Instant,
     database_option,
     json_option,
+    pager_option,
     settings_for,
     with_options,
 )
-from redrive.cli.output import emit, listing
+from redrive.cli.output import emit, listing, paged
 from redrive.database import audit as log
 
 COLUMNS = ("id", "at", "actor", "login", "action", "n", "why")
@@ -70,6 +71,7 @@ def audit() -> None:
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @database_option
 @json_option
+@pager_option
 def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json: bool) -> None:
     """List the audit log, the newest line first.
 
@@ -82,7 +84,8 @@ def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json
     """
     with database(settings_for(database_url)) as conn:
         found = log.newest(conn, chosen, limit)
-    listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
+    with paged():
+        listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
 
 
 @audit.command()
@@ -110,6 +113,9 @@ def export(chosen: log.Choice, database_url: str | None) -> None:
 @json_option
 def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> int:
     """See whether the audit log is as it was written.
+
+    \b
+    redrive audit verify --known 812:3fa9...
 
     Each line is sealed with the one before it: a line that was changed, added or deleted shows,
     whoever did it. Whoever may do anything could seal all lines anew; keep what this prints where

@@ -40,7 +40,11 @@ def batch() -> None:
 @database_option
 @json_option
 def list_batches(*, show_all: bool, limit: int, database_url: str | None, as_json: bool) -> None:
-    """List the batches that are not over, the newest first."""
+    """List the batches that are not over, the newest first.
+
+    \b
+    redrive batch ls --all
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -62,7 +66,11 @@ def list_batches(*, show_all: bool, limit: int, database_url: str | None, as_jso
 @database_option
 @json_option
 def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002 # its name everywhere
-    """Show one batch: what became of its jobs, and its callbacks."""
+    """Show one batch: what became of its jobs, and its callbacks.
+
+    \b
+    redrive batch show 4
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,

@@ -31,7 +31,11 @@ def breaker() -> None:
 @database_option
 @json_option
 def list_breakers(database_url: str | None, as_json: bool) -> None:
-    """List the breakers and what they have seen."""
+    """List the breakers and what they have seen.
+
+    \b
+    redrive breaker ls
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -65,7 +69,11 @@ def force(name: str, state: str, why: str, settings: Settings) -> int:
 @click.argument("name")
 @acting_options
 def reset(name: str, why: str, settings: Settings) -> int:
-    """Close a breaker, and let it go by what it sees again."""
+    """Close a breaker, and let it go by what it sees again.
+
+    \b
+    redrive breaker reset smtp --why 'the provider says it is back'
+    """
     return _force(settings, name, None, why)
 
 

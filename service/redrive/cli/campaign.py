@@ -22,11 +22,12 @@ from redrive.cli.options import (
     actor_option,
     database_option,
     json_option,
+    pager_option,
     run_options,
     settings_for,
     with_options,
 )
-from redrive.cli.output import counted, emit, listing, not_found, printable, printable_fields
+from redrive.cli.output import counted, emit, listing, not_found, paged, printable, printable_fields
 from redrive.cli.redrive import show_plan
 from redrive.cli.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
@@ -329,13 +330,19 @@ def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @database_option
 @json_option
+@pager_option
 def list_campaigns(
     state: tuple[str, ...], limit: int, database_url: str | None, as_json: bool
 ) -> None:
-    """List campaigns, the newest first."""
+    """List campaigns, the newest first.
+
+    \b
+    redrive campaign ls --state running
+    """
     with database(settings_for(database_url)) as conn:
         found = campaigns.find(conn, state, limit)
-    listing(found, COLUMNS, as_json=as_json, right=_NUMBERS, empty="no campaign")
+    with paged():
+        listing(found, COLUMNS, as_json=as_json, right=_NUMBERS, empty="no campaign")
 
 
 @campaign.command()
@@ -343,7 +350,11 @@ def list_campaigns(
 @database_option
 @json_option
 def show(which: int, database_url: str | None, as_json: bool) -> int:
-    """Show how far a campaign is, and who started it."""
+    """Show how far a campaign is, and who started it.
+
+    \b
+    redrive campaign show 12
+    """
     with database(settings_for(database_url)) as conn:
         found = campaigns.show(conn, which)
     return _say(which, found, as_json=as_json)
@@ -380,6 +391,9 @@ def _worded(found: dict[str, Any]) -> dict[str, str]:
 def watch(which: int, database_url: str | None, as_json: bool) -> int:
     """Watch a campaign until it ends, and carry it on meanwhile.
 
+    \b
+    redrive campaign watch 12
+
     With --json a line for each change. Exit code 1: it did not end well, or is paused.
     """
     found = None
@@ -405,7 +419,11 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
 @acting_options
 @json_option
 def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
-    """Put nothing more back until it is resumed; what went, runs."""
+    """Put nothing more back until it is resumed; what went, runs.
+
+    \b
+    redrive campaign pause 12 --why 'the bank asks us to'
+    """
     with database(settings) as conn:
         campaigns.pause(conn, which, actor=settings.who(), why=why)
         return _say(which, campaigns.show(conn, which), as_json=as_json)
@@ -416,7 +434,11 @@ def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
 @acting_options
 @json_option
 def resume(which: int, why: str, settings: Settings, as_json: bool) -> int:
-    """Go on with one that was paused or has aborted: canaries first."""
+    """Go on with one that was paused or has aborted: canaries first.
+
+    \b
+    redrive campaign resume 12 --why 'the bank is ready'
+    """
     with database(settings) as conn:
         campaigns.resume(conn, which, actor=settings.who(), why=why)
         campaigns.drive(conn, which)
@@ -429,6 +451,9 @@ def resume(which: int, why: str, settings: Settings, as_json: bool) -> int:
 @json_option
 def cancel(which: int, run: Run, as_json: bool) -> int:
     """End a campaign, and take back what has not begun.
+
+    \b
+    redrive campaign cancel 12 --why 'wrong filter'
 
     That is an open dead letter again, with its history; what runs, or was tried, ends as usual.
     """

@@ -19,9 +19,9 @@ from redrive.database import audit, foreign
 from redrive.database import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
+from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.escape import escaped_lines
 from redrive.settings import Settings
-from redrive.worker import store
 
 CLOCK_SECONDS = 5.0
 LONG_TRANSACTION_SECONDS = 1800.0
@@ -47,6 +47,9 @@ class Finding(NamedTuple):
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
     """Look at settings, database, roles, clock, bloat, audit log.
+
+    \b
+    redrive check --json
 
     Exit code 1 when something is wrong.
     """
@@ -143,7 +146,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
         with database(settings) as conn:
             login = conn.info.user
             yield from _of_vitals(conn)
-            yield _kinds(store.unhandled(conn))
+            yield _kinds(unhandled(conn))
             yield _owners(foreign.find(conn))
             yield _audit(audit.verify(conn))
     except psycopg.errors.InsufficientPrivilege as error:
@@ -174,10 +177,10 @@ def _audit(verdict: audit.Verdict) -> Finding:
     return Finding("audit", ok=False, text=text)
 
 
-def _kinds(unhandled: Sequence[store.Unhandled]) -> Finding:
-    if not unhandled:
+def _kinds(found: Sequence[Unhandled]) -> Finding:
+    if not found:
         return Finding("kinds", ok=True, text="whatever is due, a live worker of its queue handles")
-    first, more = sentence(unhandled[0]), len(unhandled) - 1
+    first, more = sentence(found[0]), len(found) - 1
     text = first + (f"; and {more} more such kinds: see redrive queue ls" if more else "")
     return Finding("kinds", ok=False, text=text)
 

@@ -36,6 +36,9 @@ NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file 
 def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
     """A shop with an incident in it: see it break, fix it, redrive.
 
+    \b
+    redrive demo --observe
+
     Runs on this machine. Brings its own Postgres, mail server and worker; needs no settings and
     leaves nothing behind.
     """
@@ -72,7 +75,11 @@ def _run(*, once: bool, home: Path | None, observe: bool) -> int:
 @click.argument("what", type=click.Choice(["decimal-commas"]))
 @database_option
 def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is one bug
-    """Deploy release 1.1 of the shop's jobs, which mends a bug of 1.0."""
+    """Deploy release 1.1 of the shop's jobs, which mends a bug of 1.0.
+
+    \b
+    redrive demo fix decimal-commas
+    """
     _turn(database_url, "release", "1.1")
     click.echo("release 1.1 is deployed: the worker finished what it had and was replaced")
 
@@ -81,7 +88,11 @@ def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is
 @click.argument("state", type=click.Choice(["up", "down"]))
 @database_option
 def mail(state: str, database_url: str | None) -> None:
-    """Start or stop the mail server."""
+    """Start or stop the mail server.
+
+    \b
+    redrive demo mail up
+    """
     _turn(database_url, "mail", state)
     click.echo(f"the mail server is {state}")
 
@@ -89,7 +100,11 @@ def mail(state: str, database_url: str | None) -> None:
 @demo.command()
 @database_option
 def ledger(database_url: str | None) -> None:
-    """Compare the books with what the bank says, and count the mails."""
+    """Compare the books with what the bank says, and count the mails.
+
+    \b
+    redrive demo ledger
+    """
     with database(_settings(database_url)) as conn:
         _require(conn, "mail")
         rows = [_compared(account) for account in shop.accounts(conn)]

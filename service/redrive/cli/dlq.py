@@ -19,11 +19,12 @@ from redrive.cli.options import (
     actor_option,
     database_option,
     json_option,
+    pager_option,
     require_why,
     run_options,
     settings_for,
 )
-from redrive.cli.output import counted, emit, listing, not_found
+from redrive.cli.output import counted, emit, listing, not_found, paged
 from redrive.cli.redrive import redrive_dead_letters
 from redrive.cli.show import show
 from redrive.dead_letters import triage
@@ -53,35 +54,41 @@ def dlq() -> None:
 @filter_options(states=("open",))
 @database_option
 @json_option
+@pager_option
 def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
     """List dead letters, the latest first.
 
+    \b
+    redrive dlq ls --kind invoice.charge --since 2h
+    redrive dlq ls --state any --limit 1000
+
     Open ones, unless --state says otherwise.
     """
-    with database(settings_for(database_url)) as conn:
+    with database(settings_for(database_url)) as conn, paged():
         found = find(conn, chosen)
-    if not as_json:
-        for letter in found:
-            if letter["quarantined"]:
-                letter["message"] = f"quarantined, {letter['message']}"
-    listing(
-        found,
-        (
-            "id",
-            "kind",
-            "queue",
-            "reason",
-            "error_class",
-            "message",
-            "attempts",
-            "died_at",
-            "group",
-            "owner",
-        ),
-        as_json=as_json,
-        right=("id", "attempts"),
-        empty="no dead letters",
-    )
+        if not as_json:
+            for letter in found:
+                if letter["quarantined"]:
+                    letter["message"] = f"quarantined, {letter['message']}"
+        listing(
+            found,
+            (
+                "id",
+                "kind",
+                "queue",
+                *(() if chosen.state == ("open",) else ("state",)),
+                "reason",
+                "error_class",
+                "message",
+                "attempts",
+                "died_at",
+                "group",
+                "owner",
+            ),
+            as_json=as_json,
+            right=("id", "attempts"),
+            empty="no dead letters",
+        )
 
 
 for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):

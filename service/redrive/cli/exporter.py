@@ -25,7 +25,11 @@ from redrive.worker import store
     help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
 )
 def exporter(database_url: str | None, http_port: int | None) -> None:
-    """Serve the figures of the database, with or without workers."""
+    """Serve the figures of the database, with or without workers.
+
+    \b
+    redrive exporter --http-port 9808
+    """
     settings = settings_for(database_url, http_port=http_port)
     set_up(settings.log_format, settings.log_level)
     wait_for_schema(settings.address(), settings.startup_timeout)

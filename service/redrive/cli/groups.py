@@ -12,9 +12,10 @@ from redrive.cli.options import (
     acting_options,
     database_option,
     json_option,
+    pager_option,
     settings_for,
 )
-from redrive.cli.output import listing, not_found, printable
+from redrive.cli.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
 from redrive.settings import Settings
@@ -32,8 +33,13 @@ from redrive.settings import Settings
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @database_option
 @json_option
+@pager_option
 def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None:
-    """List the causes of dead letters, the most frequent first."""
+    """List the causes of dead letters, the most frequent first.
+
+    \b
+    redrive dlq groups --category bug --new-since 1.4.2
+    """
     with database(settings_for(database_url)) as conn:
         found = groups.find(conn, **options)
     if not as_json:
@@ -41,13 +47,14 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
             group["group"] += " (muted)" if group["muted_until"] else ""
             if group["quarantined"]:
                 group["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
-    listing(
-        found,
-        ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),
-        as_json=as_json,
-        right=("open", "total"),
-        empty="no open dead letters",
-    )
+    with paged():
+        listing(
+            found,
+            ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),
+            as_json=as_json,
+            right=("open", "total"),
+            empty="no open dead letters",
+        )
 
 
 @click.command()
@@ -55,6 +62,9 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
 @database_option
 def report(group: str, database_url: str | None) -> int:
     """Write an incident report of one group, in Markdown.
+
+    \b
+    redrive dlq report 3f9a > incident.md
 
     Payloads are redacted.
     """

@@ -17,6 +17,7 @@ from redrive.cli.options import (
     Run,
     database_option,
     json_option,
+    pager_option,
     run_options,
     settings_for,
 )
@@ -59,7 +60,7 @@ _GONE = "{title}  {state}\n{why}"
 _SUMMARY = """\
 {title}  {kind}  queue {queue}  {state}
 {why}
-attempt {attempt}, {deliveries}; priority {priority}; created {created_at}"""
+{facts}"""
 
 
 class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -99,6 +100,7 @@ def job() -> None:
 @click.option("--after", type=_Place(), metavar="PLACE", help="Go on where a page ended.")
 @database_option
 @json_option
+@pager_option
 def list_jobs(
     chosen: JobFilter, after: str | None, database_url: str | None, as_json: bool
 ) -> None:
@@ -190,7 +192,7 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
         | {
             "title": click.style(f"job {found['id']}", bold=True),
             "why": click.style(printable(found["why"]["text"]), bold=True),
-            "deliveries": counted(found["deliveries"] or 0, "delivery", "deliveries"),
+            "facts": "; ".join(_facts(found)),
         }
     )
     if is_known:
@@ -198,6 +200,17 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
         yield f"{click.style('payload', bold=True)}  {payload}"
     yield from _notes(found)
     yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+
+
+def _facts(found: dict[str, Any]) -> Iterator[str]:
+    """What is known in numbers; of a job that is gone not all is."""
+    if found["attempt"] is not None:
+        deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
+        yield f"attempt {found['attempt']}, {deliveries}"
+    if found["priority"] is not None:
+        yield f"priority {found['priority']}"
+    if found["created_at"] is not None:
+        yield f"created {printable(found['created_at'])}"
 
 
 def _notes(found: dict[str, Any]) -> Iterator[str]:
@@ -335,6 +348,9 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
 @json_option
 def wait(which: int, timeout: float, database_url: str | None, as_json: bool) -> int:
     """Wait for a job's end.
+
+    \b
+    redrive job wait 17 --timeout 5m
 
     Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
     is no such job. One of which nothing is left has succeeded, unless it is on record that it was

@@ -46,7 +46,11 @@ def limit() -> None:
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List the limits, what runs under them and what waits."""
+    """List the limits, what runs under them and what waits.
+
+    \b
+    redrive limit ls
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -98,7 +102,11 @@ def set_limit(
 @click.argument("name", type=_Name())
 @acting_options
 def remove_limit(name: str, why: str, settings: Settings) -> int:
-    """Remove a limit; what waits behind it runs."""
+    """Remove a limit; what waits behind it runs.
+
+    \b
+    redrive limit rm emails --why 'the new provider has none'
+    """
     if not _set(name, None, None, why, settings):
         return not_found(f"there is no limit {printable(name)}")
     click.echo(f"{printable(name)} is limited no longer")

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import click
 import psycopg
@@ -63,7 +62,7 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in Exit) + ".",
 )
-@click.version_option(version("redrive"), prog_name="redrive")
+@click.version_option(package_name="redrive", prog_name="redrive")
 def cli() -> None:
     """Run background jobs from Postgres, and get the failed ones back to work safely.
 
@@ -86,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments),
             prog_name="redrive",
             standalone_mode=False,
+            color=False if os.environ.get("NO_COLOR") else None,  # None: where it is a terminal
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())

@@ -47,7 +47,11 @@ def objective() -> None:
 @database_option
 @json_option
 def list_objectives(database_url: str | None, as_json: bool) -> None:
-    """List the objectives and what they mean."""
+    """List the objectives and what they mean.
+
+    \b
+    redrive objective ls
+    """
     with database(settings_for(database_url)) as conn:
         held = _read(conn)
     if as_json:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from redrive.cli.output import keep_pager
 from redrive.cli.terminal import confirm
 from redrive.rules.instants import instant
 from redrive.rules.instants import seconds as seconds_of
-from redrive.rules.schedules import longest_gap
 from redrive.settings import Settings, load, refuse_unknown
 
 Command = Callable[..., Any]
@@ -45,6 +45,8 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         text = str(value).strip()
         if text == "never":
             return 0.0
+        from redrive.rules.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
+
         seconds = value if isinstance(value, int | float) else seconds_of(text)
         try:
             return longest_gap(text).total_seconds() if seconds is None else float(seconds)
@@ -88,6 +90,13 @@ database_option: Decorator = click.option(
 )
 json_option: Decorator = click.option(
     "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+)
+pager_option: Decorator = click.option(
+    "--no-pager",
+    is_flag=True,
+    expose_value=False,
+    callback=keep_pager,
+    help="Print a long list at once. [env of the pager: PAGER]",
 )
 actor_option: Decorator = click.option(
     "--actor",
@@ -139,12 +148,13 @@ def acting_options(command: Command) -> Command:
         why = require_why(why)
         return command(why=why, settings=settings_for(database_url, actor=actor), **options)
 
-    return with_options([why_option(), actor_option, database_option], act)
+    return with_options([why_option("required"), actor_option, database_option], act)
 
 
-def why_option(prefix: str | None = None, **more: Any) -> Decorator:
-    """Add --why."""
-    return option(prefix, "--why", metavar="TEXT", help="Why; the audit log keeps it.", **more)
+def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
+    """Add --why; `wanted` says when it is."""
+    text = f"Why; the audit log keeps it. [{wanted}]"
+    return option(prefix, "--why", metavar="TEXT", help=text, **more)
 
 
 def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
@@ -211,7 +221,7 @@ def run_options(
         " runs stop.",
     )
     options = [
-        why_option(prefix, default=why, show_default=why is not None),
+        why_option(f"default: {why}" if why else "required to act", prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),

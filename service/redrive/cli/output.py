@@ -1,12 +1,13 @@
 """What commands print: tables for people, JSON lines for machines."""
 
 import io
+import json
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import compress
 from typing import Any
 
@@ -20,6 +21,11 @@ BELOW = ("error_class", "message")
 """Columns that get a line of their own where a table is too wide: what people look for."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
+NO_PAGER = "redrive.no_pager"
+"""In the context of a command: whether lists are printed at once."""
+
+UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+"""From so many seconds on a length of time is told in such units: 90 s, 2 min, 47 h, 2 d."""
 
 
 def emit(value: Any) -> None:
@@ -45,8 +51,12 @@ def listing(
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """Show what is printed meanwhile by the page, where somebody looks and it is long."""
-    if not sys.stdout.isatty():
+    """Show what is printed meanwhile by the page, where somebody looks and it is long.
+
+    Which pager, PAGER says.
+    """
+    context = click.get_current_context(silent=True)
+    if not sys.stdout.isatty() or (context and context.meta.get(NO_PAGER)):
         yield
         return
     columns, lines = shutil.get_terminal_size()
@@ -56,6 +66,12 @@ def paged() -> Iterator[None]:
     said = text.getvalue()
     show = click.echo_via_pager if said.count("\n") >= lines else click.echo
     show(said.rstrip("\n"))
+
+
+def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
+    """Remember whether a command prints its list at once."""
+    meta: dict[str, Any] = context.meta
+    meta[NO_PAGER] = no_pager
 
 
 def table(
@@ -87,7 +103,8 @@ def _console() -> Any:
     from rich.console import Console  # noqa: PLC0415 # only where people look
 
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if has_width else PIPE_WIDTH)
+    color = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(width=None if has_width else PIPE_WIDTH, color_system=color)
 
 
 def _fits(console: Any, drawn: Any) -> bool:
@@ -108,7 +125,9 @@ def _print_in_two(
     lines = captured.get().splitlines()
     click.echo("\n".join(lines[:HEAD_LINES]))
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
-        click.echo(f"{line}\n      " + ": ".join(compress(row, is_below)))
+        click.echo(line)
+        if below := ": ".join(filter(None, compress(row, is_below))):
+            click.echo(f"      {below}")
     click.echo()
 
 
@@ -120,19 +139,29 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         side = "right" if column in right else "left"
-        drawn.add_column(column, justify=side, overflow="ellipsis", no_wrap=True)
+        drawn.add_column(column.replace("_", " "), justify=side, overflow="ellipsis", no_wrap=True)
     for row in cells:
         drawn.add_row(*map(Text, row))
     return drawn
 
 
 def _cell(value: Any) -> str:
-    """As `printable`; of an instant of today the time is enough."""
-    if isinstance(value, datetime):
-        local = value.astimezone()
-        if local.date() == datetime.now().astimezone().date():
-            return f"{local:%H:%M:%S}"
-    return printable(value)
+    """As `printable`, with an instant as its distance from now."""
+    return relative(value, datetime.now(UTC)) if isinstance(value, datetime) else printable(value)
+
+
+def relative(instant: datetime, now: datetime) -> str:
+    """3 min ago, in 2 h, now."""
+    seconds = (instant - now).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
+
+
+def length(seconds: float) -> str:
+    """A length of time in its largest unit that loses little: 90 s, 2 min, 47 h, 30 d."""
+    size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
+    return f"{int(seconds // size)} {name}" if seconds >= 1 or not seconds else f"{seconds:g} s"
 
 
 def printable(value: Any) -> str:
@@ -141,6 +170,10 @@ def printable(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        return escaped(json.dumps(value, ensure_ascii=False, default=str))
     return escaped(str(value))
 
 

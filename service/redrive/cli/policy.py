@@ -42,6 +42,9 @@ def simulate(
 ) -> None:
     """Judge the failures on record by the policies in the code.
 
+    \b
+    redrive policy simulate --handlers app.jobs:jobs --since 7d
+
     Changes nothing. Lists the failures that would be treated differently: what was done with them
     then, and what would be done now.
     """

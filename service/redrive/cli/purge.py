@@ -9,7 +9,7 @@ import psycopg
 from redrive.cli.connection import database, only_one
 from redrive.cli.filters import filter_options
 from redrive.cli.options import Duration, Run, json_option, option, run_options
-from redrive.cli.output import emit
+from redrive.cli.output import counted, emit, length
 from redrive.cli.terminal import progress
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.purge import Purgeable, forget, purgeable
@@ -17,7 +17,6 @@ from redrive.dead_letters.purge import purge as delete
 from redrive.dead_letters.runs import mark_done
 
 ENV = "REDRIVE_PURGE"
-DAY_SECONDS = 86_400
 
 
 class Purged(NamedTuple):
@@ -55,8 +54,8 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)
         if not as_json:
-            days = older_than / DAY_SECONDS
-            click.echo(f"{len(selected)} dead letters ended more than {days:g} days ago")
+            n = counted(len(selected), "dead letter")
+            click.echo(f"{n} ended more than {length(older_than)} ago")
         purged = _purge(conn, run, chosen, selected)
     if as_json:
         emit({"matched": len(selected), "purged": purged.letters if purged else 0})

@@ -19,10 +19,10 @@ from redrive.cli.options import (
 from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
+from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.limits import check_name
 from redrive.rules.waiting import why_queue
 from redrive.settings import Settings
-from redrive.worker import store
 
 Limit = tuple[str, int]
 """What there may be of, and how many."""
@@ -64,7 +64,11 @@ def queue() -> None:
 @database_option
 @json_option
 def list_queues(database_url: str | None, as_json: bool) -> None:
-    """List the queues, their jobs by state, and kinds without a worker."""
+    """List the queues, their jobs by state, and kinds without a worker.
+
+    \b
+    redrive queue ls
+    """
     with (
         database(settings_for(database_url)) as conn,
         conn.cursor(row_factory=dict_row) as cursor,
@@ -78,7 +82,7 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
             for row in cursor.execute("select queue from redrive.queues where lanes > 1")
         }
         limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
-        unhandled = store.unhandled(conn)
+        waiting = unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
         row["limited"] = limited.get(row["queue"], 0)
@@ -87,11 +91,11 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         row["fair_by"] = "tenant" if row["queue"] in fair else None
     if as_json:
         for row in rows:
-            of_queue = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
+            of_queue = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
             emit(row | {"unhandled": of_queue})
         return
     _show_queues(rows)
-    for found in unhandled:
+    for found in waiting:
         click.echo(sentence(found))
 
 
@@ -127,7 +131,11 @@ _create_option = click.option(
 @_create_option
 @acting_options
 def pause(name: str, create: bool, why: str, settings: Settings) -> int:
-    """Claim nothing more from a queue; jobs that run go on."""
+    """Claim nothing more from a queue; jobs that run go on.
+
+    \b
+    redrive queue pause mail --why 'the provider is down'
+    """
     if not create and (unknown := _unknown(name, settings)):
         return not_found(unknown)
     _act(_PAUSED, name, why, settings)
@@ -139,7 +147,11 @@ def pause(name: str, create: bool, why: str, settings: Settings) -> int:
 @click.argument("name")
 @acting_options
 def resume(name: str, why: str, settings: Settings) -> int:
-    """Claim from a paused queue again."""
+    """Claim from a paused queue again.
+
+    \b
+    redrive queue resume mail --why 'the provider is back'
+    """
     if not _act(_RESUMED, name, why, settings):
         return not_found(f"{name} was not paused")
     click.echo(f"{name} is resumed")
@@ -217,7 +229,11 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List how many queues and kinds are in use, and how many may be."""
+    """List how many queues and kinds are in use, and how many may be.
+
+    \b
+    redrive queue limits
+    """
     with database(settings_for(database_url)) as conn:
         rows = conn.execute("select what, used, at_most from redrive.names_used_v1()").fetchall()
     if as_json:

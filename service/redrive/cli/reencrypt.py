@@ -24,7 +24,7 @@ from redrive.settings import Settings
     metavar="PER_SECOND",
     help="At most this many rows per second.",
 )
-@why_option(default="rotation", show_default=True)
+@why_option("default: rotation", default="rotation")
 @actor_option
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @database_option
@@ -38,6 +38,9 @@ def reencrypt(
     as_json: bool,
 ) -> None:
     """Encrypt all that is stored with the first key of the keyring.
+
+    \b
+    redrive reencrypt --why 'yearly rotation'
 
     That is what other keys encrypted, what is stored in the clear, and what the release before
     bound to less. Safe while workers run, and safe to stop and start again. Says how many rows each

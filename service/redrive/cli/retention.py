@@ -55,7 +55,11 @@ def retention() -> None:
 @database_option
 @json_option
 def list_retention(database_url: str | None, as_json: bool) -> None:
-    """List what is kept, and for how long."""
+    """List what is kept, and for how long.
+
+    \b
+    redrive retention ls
+    """
     with database(settings_for(database_url)) as conn:
         held = _read(conn)
     if as_json:

@@ -32,6 +32,9 @@ def schedule() -> None:
 def list_schedules(database_url: str | None, as_json: bool) -> None:
     """List the schedules, what comes next and what was last.
 
+    \b
+    redrive schedule ls
+
     A schedule is `undeclared` while no live worker has it in its code; it is not fired then.
     """
     with database(settings_for(database_url)) as conn:
@@ -78,6 +81,9 @@ def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
 @json_option
 def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
     """Fire paused schedules again, from their next slot on.
+
+    \b
+    redrive schedule resume report.daily --why 'the model is mended' --yes
 
     What came while they were paused is not made up for, whatever their catch_up. Shows first what
     it would do; then asks, unless --yes.

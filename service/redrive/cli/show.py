@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -16,6 +17,7 @@ from redrive.dead_letters import find, groups
 
 FINGERPRINT_LENGTH = 16
 FRAMES = 3
+MIB = 1 << 20
 CIRCUMSTANCES = (
     "payload_version",
     "exit",
@@ -87,7 +89,8 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
         yield f"its last redrive was refused: {letter['blocked']}"
     if len(letter["lineage"]) > 1 or letter["campaign"]:
         yield _lineage(letter["lineage"])
-    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", letter["notes"])
+    notes = (note | {"at": datetime.fromisoformat(note["at"])} for note in letter["notes"])
+    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", notes)
 
 
 def _head(letter: dict[str, Any]) -> str:
@@ -126,10 +129,19 @@ def _failure(failure: dict[str, Any]) -> Iterator[str]:
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
     yield "    {error_class}: {message}".format_map(shown)
-    if known := [f"{name} {detail[name]}" for name in CIRCUMSTANCES if name in detail]:
-        yield f"      {printable(', '.join(known))}"
+    if known := [_circumstance(name, detail[name]) for name in CIRCUMSTANCES if name in detail]:
+        yield f"      {', '.join(known)}"
     yield from _filled("      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:])
     yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
+
+
+def _circumstance(name: str, value: Any) -> str:
+    """One of them, in words; an exit says of itself that it is one: `exit status 3`."""
+    if name == "exit":
+        return printable(value)
+    if name == "peak_memory_bytes":
+        return f"peak memory {value / MIB:.0f} MiB"
+    return f"{name.replace('_', ' ')} {printable(value)}"
 
 
 def _group(group: dict[str, Any]) -> Iterator[str]:
@@ -137,7 +149,7 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
     shown = printable_fields(group)
     yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
     for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
-        yield f"  version {printable(version)} since {at}"
+        yield f"  version {printable(version)} since {printable(datetime.fromisoformat(at))}"
     if group["quarantined"]:
         yield "{quarantined} of them quarantined: they died of it again after a redrive".format_map(
             shown

@@ -1,6 +1,6 @@
 """What commands say of kinds whose jobs wait while no living worker handles them."""
 
-from redrive.worker.store import Unhandled
+from redrive.live_jobs.unhandled import Unhandled
 
 MAX_HANDLED = 10
 

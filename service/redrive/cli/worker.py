@@ -8,7 +8,9 @@ import time
 import click
 
 from redrive.cli.connection import trouble_of, wait_for_schema
+from redrive.cli.exits import Exit
 from redrive.cli.options import database_option, settings_for
+from redrive.cli.workers import list_workers
 from redrive.encryption import configured
 from redrive.errors import SettingsError
 from redrive.observability import process
@@ -28,7 +30,7 @@ Checks = dict[str, str | None]
 """What is wrong with each part, None where nothing is."""
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @database_option
 @click.option(
     "--handlers",
@@ -57,7 +59,9 @@ Checks = dict[str, str | None]
 @click.option(
     "--reload", is_flag=True, help="While developing: run the handlers' code anew when it changes."
 )
+@click.pass_context
 def worker(
+    context: click.Context,
     database_url: str | None,
     queues: tuple[str, ...],
     until_empty: bool,
@@ -72,6 +76,8 @@ def worker(
     SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give
     the rest back without charging an attempt. A second one gives them back at once.
     """
+    if context.invoked_subcommand is not None:
+        return Exit.DONE  # of which nothing is seen: what comes is the command's
     settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
     set_up(settings.log_format, settings.log_level)
     if settings.handlers is None and settings.targets is None:
@@ -83,6 +89,9 @@ def worker(
     configured()  # refused here and now, not by each runner
     wait_for_schema(settings.address(), settings.startup_timeout)
     return _run(settings, until_empty=until_empty, reload=reload)
+
+
+worker.add_command(list_workers)
 
 
 def _run(settings: Settings, *, until_empty: bool, reload: bool) -> int:

@@ -7,8 +7,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.live_jobs.around import Surroundings
+from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.waiting import why_queue
-from redrive.worker import store
 
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
@@ -70,12 +70,12 @@ def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
 
 def queues(conn: Connection) -> list[Row]:
     """The queues as `queue ls --json` has them, with why nothing runs and what has no worker."""
-    found, unhandled = rows(conn, _DEPTHS), store.unhandled(conn)
+    found, kinds = rows(conn, _DEPTHS), unhandled(conn)
     around = Surroundings(conn).around
     for row in found:
         answer = why_queue(row["queue"], around)
         row["why"] = answer and {"code": str(answer.code), "text": answer.text}
-        row["unhandled"] = {u.kind: u.jobs for u in unhandled if u.queue == row["queue"]}
+        row["unhandled"] = {u.kind: u.jobs for u in kinds if u.queue == row["queue"]}
     return found
 
 

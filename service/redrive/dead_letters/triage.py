@@ -1,7 +1,7 @@
 """What an operator decides about single dead letters. Each change is kept in the audit log."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import scalar_row
@@ -11,35 +11,27 @@ def dismiss(
     conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
 ) -> list[int]:
     """Close open dead letters that will not be fixed. Returns the ids that were open, sorted."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return sorted(
-            cursor.execute(
-                "select redrive.dismiss_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)
-            )
-        )
+    return _changed(conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why)
 
 
 def reopen(conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Open dismissed dead letters again. Returns the ids that were dismissed, sorted."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return sorted(
-            cursor.execute(
-                "select redrive.reopen_v1(%s::bigint[], %s, %s)", (list(ids), actor, why)
-            )
-        )
+    return _changed(conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why)
 
 
 def assign(
     conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
 ) -> list[int]:
     """Say who looks after open dead letters, "" for nobody. Returns the ids that were open."""
+    change = "select redrive.assign_v1(%s::bigint[], %s, %s, %s)"
+    return _changed(conn, change, ids, owner, actor, why)
+
+
+def _changed(
+    conn: psycopg.Connection[Any], change: LiteralString, ids: Sequence[int], *more: str
+) -> list[int]:
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return sorted(
-            cursor.execute(
-                "select redrive.assign_v1(%s::bigint[], %s, %s, %s)",
-                (list(ids), owner, actor, why),
-            )
-        )
+        return sorted(cursor.execute(change, (list(ids), *more)))
 
 
 def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:

@@ -219,15 +219,6 @@ class Registration(NamedTuple):
     heals: Mapping[str, Heal] = {}
 
 
-class Unhandled(NamedTuple):
-    """Jobs that are due on a queue with workers, and what those handle instead of their kind."""
-
-    queue: str
-    kind: str
-    jobs: int
-    handled: list[str]
-
-
 class DueSchedule(NamedTuple):
     """A schedule for which something is to be done, by the database's clock: `as_of`.
 
@@ -609,14 +600,6 @@ def fold_batches(conn: Connection) -> int:
         last = _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
         looked += last
     return looked
-
-
-def unhandled(conn: Connection) -> list[Unhandled]:
-    """The kinds whose jobs wait while no living worker handles them, those of most jobs first."""
-    with conn.cursor(row_factory=class_row(Unhandled)) as cursor:
-        return cursor.execute(
-            "select queue, kind, jobs, handled from redrive.unhandled_v1()"
-        ).fetchall()
 
 
 def declare_schedules(

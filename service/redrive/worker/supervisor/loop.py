@@ -237,7 +237,8 @@ class Supervisor:
 
     def _progress(self, worker: int) -> str:
         """How far the jobs of an identity are. Any thread may ask."""
-        return self._pool.progress(worker, time.monotonic() - self._exchange.asked_at)
+        asked = time.monotonic() - self._exchange.asked_at
+        return self._pool.progress(worker, asked, is_draining=self._drain.is_on)
 
     def runner_memory(self) -> int:
         """Resident memory of all runners, in bytes. Any thread may ask."""

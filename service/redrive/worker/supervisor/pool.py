@@ -74,7 +74,7 @@ class RunnerPool:
         """The jobs in their hands."""
         return (held for runner in self.runners for held in runner.jobs())
 
-    def progress(self, worker: int, asked: float) -> str:
+    def progress(self, worker: int, asked: float, *, is_draining: bool) -> str:
         """How far the jobs of an identity are: `workers.progress`. Any thread may ask.
 
         `asked`: seconds since it last asked for jobs.
@@ -93,6 +93,7 @@ class RunnerPool:
                 "asked": round(asked, 1),
                 "running": running,
                 "waiting": [ids for ids in waiting if ids],
+                "draining": is_draining,
             }
         ).decode()
 

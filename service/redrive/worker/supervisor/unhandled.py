@@ -2,6 +2,7 @@
 
 import logging
 
+from redrive.live_jobs.unhandled import unhandled
 from redrive.worker import store
 
 logger = logging.getLogger("redrive.jobs")
@@ -16,6 +17,6 @@ FIX = (
 
 def warn(conn: store.Connection) -> None:
     """Warn of each such kind, those of most jobs first."""
-    for found in store.unhandled(conn)[:MAX_KINDS]:
+    for found in unhandled(conn)[:MAX_KINDS]:
         fields = found._asdict() | {"handled": found.handled[:MAX_KINDS], "fix": FIX}
         logger.warning("no live worker handles this kind", extra=fields)
