@@ -26,6 +26,8 @@ COMMANDS = (
     "redrive dlq redrive",
     "redrive dlq dismiss",
     "redrive dlq note",
+    "redrive campaign ls",
+    "redrive campaign cancel",
     "redrive purge",
     "redrive check",
 )

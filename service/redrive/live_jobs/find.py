@@ -78,13 +78,20 @@ def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Itera
     left = chosen.limit
     around = Surroundings(conn)
     for page in _pages(conn, chosen, after):
-        running = [row["id"] for row in page[:left] if row["state"] == "running"]
-        progress = progress_of(conn, running) if running else {}
-        for row in page[:left]:
-            yield described(row, around) | {"progress": progress.get(row["id"])}
+        yield from all_described(conn, page[:left], around)
         left = None if left is None else left - len(page[:left])
         if left == 0:
             return
+
+
+def all_described(
+    conn: Connection, page: Sequence[dict[str, Any]], around: Surroundings
+) -> Iterator[dict[str, Any]]:
+    """Each job of a page as people want to see it, and how far those are that run."""
+    running = [row["id"] for row in page if row["state"] == "running"]
+    progress = progress_of(conn, running) if running else {}
+    for row in page:
+        yield described(row, around) | {"progress": progress.get(row["id"])}
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import LIVE, JobFilter
-from redrive.live_jobs.find import FIRST_LOOKS, MOST_LOOKS, Connection, described, find, walk
+from redrive.live_jobs.find import FIRST_LOOKS, MOST_LOOKS, Connection, all_described, find, walk
 from redrive.live_jobs.history import PLACE, find_ended
 
 
@@ -48,7 +48,7 @@ def _live(
         if len(found) > most:
             place = found[most - 1]["place"]
         if is_last or len(found) >= most or time.monotonic() > give_up_at:
-            return Page([described(row, around) for row in found[:most]], place)
+            return Page(list(all_described(conn, found[:most], around)), place)
         looks = min(MOST_LOOKS, looks * 4)
 
 
