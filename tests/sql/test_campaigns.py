@@ -495,6 +495,21 @@ def test_the_next_of_an_ordering_key_moves_up_when_one_is_taken_back(database: D
     assert database.column("select id from redrive.dead_letters where state = 'open'") == [dead]
 
 
+def test_what_is_taken_back_holds_its_key_and_counts_as_dead_in_its_batch(
+    database: Database,
+) -> None:
+    batch = database.value('select redrive.open_batch_v1(null, \'{"kind": "over"}\')')
+    make_dead_letter(database.conn, ordering_key="o")
+    database.rows("update redrive.dead_letters set holds_key = true, batch = %s", batch)
+    campaign = started(database.conn)
+    drive(database.conn, campaign)
+    make_job(database.conn, ordering_key="o")
+    campaigns.cancel(database.conn, campaign, actor="bo", why="x")
+
+    assert claim(database.conn, make_worker(database.conn)) == []
+    assert database.value("select sum(dead) from redrive.batch_deltas") == 0
+
+
 def test_a_viewer_lists_and_watches(database: Database) -> None:
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)

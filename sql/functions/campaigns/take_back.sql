@@ -14,6 +14,8 @@ as $$
 declare
     waiting bigint[];
     taken bigint[];
+    queues text[];         -- of those that have an ordering key
+    keys text[];
 begin
     waiting := redrive.hold_waiting_v1(take_back_v1.ids);
     with pick as materialized (
@@ -26,12 +28,12 @@ begin
         order by d.id for update of d),
     gone as (
         delete from redrive.jobs j using pick p where j.id = any (waiting) and j.id = p.id
-        returning j.id, j.queue, j.kind, j.ordering_key, j.batch),
+        returning j.id, j.queue, j.kind, j.batch),
     opened as (
         update redrive.dead_letters d
         set state = 'open', settled_at = null, campaign = null
         from pick p where d.id = any (waiting) and d.id = p.id and d.redrives = p.redrives
-        returning d.id, d.queue, d.kind, d.reason, d.ordering_key, d.holds_key),
+        returning d.id, d.queue, d.kind, d.reason, d.ordering_key),
     batched as (
         insert into redrive.batch_deltas (batch, dead)
         select g.batch, count(*) from gone g where g.batch is not null group by g.batch),
@@ -46,24 +48,13 @@ begin
         group by g.queue, g.kind
         union all
         select o.queue, o.kind, 'reopened', o.reason, count(*) from opened o
-        group by o.queue, o.kind, o.reason),
-    promoted as (
-        update redrive.jobs n set run_at = clock_timestamp()
-        from (select distinct g.queue, g.ordering_key from gone g
-              where g.ordering_key is not null) g
-        where n.id = (select o.id from redrive.jobs o
-                      where o.queue = g.queue and o.ordering_key = g.ordering_key
-                        and o.id not in (select e.id from gone e)
-                      order by o.id limit 1)
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
-          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
-          and not exists (select from opened o
-                          where o.queue = n.queue and o.ordering_key = n.ordering_key
-                            and o.holds_key and o.id < n.id)
-          and not exists (select from redrive.running_keys r
-                          where r.queue = g.queue and r.ordering_key = g.ordering_key))
-    select coalesce(array_agg(o.id order by o.id), '{}') into taken from opened o;
+        group by o.queue, o.kind, o.reason)
+    select coalesce(array_agg(o.id order by o.id), '{}'),
+           array_agg(o.queue) filter (where o.ordering_key is not null),
+           array_agg(o.ordering_key) filter (where o.ordering_key is not null)
+    into taken, queues, keys from opened o;
     delete from redrive.limit_waits w where w.job = any (taken);
+    perform redrive.wake_keys_v1(queues, keys);
     return taken;
 end
 $$;

@@ -15,6 +15,8 @@ as $$
 declare
     waiting bigint[];
     ended bigint[];
+    queues text[];         -- of those that have an ordering key
+    keys text[];
     noted bigint[];        -- those that may have left a checkpoint
 begin
     waiting := redrive.hold_waiting_v1(end_waiting_v1.ids);
@@ -54,25 +56,15 @@ begin
         select g.queue, g.kind, 'outcome', 'cancelled', count(*) from gone g
         where g.redrives > 0 group by g.queue, g.kind
         union all
-        select r.queue, r.kind, 'resolved', '', count(*) from resolved r group by r.queue, r.kind),
-    -- as in settle; while the key runs, whoever ends that job sees to the next one
-    promoted as (
-        update redrive.jobs n set run_at = clock_timestamp()
-        from (select distinct g.queue, g.ordering_key from gone g
-              where g.ordering_key is not null) g
-        where n.id = (select o.id from redrive.jobs o
-                      where o.queue = g.queue and o.ordering_key = g.ordering_key
-                        and o.id not in (select e.id from gone e)
-                      order by o.id limit 1)
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
-          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
-          and not exists (select from redrive.running_keys r
-                          where r.queue = g.queue and r.ordering_key = g.ordering_key))
+        select r.queue, r.kind, 'resolved', '', count(*) from resolved r group by r.queue, r.kind)
     select coalesce(array_agg(g.id order by g.id), '{}'),
-           array_agg(g.id) filter (where g.noted or g.redrives > 0)
-    into ended, noted from gone g;
+           array_agg(g.id) filter (where g.noted or g.redrives > 0),
+           array_agg(g.queue) filter (where g.ordering_key is not null),
+           array_agg(g.ordering_key) filter (where g.ordering_key is not null)
+    into ended, noted, queues, keys from gone g;
     perform redrive.drop_checkpoints_v1(noted) where noted is not null;
     delete from redrive.limit_waits w where w.job = any (ended);
+    perform redrive.wake_keys_v1(queues, keys);
     return ended;
 end
 $$;
