@@ -1433,6 +1433,13 @@ create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[]
     language sql immutable;
 grant execute on function redrive.holds_v1 to redrive_operator;
 
+create function redrive.in_campaign_v1(ids bigint[])
+    returns table(id bigint, campaign bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.in_campaign_v1 to redrive_operator;
+
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
     language sql security definer
