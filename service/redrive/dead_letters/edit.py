@@ -180,7 +180,7 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
     if handler:
         check_payload(handler, text, letter.version)
         if cause := refusal(handler, text, letter.version):
-            raise InvalidJob("payload", f"the handler of {handler.kind!r} refuses it: {cause}")
+            raise InvalidJob(rules.PAYLOAD, f"the handler of {handler.kind!r} refuses it: {cause}")
     return text
 
 
