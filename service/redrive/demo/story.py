@@ -181,8 +181,7 @@ def chapters(stage: Stage) -> list[Chapter]:
             drains=True,
         ),
         Chapter(
-            "Is everything right? The breaker closed, the ledger agrees with the bank, and who did"
-            " what is on record",
+            "Is everything right? The ledger agrees with the bank, and who did what is on record",
             ["redrive breaker ls", "redrive demo ledger", "redrive audit ls"],
         ),
     ]
