@@ -141,6 +141,22 @@ def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(database: Da
     assert payloads(database) == [{"n": 0}, {"n": 2}, {"n": 2}]
 
 
+def test_campaigns_that_are_over_cost_an_edit_nothing(database: Database) -> None:
+    made = make_campaign(database.conn)
+    database.rows(
+        "insert into redrive.campaign_jobs (campaign, n, id, redrives)"
+        " select %s, n, n, 0 from generate_series(1, 20000) n",
+        made,
+    )
+    database.rows("update redrive.campaigns set state = 'done', planned_login = 'ada'")
+    dead = make_dead_letter(database.conn)
+    database.rows("analyze redrive.campaigns, redrive.campaign_jobs, redrive.dead_letters")
+    look = "explain (analyze, buffers, format json) select * from redrive.in_campaign_v1(%s)"
+    database.value(look, [dead])
+
+    assert database.value(look, [dead])[0]["Plan"]["Shared Hit Blocks"] < 20
+
+
 def test_another_death_of_the_same_payload_was_not_seen(database: Database) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     digest = seen(database.conn, dead)

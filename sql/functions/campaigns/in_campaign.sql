@@ -7,11 +7,14 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-    select j.id, min(c.id)
+    select o.id, min(c.id)
     from redrive.campaigns c
-    join redrive.campaign_jobs j
-      on j.campaign = c.id and j.n > c.place and j.state is null and j.id = any (ids)
-    join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives and d.state = 'open'
+    -- for each that goes on, and not first: most rows are of campaigns that are over
+    cross join lateral (
+        select j.id, j.redrives from redrive.campaign_jobs j
+        where j.campaign = c.id and j.n > c.place and j.state is null and j.id = any (ids)
+        offset 0) o
+    join redrive.dead_letters d on d.id = o.id and d.redrives = o.redrives and d.state = 'open'
     where c.planned_login is not null and c.state in ('waiting', 'canary', 'ramp', 'running')
-    group by j.id
+    group by o.id
 $$;
