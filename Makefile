@@ -31,6 +31,10 @@ $(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml tools
 demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive; ARGS=--observe pages
 	@$(BIN)/redrive demo $(ARGS)
 
+.PHONY: recording
+recording: install ## draw docs/demo.svg, which the README shows, from a run of the demo
+	@$(BIN)/python -m tools.recording
+
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)

@@ -128,6 +128,7 @@ grant execute on function
     redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
+    redrive.in_campaign_v1(bigint[]), redrive.healing_v1(text[]),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
     redrive.purge_v1(bigint[], int[], text[]), redrive.purge_v2(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),

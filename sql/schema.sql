@@ -1392,6 +1392,13 @@ create function redrive.heal_v1(max_redrives int, abort_share float8)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.heal_v1 to redrive_worker;
 
+create function redrive.healing_v1(kinds text[])
+    returns table(fingerprint text, kind text, category text, open bigint, first_seen timestamptz,
+        version text, canaries int, max_rate float8, cause text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.healing_v1 to redrive_operator;
+
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int, marked_by int)
     language plpgsql stable security definer
@@ -1432,6 +1439,13 @@ create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[]
     returns boolean
     language sql immutable;
 grant execute on function redrive.holds_v1 to redrive_operator;
+
+create function redrive.in_campaign_v1(ids bigint[])
+    returns table(id bigint, campaign bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.in_campaign_v1 to redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int

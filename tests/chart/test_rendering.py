@@ -83,6 +83,7 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
     assert settings(release, "Deployment", "rel-worker-mail", "REDRIVE_") == {
         "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url",
         "REDRIVE_HANDLERS": "app.jobs:jobs",
+        "REDRIVE_VERSION": "0.1.0",
         "REDRIVE_QUEUES": "mail,bulk",
         "REDRIVE_SLOTS": "32",
         "REDRIVE_RUNNERS": "2",
@@ -94,6 +95,27 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
         "REDRIVE_DATABASE_METRICS": "false",
         "REDRIVE_STARTUP_TIMEOUT": "120",
     }
+
+
+@pytest.mark.parametrize(
+    ("image", "pool", "version"),
+    [
+        ({"tag": "1.4.2"}, {}, "1.4.2"),
+        ({"tag": "1.4.2", "digest": f"sha256:{'a0' * 32}"}, {}, "a0a0a0a0a0a0"),
+        ({}, {"image": f"host:5000/app:2@sha256:{'b1' * 32}"}, "b1b1b1b1b1b1"),
+        ({}, {"image": "host:5000/app:yes"}, "yes"),
+        ({}, {"image": "host:5000/app"}, None),
+        ({"tag": "1.4.2"}, {"version": "1e3"}, "1e3"),
+    ],
+)
+def test_workers_say_which_version_they_run(
+    render: Render, image: dict[str, str], pool: dict[str, str], version: str | None
+) -> None:
+    """Without it a failure is of no version, and no deploy heals."""
+    release = render(with_pool(**pool) | {"image": image})
+
+    found = environment(release, "Deployment", "rel-worker-mail")
+    assert found.get("REDRIVE_VERSION") == version
 
 
 def test_all_queues_are_served_when_none_is_named(render: Render) -> None:

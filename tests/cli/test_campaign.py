@@ -66,6 +66,20 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
     assert shown["invalid"] == {"number: missing": 1}
 
 
+def test_a_plan_of_heal_says_why_not(redrive: Redrive, database: Database) -> None:
+    assert (
+        "no group of bugs or invalid payloads is open" in redrive("campaign", "plan", "--heal").out
+    )
+    make_dead_letter(database.conn)
+    (group,) = redrive("campaign", "plan", "--heal", "--json").lines
+
+    assert (group["open"], group["heals"], group["why"]) == (1, False, "no_policy")
+    said = redrive("campaign", "plan", "--heal").out
+    assert "no live worker of its kind says both heal= and a version" in said
+    refused = redrive("campaign", "plan", "--heal", "--kind", "mail")
+    assert (refused.code, "leave the filters out" in refused.err) == (64, True)
+
+
 def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
     done = redrive("campaign", "plan", "--where", "currency=XAU")
 

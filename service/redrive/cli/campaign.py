@@ -36,6 +36,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
 from redrive.rules.campaign import ABORT_SHARE, CANARIES, State, exposure, is_version
+from redrive.rules.heal import worded
 from redrive.settings import Settings
 
 MANY = 1000
@@ -53,6 +54,7 @@ COLUMNS = (
     "actor",
     "why",
 )
+HEAL_COLUMNS = ("group", "kind", "open", "version", "why")
 _NUMBERS = ("campaign", "matched", "redriven", "succeeded", "dead_again", "waiting", "rate")
 _BREAKER_STATES = ("closed", "half_open", "open")
 _SHOWN = """\
@@ -185,6 +187,12 @@ def campaign() -> None:
     metavar="MODULE:ATTRIBUTE",
     help="Leave out what these cannot take. [env: REDRIVE_HANDLERS]",
 )
+@click.option(
+    "--heal",
+    "is_heal",
+    is_flag=True,
+    help="Say which groups the running version is to try by itself, and why not the others.",
+)
 @actor_option
 @database_option
 @json_option
@@ -194,6 +202,7 @@ def plan_campaign(
     max_redrives: int,
     with_quarantined: bool,
     handlers: str | None,
+    is_heal: bool,
     actor: str | None,
     database_url: str | None,
     as_json: bool,
@@ -202,11 +211,16 @@ def plan_campaign(
 
     \b
     redrive campaign plan --kind invoice.charge --where payload.currency=XAU --rate 5
+    redrive campaign plan --heal
 
     With --handlers they read the payloads, as their version and model want them, and what they
     cannot take is left out. A plan that nobody starts is forgotten after a day.
     """
+    if is_heal and chosen.narrows():
+        raise click.UsageError("--heal looks at all groups; leave the filters out")
     settings = settings_for(database_url, actor=actor, handlers=handlers)
+    if is_heal:
+        return _healing(settings, as_json=as_json)
     registered = registry.load(settings.handlers) if settings.handlers else None
     with database(settings) as conn:
         made = campaigns.plan(
@@ -229,6 +243,17 @@ def plan_campaign(
     for missed in made.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+
+
+def _healing(settings: Settings, *, as_json: bool) -> int:
+    """List what heals, and what does not; freezes nothing."""
+    with database(settings) as conn:
+        found = campaigns.healing(conn)
+    if not as_json:
+        found = [group | {"why": worded(group["why"], group["version"])} for group in found]
+    empty = "no group of bugs or invalid payloads is open"
+    listing(found, HEAL_COLUMNS, as_json=as_json, right=("open",), empty=empty)
+    return Exit.DONE
 
 
 def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
