@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from redrive.cli.output import keep_pager
-from redrive.cli.terminal import confirm
+from redrive.cli.terminal import confirm, is_watched
 from redrive.rules.instants import instant
 from redrive.rules.instants import seconds as seconds_of
 from redrive.settings import Settings, load, refuse_unknown
@@ -139,16 +139,20 @@ def require_why(why: str | None) -> str:
 
 
 def acting_options(command: Command) -> Command:
-    """Add --why, --actor and --database-url; the command gets them as `why` and `settings`."""
+    """Add what a change takes that is named as a whole; the command gets it as `change`."""
 
     @functools.wraps(command)
     def act(
-        *, why: str | None, actor: str | None, database_url: str | None, **options: Any
+        *, why: str | None, actor: str | None, yes: bool, database_url: str | None, **options: Any
     ) -> object:
-        why = require_why(why)
-        return command(why=why, settings=settings_for(database_url, actor=actor), **options)
+        change = Change(settings_for(database_url, actor=actor), require_why(why), yes)
+        return command(change=change, **options)
 
-    return with_options([why_option("required"), actor_option, database_option], act)
+    return with_options([why_option("required"), actor_option, _yes(), database_option], act)
+
+
+def _yes(prefix: str | None = None) -> Decorator:
+    return option(prefix, "--yes", is_flag=True, help="Do not ask.")
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
@@ -171,6 +175,28 @@ def with_options(options: Sequence[Decorator], command: Command) -> Command:
     for add in reversed(options):
         command = add(command)
     return command
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, as it is asked for. `yes`: it need not be asked again."""
+
+    settings: Settings
+    why: str
+    yes: bool
+
+    def agree(self, what: str) -> None:
+        """Go on only if somebody agrees to this, in words.
+
+        Raises:
+            click.UsageError: nobody can be asked.
+            click.Abort: somebody was, and does not agree.
+        """
+        if self.yes or confirm(f"{what}?", "yes"):
+            return
+        if is_watched():
+            raise click.Abort
+        raise click.UsageError(f"{what}? Nothing was changed: without a terminal it takes --yes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +251,7 @@ def run_options(
         actor_option,
         *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),
-        option(prefix, "--yes", is_flag=True, help="Do not ask."),
+        _yes(prefix),
         database_option,
     ]
 
