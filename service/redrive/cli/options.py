@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,9 @@ from redrive.cli.output import keep_pager
 from redrive.cli.terminal import confirm, is_watched
 from redrive.rules.instants import instant
 from redrive.rules.instants import seconds as seconds_of
-from redrive.settings import Settings, load, refuse_unknown
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -109,12 +111,14 @@ RUNS = (("dlq", "redrive"), ("purge",))
 """The commands whose options are variables, too."""
 
 
-def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
+def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
     """The settings with the flags of this command.
 
     Raises:
         SettingsError: a value is not allowed, or a variable is none of ours.
     """
+    from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
+
     refuse_unknown(_variables)
     return load(database_url=database_url, **flags)
 
@@ -181,7 +185,7 @@ def with_options(options: Sequence[Decorator], command: Command) -> Command:
 class Change:
     """One change, as it is asked for. `yes`: it need not be asked again."""
 
-    settings: Settings
+    settings: "Settings"
     why: str
     yes: bool
 
@@ -209,7 +213,7 @@ class Run:
         yes: do not ask.
     """
 
-    settings: Settings
+    settings: "Settings"
     why: str | None
     every: float | None
     dry_run: bool

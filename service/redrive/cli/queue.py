@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
 from psycopg.rows import dict_row, scalar_row
@@ -23,7 +23,9 @@ from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.limits import check_name
 from redrive.rules.waiting import why_queue
-from redrive.settings import Settings
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 Limit = tuple[str, int]
 """What there may be of, and how many."""
@@ -278,7 +280,7 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
         click.echo(f"{what}: at most {number}")
 
 
-def _unknown(name: str, settings: Settings) -> str | None:
+def _unknown(name: str, settings: "Settings") -> str | None:
     """What to say of a queue that nobody has used, None where somebody has."""
     check_name("queue", name)
     with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
