@@ -40,6 +40,7 @@ grant execute on function
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.beat_v2(int[], int[], jsonb[]), redrive.run_alone_v1(int, bigint),
+    redrive.forgive_v1(bigint[], int[]),
     redrive.wake_slot_v1(text),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,

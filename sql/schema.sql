@@ -1374,6 +1374,13 @@ create function redrive.forget_v1(batch int, out gone int, out more boolean)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
+create function redrive.forgive_v1(ids bigint[], deliveries int[])
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.forgive_v1 to redrive_worker;
+
 create function redrive.free_slots_v1(ids bigint[])
     returns void
     language plpgsql security definer
