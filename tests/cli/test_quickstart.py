@@ -1,0 +1,101 @@
+"""The project that `redrive quickstart` writes."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from redrive.cli import quickstart
+from redrive.cli.main import main
+from tests.commands import commands
+
+# Those of make itself reach a make that it did not start: make test ARGS=...
+ENVIRONMENT = {n: v for n, v in os.environ.items() if not n.startswith(("MAKE", "REDRIVE_"))}
+
+
+def test_its_demo_runs_with_the_python_that_wrote_it_and_so_do_its_tests(tmp_path: Path) -> None:
+    """All of it is real, on a Postgres of its own: some six seconds."""
+    assert main(["quickstart", str(tmp_path / "orders")]) == 0
+
+    told = subprocess.run(
+        ["make", "-C", tmp_path / "orders", "test", "demo"],
+        env=ENVIRONMENT | {"PATH": "/usr/bin:/bin"},  # no redrive on it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert told.returncode == 0, told.stdout
+    assert "2 passed" in told.stdout
+    died, came_back = told.stdout.split("$ redrive dlq redrive")
+    assert "IndexError: list index out of range" in died
+    assert "order 5:" not in died
+    assert "order 5: 50000 cents" in came_back
+    assert "2 redriven" in came_back
+    assert "no open dead letters" in came_back
+
+
+def test_it_keeps_what_is_there_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "handlers.py"
+    mine.write_text("mine")
+
+    assert main(["quickstart", str(tmp_path)]) == 64
+    assert "is not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["handlers.py"]
+
+    assert main(["quickstart", str(tmp_path), "--force", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["directory"] == str(tmp_path)
+    assert said["files"] == sorted(path.name for path in tmp_path.iterdir())
+    assert mine.read_text() != "mine"
+
+
+def test_what_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    assert main(["quickstart", str(tmp_path / "file" / "orders")]) == 64
+    assert f"{tmp_path}/file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("python", ["/home/ada lovelace/bin/python", sys.executable])
+def test_another_machine_makes_an_environment_of_the_same_version(
+    python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So does this one where it has no Postgres to embed, or make cannot name its Python."""
+    monkeypatch.setattr("sys.executable", python)
+    if " " not in python:
+        monkeypatch.setattr(quickstart, "find_spec", lambda _: None)
+
+    assert main(["quickstart", str(tmp_path / "orders")]) == 0
+    assert not (tmp_path / "orders" / "local.mk").exists()
+    planned = subprocess.run(
+        ["make", "-n", "-C", tmp_path / "orders", "demo"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert ".venv/bin/python -m pip install --quiet --requirement requirements.txt" in planned
+    needed = (tmp_path / "orders" / "requirements.txt").read_text()
+    assert f"redrive[embedded]=={version('redrive')}\n" in needed
+
+
+def test_compose_starts_commands_that_there_are(tmp_path: Path) -> None:
+    assert main(["quickstart", str(tmp_path)]) == 0
+    services = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    started = {f"redrive {s['command']}" for s in services.values() if "command" in s}
+
+    assert started == {"redrive migrate", "redrive worker"}
+    assert started <= dict(commands()).keys()
+    assert f"redrive=={version('redrive')}\n" in (tmp_path / "Dockerfile").read_text()
