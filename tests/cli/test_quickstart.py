@@ -14,8 +14,9 @@ from redrive.cli import quickstart
 from redrive.cli.main import main
 from tests.commands import commands
 
-# Those of make itself reach a make that it did not start: make test ARGS=...
-ENVIRONMENT = {n: v for n, v in os.environ.items() if not n.startswith(("MAKE", "REDRIVE_"))}
+OURS = ("MAKE", "MFLAGS", "PYTHON", "REDRIVE_")
+"""Of the environment: make's reach a make within, and Python's hide what is left in a buffer."""
+ENVIRONMENT = {n: v for n, v in os.environ.items() if not n.startswith(OURS)}
 
 
 def test_its_demo_runs_with_the_python_that_wrote_it_and_so_do_its_tests(tmp_path: Path) -> None:

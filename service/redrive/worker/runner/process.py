@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import io
 import os
 import signal
 import socket
@@ -39,6 +40,8 @@ def main(arguments: list[str]) -> int:
     # the supervisor drains; a terminal's Ctrl-C is for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # into a pipe, too: a process can be killed
     try:
         keyring = configured()
         _withhold_keys()
