@@ -8,7 +8,13 @@ from tools.generated import ROOT, Files, main
 NAMED = re.compile(
     r"(redrive:|^version: |^appVersion: |^ARG VERSION=|--version )\d+\.\d+\.\d+", re.MULTILINE
 )
-PLACES = ("Dockerfile", "README.md", "docs/kubernetes.md", "helm/redrive/Chart.yaml")
+PLACES = (
+    "Dockerfile",
+    "README.md",
+    "docs/compatibility.md",
+    "docs/kubernetes.md",
+    "helm/redrive/Chart.yaml",
+)
 
 
 def version() -> str:
