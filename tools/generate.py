@@ -10,6 +10,7 @@ import sys
 
 from tools import (
     chart_copies,
+    code_owners,
     docs_tables,
     faults_page,
     generated,
@@ -25,6 +26,7 @@ GENERATORS = (
     chart_copies.files,
     values_table.files,
     docs_tables.files,
+    code_owners.files,
     faults_page.files,
     metrics_page.files,
 )
