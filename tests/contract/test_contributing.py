@@ -17,7 +17,7 @@ def test_the_test_fails_before_the_change_and_passes_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    test, change = re.findall(r"^ +```python\n(.*?)^ +```", page, re.MULTILINE | re.DOTALL)
+    test, change = re.findall(r"^ +```diff\n +\+(.*?)^ +```", page, re.MULTILINE | re.DOTALL)
     places = {"Category": Category, "imaplib": imaplib}
     ((error, expected),) = eval(f"[{test}]", places)  # lines of ours
 
