@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 import psycopg
-from handlers import Order, book
-
 from redrive.testing import postgres
+
+from handlers import Order, book
 
 HANDLERS = Path(__file__).with_name("handlers.py").read_text()
 BUG = "    return 100 * int(parts[0]) + int(parts[1])\n"

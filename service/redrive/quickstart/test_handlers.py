@@ -1,9 +1,9 @@
 """The handlers, as a runner would call them: no worker, no database."""
 
 import pytest
-from handlers import jobs
-
 from redrive.testing import run
+
+from handlers import jobs
 
 
 def test_an_order_is_booked(capfd: pytest.CaptureFixture[str]) -> None:
