@@ -47,6 +47,10 @@ package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--h
 package-test: install build/package/.installed ## build them, look inside, install the wheel alone with each Python there is, and run it
 	$(BIN)/pytest -m package tests/package $(ARGS)
 
+.PHONY: site
+site: install build/site/.installed ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
+	$(BIN)/python -m tools.site $(ARGS)
+
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
 	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
@@ -117,6 +121,7 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)
+	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
 
 # Beside .venv: environments of what one lock names and nothing else.

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import zipfile
 from email import message_from_bytes
@@ -137,15 +138,19 @@ def interpreter(python: str) -> Path | None:
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
-def alone(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory):
-    """An environment with the wheel and what it asks for."""
+def alone(request: pytest.FixtureRequest, wheel: Path):
+    """An environment with the wheel and what it asks for.
+
+    Not below pytest's own directory: each session that begins closes that one to other users, and
+    Postgres, which never runs as root, would no longer read its own files.
+    """
     python = interpreter(request.param)
     if python is None:
         pytest.skip(f"no Python {request.param} is here")
-    environment = tmp_path_factory.mktemp("environment")
-    run(UV, "venv", "--quiet", "--clear", "--python", python, environment)
-    run(UV, "pip", "install", "--quiet", "--python", environment / "bin" / "python", wheel)
-    return environment / "bin"
+    with tempfile.TemporaryDirectory(prefix="redrive_tests_") as environment:
+        run(UV, "venv", "--quiet", "--clear", "--python", python, environment)
+        run(UV, "pip", "install", "--quiet", "--python", f"{environment}/bin/python", wheel)
+        yield Path(environment, "bin")
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +165,7 @@ def test_the_wheel_alone_runs_a_job_and_with_a_postgres_its_quickstart(
 ) -> None:
     """A new user's first minutes: what pip install brings is enough, for each Python."""
     orders = tmp_path / "orders"
-    database = f"python_{alone.parent.name}"
+    database = alone.parent.name
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(f'create database "{database}"')
     environment = {
