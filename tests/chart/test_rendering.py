@@ -12,7 +12,7 @@ from redrive.handlers import Handlers
 from redrive.targets.caller import register
 from redrive.targets.file import load
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
-from tests.chart.helm import CHART, HelmRefusedError, Release
+from tests.chart.helm import CHART, ROOT, HelmRefusedError, Release
 
 KEDA = {
     "type": "keda",
@@ -66,6 +66,13 @@ def test_the_same_values_give_the_same_bytes(render: Render, path: Any) -> None:
     values = read_values(path)
 
     assert render(values).text == render(values, again=True).text
+
+
+def test_the_values_that_quickstart_writes_install(render: Render) -> None:
+    release = render(read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml"))
+
+    worker = environment(release, "Deployment", "rel-worker-main")
+    assert worker["REDRIVE_HANDLERS"] == "handlers:jobs"
 
 
 def test_each_example_is_shown_in_the_documentation() -> None:
