@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from redrive.console.access import COOKIE, IDLE_SECONDS, cookie
 from redrive.observability.metrics import Histogram
 
 Scope = dict[str, Any]
@@ -145,6 +146,9 @@ def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     more = [(n.encode(), v.encode()) for n, v in HEADERS if n.encode() not in given]
     if b"cache-control" not in given:  # nobody else who sits here later sees a page again
         more.append((b"cache-control", b"no-store"))
+    renewed = scope.get("state", {}).get("renewed")
+    if renewed and b"set-cookie" not in given:  # a sign-out has the last word
+        more.append((b"set-cookie", cookie(COOKIE, renewed, IDLE_SECONDS).encode()))
     if scope.get("scheme") == "https":
         more.append((b"strict-transport-security", b"max-age=31536000"))
     return [*headers, *more]
