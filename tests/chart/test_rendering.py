@@ -718,7 +718,7 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
     page = alerts["RedriveDeadLettersGrowingFast"]
     assert page["runbook_url"].startswith("https://wiki.example/redrive#")
     assert page["dashboard_url"].startswith("https://graphs.example/d/")
-    assert page["console_url"].startswith("https://shop.example/dead/?queue=")
+    assert page["console_url"].startswith("https://shop.example/dead/dead-letters?queue=")
     links = {
         link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")
     }
