@@ -59,10 +59,11 @@ class Door(Site):
 
     def __init__(self, database: Database, home: Path, stack: ExitStack, **client: Any) -> None:
         super().__init__(database, home, stack)
-        self.access = Access(tokens=Tokens(self.file), groups=GROUPS, key="k" * 32)
         at = {"client_id": "console", "client_secret": "quiet"} | client
-        self.provider = Provider(Client(redirect="https://console.test/sign-in/callback", **at))
-        self.app = application(self.access, self.logins, self.provider)
+        redirect = "https://console.test/sign-in/callback"
+        self.provider = Provider(Client(redirect=redirect, **at), GROUPS)
+        self.access = Access(tokens=Tokens(self.file), provider=self.provider, key="k" * 32)
+        self.app = application(self.access, self.logins)
 
     def begun(self, onward: str = "/") -> tuple[TestClient, str]:
         """Somebody who is sent to the provider, and where that is."""
@@ -250,11 +251,11 @@ def test_a_session_that_was_planted_is_not_the_one_that_begins(door: Door):
 
 def test_a_role_that_is_taken_from_a_group_is_taken_from_its_sessions(door: Door):
     client, _ = door.enters("ada")
-    door.access._groups = {"staff": Role.VIEWER}
+    door.provider._roles = {"staff": Role.VIEWER}
 
     assert client.get("/").status_code == 403
 
-    door.access._groups = {}
+    door.access.provider = None
 
     assert client.get("/").status_code == 303
 

@@ -20,12 +20,11 @@ WAYS_IN = (
     " with REDRIVE_CONSOLE_OIDC_ISSUER or REDRIVE_CONSOLE_PROXIES;"
     " --demo leaves it open, on this machine alone"
 )
-LOCAL = ("http://localhost:", "http://127.0.0.1:", "http://[::1]:")
+LOCAL = {"localhost", "127.0.0.1", "::1"}
 NO_LOGIN = (
     "no role of the console has a login: set REDRIVE_CONSOLE_VIEWER_URL,"
     " REDRIVE_CONSOLE_OPERATOR_URL or REDRIVE_CONSOLE_APPROVER_URL, each also as ..._FILE"
 )
-EXTRA = {"authlib", "fastapi", "httpx2", "itsdangerous", "jinja2", "joserfc", "starlette"}
 NO_GROUPS = (
     "nobody of the proxy or the provider has a role: set REDRIVE_CONSOLE_GROUPS, like"
     " oncall=operator,staff=viewer"
@@ -56,14 +55,14 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     try:
         from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
     except ModuleNotFoundError as error:
-        if error.name in EXTRA:
+        if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
-    access, logins, provider = (_open if demo else _guarded)(settings)
+    access, logins = (_open if demo else _guarded)(settings)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
-    app = application(access, _logins(logins), provider)
+    app = application(access, _logins(logins))
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
@@ -75,16 +74,16 @@ def _logins(addresses: Mapping[Any, Address]) -> Any:
     return Logins(addresses)
 
 
-def _open(settings: Settings) -> tuple[Any, Mapping[Any, Address], None]:
+def _open(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
     """No sign-in: everybody on this machine is whoever started it."""
     from redrive.console.access import Access, Identity, Role  # noqa: PLC0415 # an extra
 
     me = Identity(settings.who(), Role.OPERATOR)
-    return Access(everybody=me), {Role.OPERATOR: settings.address()}, None
+    return Access(everybody=me), {Role.OPERATOR: settings.address()}
 
 
-def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address], Any]:
-    """Ways in, a login for each role, and the provider that knows people.
+def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
+    """Ways in, and a login for each role.
 
     Raises:
         SettingsError: there is no way in, or one that leads nowhere.
@@ -96,7 +95,7 @@ def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address], Any]:
         raise SettingsError(NO_LOGIN)
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
     groups = access.group_roles(settings.console_groups or "")
-    proxy, provider = _proxy(settings, groups), _provider(settings)
+    proxy, provider = _proxy(settings, groups), _provider(settings, groups)
     if not (tokens or proxy or provider):
         raise SettingsError(WAYS_IN)
     if (proxy or provider) and not groups:
@@ -104,8 +103,8 @@ def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address], Any]:
     wanted = {token.role for token in tokens.read().values()} if tokens else set[access.Role]()
     _require(wanted | set(groups.values()), addresses)
     key = _secret("REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32)
-    found = access.Access(tokens=tokens, proxy=proxy, groups=groups if provider else None, key=key)
-    return found, addresses, provider
+    ways = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
+    return ways, addresses
 
 
 def _require(roles: Collection[Any], addresses: Mapping[Any, Address]) -> None:
@@ -141,7 +140,7 @@ def _proxy(settings: Settings, groups: Mapping[str, Any]) -> Any:
     )
 
 
-def _provider(settings: Settings) -> Any:
+def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
     """The provider that people sign in with; None = there is none.
 
     Raises:
@@ -176,7 +175,8 @@ def _provider(settings: Settings) -> Any:
             settings.console_oidc_scopes,
             settings.console_oidc_user_claim,
             settings.console_oidc_groups_claim,
-        )
+        ),
+        groups,
     )
 
 
@@ -187,7 +187,8 @@ def _safe(variable: str, url: str | None) -> str:
         SettingsError: it is none.
     """
     with contextlib.suppress(ValueError):
-        if url and urlsplit(url).hostname and url.startswith(("https://", *LOCAL)):
+        parts = urlsplit(url or "")
+        if url and parts.hostname and (parts.scheme == "https" or parts.hostname in LOCAL):
             return url
     held = f"is {url!r}" if url else "is not set, and the provider sends people back to it"
     msg = f"{variable} {held}; it must begin with https://, or on this machine http://localhost"

@@ -16,7 +16,7 @@ from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, Protocol
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
@@ -142,6 +142,28 @@ class Proxy:
         return any(peer in network for network in self.networks)
 
 
+class Provider(Protocol):
+    """A provider of identities that people sign in with: oidc.Provider, where one is set."""
+
+    @property
+    def host(self) -> str:
+        """Its name to people."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """What those in its groups may do."""
+        ...
+
+    async def begin(self, request: Any, pending: dict[str, Any]) -> Any:
+        """Send somebody to it; `pending` gets what `complete` needs."""
+        ...
+
+    async def complete(self, request: Any, pending: dict[str, Any]) -> tuple[str, frozenset[str]]:
+        """Name and groups of whoever comes back."""
+        ...
+
+
 class Refused(Exception):
     """The request is not let in; `status` says how HTTP calls it."""
 
@@ -164,23 +186,19 @@ def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
 
 
 class Access:
-    """Every way in. With `everybody` set there is no sign-in: the demo's, on this machine.
-
-    Args:
-        groups: the roles of groups at an OIDC provider; none = there is no provider.
-    """
+    """Every way in. With `everybody` set there is no sign-in: the demo's, on this machine."""
 
     def __init__(
         self,
         *,
         tokens: Tokens | None = None,
         proxy: Proxy | None = None,
-        groups: Mapping[str, Role] | None = None,
+        provider: Provider | None = None,
         key: str | None = None,
         everybody: Identity | None = None,
     ) -> None:
         self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
-        self._groups = groups or {}
+        self.provider = provider
         key = key or token_urlsafe(32)
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
         self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
@@ -228,9 +246,11 @@ class Access:
     def _signed_in(self, said: Mapping[str, Any]) -> Identity | None:
         """Whose session it is, as tokens and groups are now."""
         if "token" not in said:
-            if not self._groups:
+            if self.provider is None:
                 return None
-            return Identity(said["name"], role_of(said["groups"], self._groups), said["session"])
+            return Identity(
+                said["name"], role_of(said["groups"], self.provider.roles), said["session"]
+            )
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         token = known.get(said["token"])
         return token and Identity(token.name, token.role, said["session"])
@@ -255,7 +275,7 @@ class Access:
             return None
         return self._begun(token=token.hash)
 
-    def sign_in_from_provider(self, name: str, groups: Collection[str]) -> str:
+    def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
         """The cookie of a new session of somebody whom the provider knows.
 
         Raises:
@@ -263,8 +283,8 @@ class Access:
         """
         if not _NAME.fullmatch(name):
             raise Refused(403, "your provider does not say one name of 255 characters or less")
-        role_of(groups, self._groups)
-        return self._begun(name=name, groups=sorted(set(groups) & self._groups.keys()))
+        role_of(groups, provider.roles)
+        return self._begun(name=name, groups=sorted(set(groups) & provider.roles.keys()))
 
     def _begun(self, **whose: Any) -> str:
         said = whose | {"session": token_urlsafe(16), "began": int(time.time())}

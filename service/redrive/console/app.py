@@ -3,7 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import psycopg
@@ -23,9 +23,6 @@ from redrive.console.render import environment
 from redrive.console.state import Console, NotSignedIn
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.observability.metrics import CALL_BUCKETS, Exposition, Histogram
-
-if TYPE_CHECKING:
-    from redrive.console.oidc import Provider
 
 logger = logging.getLogger("redrive.console")
 
@@ -48,7 +45,7 @@ TITLES = {
 }
 
 
-def application(access: Access, logins: Logins, provider: "Provider | None" = None) -> App:
+def application(access: Access, logins: Logins) -> App:
     """The console as an ASGI application."""
     requests = Histogram(
         "redrive_console_request_seconds",
@@ -65,7 +62,7 @@ def application(access: Access, logins: Logins, provider: "Provider | None" = No
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.console = Console(access, logins, environment(), provider)
+    app.state.console = Console(access, logins, environment())
     app.include_router(api.router)
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
@@ -123,7 +120,7 @@ def _failed(request: Request, status: int, text: str) -> Response:
 def _not_signed_in(request: Request, _error: Exception) -> Response:
     here: Console = request.app.state.console
     is_page = not request.url.path.startswith(api.PREFIX)
-    if is_page and (here.access.tokens or here.provider):
+    if is_page and (here.access.tokens or here.access.provider):
         query = f"?{request.url.query}" if request.url.query else ""
         onward = request.url.path + query if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)

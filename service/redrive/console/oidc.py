@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError
@@ -16,7 +17,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from joserfc.errors import JoseError
 
-from redrive.console.access import Refused
+from redrive.console.access import Refused, Role
 
 logger = logging.getLogger("redrive.console")
 
@@ -42,8 +43,8 @@ class Client:
 class Provider:
     """A provider of identities. Asked at the first sign-in: until then it may be away."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
+        self.client, self._roles = client, roles
         self._app: Any = OAuth().register(  # pyright: ignore[reportUnknownMemberType] # untyped
             "oidc",
             client_id=client.client_id,
@@ -51,6 +52,16 @@ class Provider:
             server_metadata_url=f"{client.issuer.rstrip('/')}/.well-known/openid-configuration",
             client_kwargs={"scope": client.scopes, "code_challenge_method": "S256"},
         )
+
+    @property
+    def host(self) -> str:
+        """Its name to people."""
+        return urlsplit(self.client.issuer).hostname or ""
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """What those in its groups may do."""
+        return self._roles
 
     async def begin(self, request: Request, pending: dict[str, Any]) -> Response:
         """Send somebody to it; `pending` gets what `complete` needs.

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlencode, urlsplit
+from typing import Any, cast
+from urllib.parse import urlencode
 
 import psycopg
 from fastapi import APIRouter, Request
@@ -20,6 +20,7 @@ from redrive.console.access import (
     PENDING,
     SIGN_IN_SECONDS,
     Identity,
+    Provider,
     Refused,
     Role,
     cookie,
@@ -45,9 +46,6 @@ from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
-
-if TYPE_CHECKING:
-    from redrive.console.oidc import Provider
 
 PAGE = 50
 GROUPS = 25
@@ -384,7 +382,7 @@ def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> 
         200 if fault is None else 401,
         onward=_own_path(request.query_params.get("next")),
         by_token=here.access.tokens is not None,
-        provider=here.provider and urlsplit(here.provider.client.issuer).hostname,
+        provider=here.access.provider and here.access.provider.host,
         fault=fault,
     )
 
@@ -411,10 +409,10 @@ def _begun(session: str, onward: str | None) -> Response:
     return answer
 
 
-def _provider(here: Console) -> "Provider":
-    if here.provider is None:
+def _provider(here: Console) -> Provider:
+    if here.access.provider is None:
         raise Refused(404, "nobody signs in here through a provider")
-    return here.provider
+    return here.access.provider
 
 
 @router.get("/sign-in/provider")
@@ -431,8 +429,9 @@ async def ask_provider(request: Request, here: Here) -> Response:
 async def come_back(request: Request, here: Here) -> Response:
     """Begin a session of whoever comes back from the provider."""
     pending = here.access.was_pending(request.cookies.get(PENDING))
-    name, groups = await _provider(here).complete(request, pending)
-    answer = _begun(here.access.sign_in_from_provider(name, groups), pending.get("next"))
+    provider = _provider(here)
+    name, groups = await provider.complete(request, pending)
+    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
     answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
@@ -11,9 +11,6 @@ from jinja2 import Environment
 
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.logins import Logins
-
-if TYPE_CHECKING:
-    from redrive.console.oidc import Provider
 
 MAX_FIELDS = 50
 
@@ -24,12 +21,11 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The console: who may come in, their logins, the templates; a provider that knows people."""
+    """The console: who may come in, their logins, the templates."""
 
     access: Access
     logins: Logins
     templates: Environment
-    provider: "Provider | None" = None
 
     def page(
         self,
