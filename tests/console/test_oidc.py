@@ -20,7 +20,10 @@ from starlette.testclient import TestClient
 from redrive.console.access import COOKIE, PENDING, Access, Role, Tokens
 from redrive.console.app import application
 from redrive.console.oidc import Client, Provider
-from tests.console.conftest import OWN, Site, csrf
+from redrive.database.embedded import free_port
+from tests.console.conftest import OWN, Site, csrf, login
+from tests.console.test_browser import CHROMIUM
+from tests.console.test_command import started
 from tests.postgres import Database
 
 PEOPLE = {
@@ -233,7 +236,10 @@ def test_a_provider_that_is_another_or_away_lets_nobody_in(opened: Any, issuer: 
             assert (answer.status_code, says in answer.text) == (503, True)
 
 
-@pytest.mark.parametrize("onward", ["https://evil.test/", "//evil.test/", "/\\evil.test/", ""])
+@pytest.mark.parametrize(
+    "onward",
+    ["https://evil.test/", "//evil.test/", "/\\evil.test/", "", "/groups?kind=" + "a" * 5000],
+)
 def test_coming_back_leads_nowhere_else(door: Door, onward: str):
     _, answer = door.enters("ada", onward)
 
@@ -296,3 +302,34 @@ def test_without_a_provider_its_addresses_lead_nowhere(site: Site):
 
     assert client.get("/sign-in/provider").status_code == 404
     assert client.get("/sign-in/callback?code=x&state=y").status_code == 404
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
+def test_a_browser_a_console_and_a_provider_agree(database: Database, issuer: str, tmp_path: Path):
+    """The whole way: no part of it is ours alone to judge, least of all what becomes of cookies."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    address = f"http://localhost:{(port := free_port())}"
+    secret = tmp_path / "secret"
+    secret.write_text("quiet\n")
+    settings = {
+        "REDRIVE_CONSOLE_PORT": str(port),
+        "REDRIVE_CONSOLE_URL": address,
+        "REDRIVE_CONSOLE_OPERATOR_URL": login(database, "redrive_operator"),
+        "REDRIVE_CONSOLE_GROUPS": "oncall=operator",
+        "REDRIVE_CONSOLE_OIDC_ISSUER": issuer,
+        "REDRIVE_CONSOLE_OIDC_CLIENT_ID": "redrive",
+        "REDRIVE_CONSOLE_OIDC_CLIENT_SECRET_FILE": str(secret),
+    }
+    with started(**settings), playwright.sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context(base_url=address).new_page()
+        page.goto("/breakers")
+        page.get_by_role("link", name="Sign in with 127.0.0.1").click()
+        page.get_by_role("button", name="ada").click()
+        page.wait_for_url(f"{address}/breakers")
+        who = page.locator(".who").inner_text()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url(f"{address}/sign-in")
+        browser.close()
+
+    assert who == "ada@example operator"

@@ -6,6 +6,7 @@ Loaded only where a provider is set: it is a tenth of a console's memory.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,6 +25,7 @@ logger = logging.getLogger("redrive.console")
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 """Signatures that are made with a key which the provider alone has."""
 
+CODE = re.compile(r"[a-z_]{1,40}")
 FAILED = "the sign-in did not come through: begin again"
 
 
@@ -92,8 +94,9 @@ class Provider:
             token = await self._app.authorize_access_token(request, claims_options=ours)
             claims = await self._claims(token)
         except (OAuthError, JoseError) as error:
-            # Never its text, which holds what the address said.
-            logger.warning("a sign-in failed", extra={"error_class": type(error).__name__})
+            # Of what the address said, a code of the standard at most.
+            code = error.error if CODE.fullmatch(error.error or "") else type(error).__name__
+            logger.warning("a sign-in failed", extra={"error_class": code})
             raise Refused(403, FAILED) from None
         except (httpx2.HTTPError, ValueError, RuntimeError) as error:
             raise _away(error) from None

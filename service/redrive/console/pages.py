@@ -49,6 +49,7 @@ from redrive.live_jobs.show import show as story
 
 PAGE = 50
 GROUPS = 25
+MOST_PATH = 1000  # a cookie has room for it
 SECONDS = 1.5
 """For which a page looks for live jobs of a rare filter; a link goes on from there."""
 
@@ -389,7 +390,7 @@ def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> 
 
 def _own_path(path: str | None) -> str:
     """Where to go on: a path of ours, whatever the address says."""
-    path = path or "/"
+    path = path if path and len(path) <= MOST_PATH else "/"
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and path.isascii() else "/"
 
