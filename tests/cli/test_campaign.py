@@ -1,9 +1,11 @@
 """redrive campaign, and dlq redrive as a campaign planned and started in one."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from redrive.cli.main import main
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import drive
 from tests.cli.conftest import Redrive
@@ -212,17 +214,20 @@ def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> 
 
 
 def test_without_a_worker_it_is_left_to_those_that_come(
-    redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """U6: it waited for its canaries for ever, where nobody could run them."""
     make_dead_letters(database.conn, 5)
-    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 2.0)
-    done = redrive("dlq", "redrive", "--all", "--canaries", "2", "--why", "x", "--yes", "--json")
+    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.5)
+    narrowed = ["--all", "--canaries", "2", "--why", "x", "--yes", "--json"]
+    capsys.readouterr()
+    code = main(["dlq", "redrive", *narrowed, "--database-url", database.url])
+    said = capsys.readouterr()
 
-    assert done.code == 0
-    assert done.json == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
-    assert "goes on when they are there: redrive campaign watch 1" in done.err
-    assert redrive("campaign", "show", "1", "--json").json["state"] == "canary"
+    assert code == 0
+    assert json.loads(said.out) == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
+    assert "goes on when they are there: redrive campaign watch 1" in said.err
+    assert database.value("select state from redrive.campaigns") == "canary"
 
 
 def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database) -> None:

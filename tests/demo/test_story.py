@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 def without_what_differs(text: str) -> list[str]:
     """Lines without what differs between runs: numbers, groups, widths, the moment of a probe."""
     text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
+    text = re.sub(r"\bnow\b|\bin \d+ s\b|\d+ s ago", "0", text)
     text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
     return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
 

@@ -242,7 +242,7 @@ def test_a_failed_upgrade_says_which_version_the_payload_had(
     capsys.readouterr()
     assert main(["dlq", "show", str(job), "--database-url", database.url]) == 0
 
-    assert "payload_version 1" in capsys.readouterr().out
+    assert "payload version 1" in capsys.readouterr().out
     told = {e["payload_version"] for e in worker.events() if e["event"] == "dead-lettered"}
     assert told == {1, 2}
 

@@ -1,7 +1,6 @@
 """Campaigns in the database: what is frozen, how it goes on, and what is left after any death."""
 
 import threading
-import time
 from collections import Counter
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -29,7 +28,6 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database
 
-SECONDS_FOR_A_MILLION = 10
 AT_ONCE = Terms(canaries=0)
 
 
@@ -576,20 +574,3 @@ def test_a_step_costs_what_is_in_flight(database: Database) -> None:
     blocks = database.value(look, campaign)[0]["Plan"]["Shared Hit Blocks"]
 
     assert blocks < 200
-
-
-@pytest.mark.slow
-def test_a_million_is_planned_in_seconds(database: Database) -> None:
-    make_dead_letter(database.conn)
-    session = database.session(statement_timeout="0")
-    session.rows(
-        "insert into redrive.dead_letters select (jsonb_populate_record(d, jsonb_build_object("
-        "'id', 1000 + n, 'died_at', now() + n * interval '1 ms'))).*"
-        " from redrive.dead_letters d, generate_series(1, 1000000) n"
-    )
-    session.rows("analyze redrive.dead_letters")
-    began = time.monotonic()
-    made = plan(session.conn, Filter(), actor="ada")
-
-    assert made.matched == 1_000_001
-    assert time.monotonic() - began < SECONDS_FOR_A_MILLION
