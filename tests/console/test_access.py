@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 import psycopg
 import pytest
+from starlette.testclient import TestClient
 
 from redrive.console.access import COOKIE, Refused, Role, Tokens, group_roles, networks
 from redrive.console.changes import CHANGES, Order
@@ -339,6 +340,22 @@ def test_one_address_does_not_ask_for_ever(site: Site):
     assert answers[600] == 429
     assert client.get("/livez").status_code == 200
     assert site.client("198.51.100.10").get("/sign-in").status_code == 200
+
+
+def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(site: Site):
+    """Behind an Ingress all come from there. A cookie that we did not sign is no session."""
+    olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
+    site.app._window._most = 3
+
+    def asks(client: TestClient) -> list[int]:
+        return [client.get("/static/icon.svg").status_code for _ in range(4)]
+
+    assert asks(olaf) == [200, 200, 200, 429]
+    assert asks(anna) == [200, 200, 200, 429]
+    for planted in ("a", "b"):
+        olaf.cookies.set(COOKIE, planted, domain="console.test", path="/")
+        answers = asks(olaf)
+    assert answers == [429] * 4
 
 
 def test_every_answer_has_its_headers(site: Site):

@@ -233,6 +233,11 @@ class Access:
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         return next((t for h, t in known.items() if hmac.compare_digest(h, digest)), None)
 
+    def session(self, cookie: str | None) -> str | None:
+        """The session that a cookie stands for, of whomever it is; None = it is none of ours."""
+        said, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
+        return said and str(said["session"])
+
     def _session(self, cookie: str | None) -> Identity | None:
         said, used = _dated(self._sessions, cookie, IDLE_SECONDS)
         now = time.time()

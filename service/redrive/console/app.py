@@ -75,6 +75,7 @@ def application(access: Access, logins: Logins) -> App:
         requests,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
+        session=access.session,
     )
 
 
