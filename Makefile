@@ -100,6 +100,10 @@ generate: install ## make again whatever is made from other files, or copied
 chart-fuzz: install ## draw 10,000 random values for the chart: each is refused by name, or valid; some 20 minutes
 	REDRIVE_CHART_FUZZ=10000 $(BIN)/pytest -n auto -rP tests/chart/test_fuzz.py $(ARGS)
 
+.PHONY: api-fuzz
+api-fuzz: install ## ask the console's JSON API all that its description allows, 500 times each call; some ten minutes
+	REDRIVE_API_FUZZ=500 $(BIN)/pytest -rP tests/console/test_schema.py $(ARGS)
+
 .PHONY: mutants
 mutants: install ## remove each guard in the SQL in turn: some test must fail; ARGS="--minutes 2", "--files settle/*", "--shard 1/4"
 	$(BIN)/python -m tools.mutants $(ARGS)

@@ -1,13 +1,16 @@
 """Who comes in, as whom, and who does not: by token, by proxy, by session, or not at all."""
 
 import time
+from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import psycopg
 import pytest
+from starlette.testclient import TestClient
 
-from redrive.console.access import COOKIE, Role, Tokens, group_roles, networks
-from redrive.console.changes import CHANGES
+from redrive.console.access import COOKIE, Refused, Role, Tokens, group_roles, networks
+from redrive.console.changes import CHANGES, Order
 from redrive.errors import SettingsError
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
@@ -85,6 +88,33 @@ def test_with_the_page_bypassed_postgres_refuses_a_viewer(site: Site):
             conn.execute("select redrive.pause_v1('q', 'vera', 'x')")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             conn.execute("select redrive.dismiss_v1('{1}', 'vera', 'x')")
+
+
+ALLOWED = {Role.VIEWER: False, Role.OPERATOR: True, Role.APPROVER: True}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_with_api_and_page_bypassed_each_change_is_up_to_the_login_of_the_role(
+    site: Site, role: Role
+):
+    """The matrix of roles and changes: what the console forgot to ask, Postgres does not."""
+    conn = site.database.conn
+    there = {
+        word: make_job(conn, delay=60) if word in {"cancel", "now"} else make_dead_letter(conn)
+        for word in QUERIES
+    }
+    more = {"for": "2h", "rate": "", "matched": "1"}
+    refused: set[str] = set()
+    for word, query in QUERIES.items():
+        asked = [(n, v if n != "id" else str(there[word])) for n, v in parse_qsl(query)]
+        try:
+            CHANGES[word].do(partial(site.logins.changing, role), Order(asked, "why", "me", more))
+        except psycopg.errors.InsufficientPrivilege:
+            refused.add(word)
+        except Refused:  # by a rule: the login may
+            pass
+
+    assert refused == (set() if ALLOWED[role] else set(QUERIES))
 
 
 def test_what_only_reads_cannot_write_whatever_its_login(site: Site):
@@ -310,6 +340,22 @@ def test_one_address_does_not_ask_for_ever(site: Site):
     assert answers[600] == 429
     assert client.get("/livez").status_code == 200
     assert site.client("198.51.100.10").get("/sign-in").status_code == 200
+
+
+def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(site: Site):
+    """Behind an Ingress all come from there. A cookie that we did not sign is no session."""
+    olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
+    site.app._window._most = 3
+
+    def asks(client: TestClient) -> list[int]:
+        return [client.get("/static/icon.svg").status_code for _ in range(4)]
+
+    assert asks(olaf) == [200, 200, 200, 429]
+    assert asks(anna) == [200, 200, 200, 429]
+    for planted in ("a", "b"):
+        olaf.cookies.set(COOKIE, planted, domain="console.test", path="/")
+        answers = asks(olaf)
+    assert answers == [429] * 4
 
 
 def test_every_answer_has_its_headers(site: Site):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from fastapi.security import HTTPBearer
 
 from redrive.console import figures
 from redrive.console.access import Refused, Role
@@ -42,7 +43,25 @@ PREFIX = "/api/v1"
 PAGE, MOST = 100, 1000
 SECONDS = 3.0
 
-router = APIRouter(prefix=PREFIX)
+ERROR: dict[str, Any] = {
+    "description": "What is wrong, and what would be right.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {"error": {"type": "string"}},
+            }
+        }
+    },
+}
+
+router = APIRouter(
+    prefix=PREFIX,
+    responses={"default": ERROR},
+    dependencies=[Depends(HTTPBearer(auto_error=False))],  # what OpenAPI says; `Signed` asks for it
+    generate_unique_id_function=lambda route: route.name,
+)
 
 
 def answer(value: Any, status: int = 200) -> Response:

@@ -75,6 +75,7 @@ def application(access: Access, logins: Logins) -> App:
         requests,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
+        session=access.session,
     )
 
 
@@ -120,7 +121,7 @@ def _failed(request: Request, status: int, text: str) -> Response:
 def _not_signed_in(request: Request, _error: Exception) -> Response:
     here: Console = request.app.state.console
     is_page = not request.url.path.startswith(api.PREFIX)
-    if is_page and here.access.tokens is not None:
+    if is_page and (here.access.tokens or here.access.provider):
         query = f"?{request.url.query}" if request.url.query else ""
         onward = request.url.path + query if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)

@@ -13,7 +13,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console import figures
-from redrive.console.access import COOKIE, SESSION_SECONDS, Identity, Refused, Role
+from redrive.console.access import (
+    CALLBACK,
+    COOKIE,
+    IDLE_SECONDS,
+    PENDING,
+    SIGN_IN_SECONDS,
+    Identity,
+    Provider,
+    Refused,
+    Role,
+    cookie,
+)
 from redrive.console.changes import CHANGES, Change, Order, why_of
 from redrive.console.query import (
     ANY,
@@ -26,7 +37,7 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.state import Form, Here, OwnForm, Signed, require
+from redrive.console.state import Console, Form, Here, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
@@ -38,6 +49,7 @@ from redrive.live_jobs.show import show as story
 
 PAGE = 50
 GROUPS = 25
+MOST_PATH = 1000  # a cookie has room for it
 SECONDS = 1.5
 """For which a page looks for live jobs of a rare filter; a link goes on from there."""
 
@@ -358,14 +370,27 @@ def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> 
 
 
 @router.get("/sign-in")
-def ask_for_token(request: Request, here: Here) -> Response:
-    """The form for a token."""
-    return here.page("sign_in.html", request, None, onward=_own_path(request), fault=None)
+def ask_who(request: Request, here: Here) -> Response:
+    """The form for a token, and the way to the provider."""
+    return _sign_in_page(request, here)
 
 
-def _own_path(request: Request) -> str:
+def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> Response:
+    return here.page(
+        "sign_in.html",
+        request,
+        None,
+        200 if fault is None else 401,
+        onward=_own_path(request.query_params.get("next")),
+        by_token=here.access.tokens is not None,
+        provider=here.access.provider and here.access.provider.host,
+        fault=fault,
+    )
+
+
+def _own_path(path: str | None) -> str:
     """Where to go on: a path of ours, whatever the address says."""
-    path = request.query_params.get("next", "/")
+    path = path if path and len(path) <= MOST_PATH else "/"
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and path.isascii() else "/"
 
@@ -373,15 +398,42 @@ def _own_path(request: Request) -> str:
 @router.post("/sign-in")
 def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session, by a token."""
-    cookie = here.access.sign_in(form.get("token", ""))
-    if cookie is None:
-        fault = "That token is not known here, or was taken back."
-        onward = _own_path(request)
-        return here.page("sign_in.html", request, None, 401, onward=onward, fault=fault)
-    answer = RedirectResponse(_own_path(request), 303)
-    answer.set_cookie(
-        COOKIE, cookie, max_age=SESSION_SECONDS, secure=True, httponly=True, samesite="lax"
-    )
+    session = here.access.sign_in(form.get("token", ""))
+    if session is None:
+        return _sign_in_page(request, here, "That token is not known here, or was taken back.")
+    return _begun(session, request.query_params.get("next"))
+
+
+def _begun(session: str, onward: str | None) -> Response:
+    answer = RedirectResponse(_own_path(onward), 303)
+    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
+    return answer
+
+
+def _provider(here: Console) -> Provider:
+    if here.access.provider is None:
+        raise Refused(404, "nobody signs in here through a provider")
+    return here.access.provider
+
+
+@router.get("/sign-in/provider")
+async def ask_provider(request: Request, here: Here) -> Response:
+    """Send somebody to the provider that knows them."""
+    pending = {"next": _own_path(request.query_params.get("next"))}
+    answer = await _provider(here).begin(request, pending)
+    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
+    answer.headers.append("set-cookie", mark)
+    return answer
+
+
+@router.get(CALLBACK)
+async def come_back(request: Request, here: Here) -> Response:
+    """Begin a session of whoever comes back from the provider."""
+    pending = here.access.was_pending(request.cookies.get(PENDING))
+    provider = _provider(here)
+    name, groups = await provider.complete(request, pending)
+    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 
 
@@ -390,5 +442,5 @@ def sign_out(form: Form) -> Response:
     """End a session."""
     del form
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="lax")
+    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
     return answer

@@ -69,6 +69,7 @@ def signed_in(request: Request, here: Here) -> Identity:
         raise NotSignedIn
     if who.role not in here.logins.roles:
         raise Refused(403, f"the role {who.role.word} has no login to the database here")
+    request.state.renewed = who.renewed
     return who
 
 
