@@ -1,7 +1,7 @@
 """The JSON API: the lists of the command line with its filters and its fields, and its changes."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any
 
@@ -32,6 +32,7 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
@@ -112,9 +113,8 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     chosen = parse(Filter, asked(request), states=("open",))
     after, most = dead_letter_place(request.query_params.get("after")), _most(chosen.limit)
     with here.logins.reading(who.role) as conn:
-        found = letters.find(conn, replace(chosen, limit=most + 1), after)
-    place = place_of(found[most - 1]) if len(found) > most else None
-    return answer({"rows": found[:most], "after": place})
+        found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
+    return answer({"rows": found.rows, "after": found.place and place_of(*found.place)})
 
 
 @router.get("/dead-letters/{job}")

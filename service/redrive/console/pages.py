@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -32,14 +31,15 @@ from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
 
 PAGE = 50
 GROUPS = 25
-SECONDS = 1.5
-"""For which a page looks for live jobs of a rare filter; a link goes on from there."""
+SECONDS, SECONDS_MORE = 0.1, 1.0
+"""For which a page looks for what is rare; and where somebody follows its link to look further."""
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -170,14 +170,13 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     most = min(chosen.limit or PAGE, PAGE)
     after = dead_letter_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = letters.find(conn, replace(chosen, limit=most + 1), after)
-    is_cut = len(found) > most
-    onward = url("/dead-letters", chosen, after=place_of(found[most - 1])) if is_cut else None
+        found = page_of_letters(conn, chosen, after, most=most, seconds=_patience(after))
+    onward = found.place and url("/dead-letters", chosen, after=place_of(*found.place))
     return here.page(
         "dead_letters.html",
         request,
         who,
-        rows=found[:most],
+        rows=found.rows,
         inputs=list(inputs(chosen)),
         chosen=chosen,
         onward=onward,
@@ -187,6 +186,10 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )
+
+
+def _patience(after: object) -> float:
+    return SECONDS if after is None else SECONDS_MORE
 
 
 @router.get("/dead-letters/{job}")
@@ -202,7 +205,7 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
     most = min(chosen.limit or PAGE, PAGE)
     after = job_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = page_of_jobs(conn, chosen, after, most=most, seconds=SECONDS)
+        found = page_of_jobs(conn, chosen, after, most=most, seconds=_patience(after))
     return here.page(
         "jobs.html",
         request,

@@ -12,13 +12,13 @@ from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
 from redrive.rules.redact import redact, secret_values
 
-_LISTED: LiteralString = """
+LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
     d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
     coalesce(d.quarantined and d.state = 'open', false) as quarantined"""
 
 _GENERATIONS: LiteralString = f"""
-    select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
+    select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
            c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
            d.idempotency_key, d.ordering_key, d.headers,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
@@ -67,7 +67,7 @@ def find(
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
             f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
-            f"select {_LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
+            f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
             " order by d.died_at desc, d.id desc limit %s) o"
             " order by o.died_at desc, o.id desc limit %s",
             (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
