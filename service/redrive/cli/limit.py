@@ -1,14 +1,12 @@
 """redrive limit."""
 
-from typing import Any
-
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import acting_options, database_option, json_option, settings_for
 from redrive.cli.output import emit, not_found, printable, table
+from redrive.live_jobs import limits
 from redrive.rules.concurrency import NAME, of_rate, per_second
 from redrive.settings import Settings
 
@@ -51,15 +49,8 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     \b
     redrive limit ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        rows = cursor.execute(
-            "select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"
-        ).fetchall()
-    for row in rows:
-        row["rate"] = row["rate"] and of_rate(row["rate"])
+    with database(settings_for(database_url)) as conn:
+        rows = limits.find(conn)
     if as_json:
         for row in rows:
             emit(row)
@@ -115,9 +106,6 @@ def remove_limit(name: str, why: str, settings: Settings) -> int:
 
 def _set(
     name: str, concurrency: int | None, rate: float | None, why: str, settings: Settings
-) -> Any:
-    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.set_limit_v1(%s, %s, %s, %s, %s)",
-            (name, concurrency, rate, settings.who(), why),
-        ).fetchone()
+) -> bool:
+    with database(settings) as conn:
+        return limits.put(conn, name, concurrency, rate, actor=settings.who(), why=why)
