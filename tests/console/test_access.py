@@ -12,7 +12,10 @@ from redrive.errors import SettingsError
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
-PAGES = ("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues", "/breakers", "/audit")
+PAGES = (
+    *("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues"),
+    *("/workers", "/breakers", "/limits", "/schedules", "/audit"),
+)
 BLIND = ("/groups", "/dead-letters", "/jobs", "/audit")
 """What the role redrive_viewer may not see: it quotes payloads, failures or people."""
 
@@ -30,6 +33,11 @@ QUERIES = {
     "reset": "name=bank",
     "mute": "group=f1",
     "unmute": "group=f1",
+    "set-limit": "name=emails",
+    "remove-limit": "name=emails",
+    "pause-schedule": "name=report.daily",
+    "resume-schedule": "name=report.daily",
+    "run-schedule": "name=report.daily",
 }
 
 

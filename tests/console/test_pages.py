@@ -170,6 +170,9 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/audit?action=pause",
         "/queues",
         "/breakers",
+        "/workers",
+        "/limits",
+        "/schedules",
     ],
 )
 def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient, path: str):

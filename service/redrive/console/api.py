@@ -11,7 +11,8 @@ from fastapi.responses import Response
 
 from redrive.console import figures
 from redrive.console.access import Refused, Role
-from redrive.console.changes import CHANGES, Change, Order, Preview, why_of
+from redrive.console.changes import CHANGES
+from redrive.console.order import Change, Order, Preview, why_of
 from redrive.console.pages import (
     AUDIT_NAMES,
     asked,
@@ -33,6 +34,7 @@ from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
+from redrive.live_jobs import limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
@@ -153,6 +155,27 @@ def list_breakers(here: Here, who: Signed) -> Response:
         return answer({"rows": figures.rows(conn, figures.BREAKERS), "after": None})
 
 
+@router.get("/limits")
+def list_limits(here: Here, who: Signed) -> Response:
+    """Limits, what runs under them and what waits."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": limits.find(conn), "after": None})
+
+
+@router.get("/schedules")
+def list_schedules(here: Here, who: Signed) -> Response:
+    """Schedules, what comes next and what was last."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": schedules.find(conn), "after": None})
+
+
+@router.get("/workers")
+def list_workers(here: Here, who: Signed) -> Response:
+    """Who works, on what, and since when they were heard of."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": workers.find(conn), "after": None})
+
+
 @router.get("/audit", openapi_extra=described(None, *AUDIT_NAMES, "after"))
 def list_audit(request: Request, here: Here, who: Signed) -> Response:
     """Who changed what, the newest line first."""
@@ -173,7 +196,13 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     why: str = ""
     yes: bool = False
     rate: float | None = None
+    concurrency: int | None = None
     for_: str | None = None
+
+    def more(self) -> dict[str, str]:
+        """What some changes ask for besides, as the fields of their forms."""
+        given = {"rate": self.rate, "concurrency": self.concurrency, "for": self.for_}
+        return {name: "" if value is None else str(value) for name, value in given.items()}
 
 
 _BODY = {
@@ -186,7 +215,14 @@ _BODY = {
                 "properties": {
                     "why": {"type": "string", "description": "Why; the audit log keeps it."},
                     "yes": {"type": "boolean", "description": "Do it. Without: only show."},
-                    "rate": {"type": "number", "description": "Of a redrive: jobs per second."},
+                    "rate": {
+                        "type": "number",
+                        "description": "Of a redrive or a limit: jobs per second.",
+                    },
+                    "concurrency": {
+                        "type": "integer",
+                        "description": "Of a limit: jobs at once, at most.",
+                    },
                     "for": {"type": "string", "description": "Of a mute: how long, as 2h."},
                 },
             }
@@ -237,8 +273,7 @@ def _answering(change: Change) -> Callable[..., Response]:
         if not wanted.yes:
             with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
                 return answer(_shown(change.preview(conn, asked(request))))
-        more = {"for": wanted.for_ or "", "rate": "" if wanted.rate is None else str(wanted.rate)}
-        order = Order(asked(request), why_of(wanted.why), who.name, more)
+        order = Order(asked(request), why_of(wanted.why), who.name, wanted.more())
         done = change.do(partial(here.logins.changing, who.role), order)
         return answer({**done.report, "done": True})
 

@@ -5,30 +5,33 @@ Pages and the JSON API go through here, and from here to the functions that the 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, LiteralString
-
-import psycopg
-from psycopg.rows import dict_row, scalar_row
+from typing import Any
 
 from redrive.console.access import Refused
+from redrive.console.order import (
+    Change,
+    Connection,
+    Done,
+    Input,
+    Opening,
+    Order,
+    Preview,
+    counted,
+    named,
+)
 from redrive.console.query import Query, command, pairs, parse, url
+from redrive.console.switches import SWITCHES
 from redrive.database.criteria import Criteria
-from redrive.dead_letters import campaign, groups, triage
+from redrive.dead_letters import campaign, triage
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find, ids
 from redrive.rules.campaign import CANARIES, FEW
-from redrive.rules.instants import seconds
-from redrive.rules.limits import NAME
-
-Connection = psycopg.Connection[Any]
-Opening = Callable[[], AbstractContextManager[Connection]]
 
 MOST = 10_000
 """Dead letters or jobs that one request changes; for more there is the command line."""
@@ -36,7 +39,6 @@ DRIVE_SECONDS = 3.0
 """For which a request carries on the campaign that it starts."""
 SAMPLE = 10
 CHUNK = 1000
-WHY_LENGTH = 2000
 
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
 JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
@@ -49,81 +51,6 @@ STAYS = {
     "conflict": "a live job has their idempotency key",
 }
 """Why a dead letter would stay, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """Something more that a form asks for."""
-
-    name: str
-    label: str
-    default: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a change is about, before it is done.
-
-    Attributes:
-        matched: how many it would change.
-        unit: what these are.
-        verb: what the button says.
-        shell: the same on the command line.
-        query: what stands for exactly this, also a minute later.
-        columns: of the rows that are shown of it.
-        remarks: what to know before.
-        obstacle: why it cannot be done from here; None = it can.
-    """
-
-    title: str
-    matched: int
-    unit: str
-    verb: str
-    shell: str
-    query: Query
-    columns: Sequence[str] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
-    remarks: Sequence[str] = ()
-    obstacle: str | None = None
-    inputs: Sequence[Input] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A change as somebody wants it done."""
-
-    query: Query
-    why: str
-    actor: str
-    more: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What came of a change: a sentence, the same as a report, and the page to go on with."""
-
-    text: str
-    report: Mapping[str, Any]
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change there is: a preview, which changes nothing, and the doing.
-
-    `plans`: the preview asks for what only a login that may change it is told.
-    """
-
-    what: str
-    preview: Callable[[Connection, Query], Preview]
-    do: Callable[[Opening, Order], Done]
-    of: type[Criteria] | None = None
-    names: Sequence[str] = ()
-    plans: bool = False
-
-
-def _counted(n: int, one: str) -> str:
-    return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
 
 
 def _vague(chosen: Criteria, matched: int) -> str | None:
@@ -172,7 +99,7 @@ def _preview_redrive(conn: Connection, query: Query) -> Preview:
     remarks = [f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()]
     if seen and seen.acted:
         remarks.append(
-            f"{_counted(seen.acted, 'of them')} had side effects before they died;"
+            f"{counted(seen.acted, 'of them')} had side effects before they died;"
             " the page of a job lists them."
         )
     if canaries := _canaries(chosen, matched):
@@ -217,7 +144,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
 
 def _redriven(chosen: Filter, done: Mapping[str, Any]) -> Done:
     stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
-    count = _counted(done["redriven"], "dead letter")
+    count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}{stayed}"
     text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
     keys = ("matched", "redriven", "blocked", "campaign", "state")
@@ -305,12 +232,16 @@ def _triage(
         for start in range(0, len(matched), CHUNK):
             chunk = matched[start : start + CHUNK]
             done += act(conn, chunk, why=order.why, actor=order.actor)
-    text = f"{_counted(len(done), 'dead letter')} {word}."
+    text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(text, {"matched": len(matched), word: done}, _back(chosen))
 
 
+def _id(query: Query) -> int:
+    return int(parse(Filter, [("id", named(query, "id"))]).ids[0])
+
+
 def _preview_reopen(conn: Connection, query: Query) -> Preview:
-    _named(query, "id")
+    named(query, "id")
     seen = _preview_letters(
         conn, query, verb="Reopen", state="dismissed", remark="They can be redriven again then."
     )
@@ -373,7 +304,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         _refuse_more(len(matched), order)
         done = control.cancel(conn, matched, why=order.why, actor=order.actor)
-    text = f"{_counted(done.cancelled, 'job')} cancelled, {done.asked:,} that run were told."
+    text = f"{counted(done.cancelled, 'job')} cancelled, {done.asked:,} that run were told."
     return Done(text, {"matched": len(matched), **done._asdict()}, _to_jobs(chosen))
 
 
@@ -383,7 +314,7 @@ def _now(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         _refuse_more(len(matched), order)
         due = control.run_now(conn, matched, why=order.why, actor=order.actor)
-    text = f"{_counted(due, 'job')} due at once."
+    text = f"{counted(due, 'job')} due at once."
     return Done(text, {"matched": len(matched), "due": due}, _to_jobs(chosen))
 
 
@@ -391,163 +322,6 @@ def _to_jobs(chosen: JobFilter) -> str:
     if len(chosen.ids) == 1:
         return f"/jobs/{chosen.ids[0]}"
     return url("/jobs", replace(chosen, limit=None, until=None))
-
-
-# ---------------------------------------------------------------------- others
-
-
-def _named(query: Query, name: str) -> str:
-    """The one value that a change without a filter is about."""
-    values = [value.strip() for key, value in query if key == name and value.strip()]
-    if len(values) != 1 or any(key != name for key, _ in query):
-        raise Refused(400, f"{name} is missing: say which, once, and nothing else")
-    return values[0]
-
-
-def _id(query: Query) -> int:
-    return int(parse(Filter, [("id", _named(query, "id"))]).ids[0])
-
-
-def _name(query: Query, name: str) -> str:
-    value = _named(query, name)
-    if not NAME.fullmatch(value):
-        raise Refused(400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$")
-    return value
-
-
-def _rows(conn: Connection, query: LiteralString, *values: Any) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, values).fetchall()
-
-
-def _called(conn: Connection, query: LiteralString, *values: Any) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, values).fetchone()
-
-
-_DEPTH: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused
-    from redrive.depths_v1() where queue = %s"""
-
-
-def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> Preview:
-    name = _name(query, "queue")
-    rows = _rows(conn, _DEPTH, name)
-    is_paused = bool(rows and rows[0]["paused"])
-    obstacle = None
-    if not rows:
-        obstacle = f"No job has been in a queue {name} yet."
-    elif is_paused == (word == "pause"):
-        obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
-    remark = (
-        "Workers stop claiming from it within a second; jobs that run go on."
-        if word == "pause"
-        else "Workers claim from it again."
-    )
-    columns = tuple(rows[0])[:-1] if rows else ()
-    shell = command(("queue", word, name), why="...")
-    return Preview(
-        f"{verb} queue {name}",
-        len(rows),
-        "queue",
-        verb,
-        shell,
-        query,
-        columns,
-        rows,
-        (remark,),
-        obstacle,
-    )
-
-
-def _pause(opening: Opening, order: Order) -> Done:
-    name = _name(order.query, "queue")
-    with opening() as conn:
-        if not _rows(conn, _DEPTH, name):
-            raise Refused(404, f"no job has been in a queue {name} yet")
-        _called(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
-    return Done(f"{name} is paused.", {"queue": name, "paused": True}, "/queues")
-
-
-def _resume(opening: Opening, order: Order) -> Done:
-    name = _name(order.query, "queue")
-    with opening() as conn:
-        if not _called(conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why):
-            raise Refused(409, f"{name} was not paused")
-    return Done(f"{name} is resumed.", {"queue": name, "paused": False}, "/queues")
-
-
-_FORCED = {
-    "open": "Jobs that need it are released, without an attempt, until somebody resets it.",
-    "closed": "Jobs that need it run, whatever becomes of them, until somebody resets it.",
-    None: "It is closed, and goes by what it sees again.",
-}
-
-
-def _preview_breaker(conn: Connection, query: Query, *, verb: str, state: str | None) -> Preview:
-    name = _name(query, "name")
-    rows = _rows(
-        conn, "select name, state, failures, successes from redrive.breakers where name = %s", name
-    )
-    words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
-    return Preview(
-        f"{verb}: breaker {name}",
-        len(rows),
-        "breaker",
-        verb,
-        command(words, why="..."),
-        query,
-        ("name", "state", "failures", "successes"),
-        rows,
-        (_FORCED[state],),
-        None if rows else f"There is no breaker {name}.",
-    )
-
-
-def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
-    name = _name(order.query, "name")
-    with opening() as conn:
-        query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
-        if not _called(conn, query, name, state, order.actor, order.why):
-            raise Refused(404, f"there is no breaker {name}")
-    text = f"{name} is held {state}." if state else f"{name} goes by what it sees again."
-    return Done(text, {"name": name, "forced": state}, "/breakers")
-
-
-def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
-    name = _named(query, "group")
-    group = groups.show(conn, name)
-    words = ("dlq", "mute", name, *(("--off",) if verb == "Unmute" else ()))
-    shell = command(words, why="...")
-    return Preview(
-        f"{verb} a group",
-        1 if group else 0,
-        "group",
-        verb,
-        shell,
-        query,
-        ("kind", "error_class", "message", "open"),
-        [group] if group else [],
-        ("Redrives leave a muted group out.",),
-        None if group else "There is no such group, or more than one begins so.",
-        [Input("for", "For how long (2h, 1d)", "1d")] if verb == "Mute" else (),
-    )
-
-
-def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
-    name = _named(order.query, "group")
-    length = seconds(order.more.get("for") or "1d")
-    if length is None or not 0 < length <= 366 * 86_400:
-        raise Refused(400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s")
-    until = datetime.now(UTC) + timedelta(seconds=length) if is_muted else None
-    with opening() as conn:
-        group = groups.show(conn, name)
-        if group is None:
-            raise Refused(404, "there is no such group, or more than one begins so")
-        groups.mute(conn, group["group"], until, actor=order.actor, why=order.why)
-    text = "The group is muted." if is_muted else "The group is no longer muted."
-    report = {"group": group["group"], "muted_until": until}
-    return Done(text, report, f"/groups/{group['group']}")
 
 
 CHANGES: Mapping[str, Change] = {
@@ -594,57 +368,6 @@ CHANGES: Mapping[str, Change] = {
         _now,
         JobFilter,
     ),
-    "pause": Change(
-        "Claim nothing more from a queue.",
-        partial(_preview_queue, verb="Pause", word="pause"),
-        _pause,
-        names=("queue",),
-    ),
-    "resume": Change(
-        "Claim from a paused queue again.",
-        partial(_preview_queue, verb="Resume", word="resume"),
-        _resume,
-        names=("queue",),
-    ),
-    "hold-open": Change(
-        "Hold a breaker open.",
-        partial(_preview_breaker, verb="Hold open", state="open"),
-        partial(_force, state="open"),
-        names=("name",),
-    ),
-    "hold-closed": Change(
-        "Hold a breaker closed.",
-        partial(_preview_breaker, verb="Hold closed", state="closed"),
-        partial(_force, state="closed"),
-        names=("name",),
-    ),
-    "reset": Change(
-        "Let a breaker go by what it sees again.",
-        partial(_preview_breaker, verb="Reset", state=None),
-        partial(_force, state=None),
-        names=("name",),
-    ),
-    "mute": Change(
-        "Leave a group out of redrives for a while.",
-        partial(_preview_mute, verb="Mute"),
-        partial(_mute, is_muted=True),
-        names=("group",),
-    ),
-    "unmute": Change(
-        "Let redrives take a group again.",
-        partial(_preview_mute, verb="Unmute"),
-        partial(_mute, is_muted=False),
-        names=("group",),
-    ),
+    **SWITCHES,
 }
 """The word of each in addresses -> what it is."""
-
-
-def why_of(text: str) -> str:
-    """The why of a change. Raises Refused where there is none."""
-    why = text.strip()
-    if not why:
-        raise Refused(400, "why is missing: say why, the audit log keeps it")
-    if len(why) > WHY_LENGTH or "\0" in why:
-        raise Refused(400, f"why: at most {WHY_LENGTH} characters, and no NUL")
-    return why

@@ -13,7 +13,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console import figures
 from redrive.console.access import COOKIE, SESSION_SECONDS, Identity, Refused, Role
-from redrive.console.changes import CHANGES, Change, Order, why_of
+from redrive.console.changes import CHANGES
+from redrive.console.order import Change, Order, why_of
 from redrive.console.query import (
     ANY,
     Query,
@@ -253,23 +254,6 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
         found = campaign.find(conn, limit=PAGE)
     shell = command(("campaign", "ls"))
     return here.page("campaigns.html", request, who, rows=found, shell=shell)
-
-
-@router.get("/queues")
-def list_queues(request: Request, here: Here, who: Signed) -> Response:
-    """Queues, what they hold and why nothing runs; the workers."""
-    with here.logins.reading(who.role) as conn:
-        found, workers = figures.queues(conn), figures.workers(conn)
-    shell = command(("queue", "ls"))
-    return here.page("queues.html", request, who, queues=found, workers=workers, shell=shell)
-
-
-@router.get("/breakers")
-def list_breakers(request: Request, here: Here, who: Signed) -> Response:
-    """Dependencies, and whether jobs that need them run."""
-    with here.logins.reading(who.role) as conn:
-        found = figures.rows(conn, figures.BREAKERS)
-    return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
 
 
 @router.get("/audit")
