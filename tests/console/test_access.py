@@ -24,6 +24,7 @@ QUERIES = {
     "dismiss": "id=1",
     "reopen": "id=1",
     "note": "id=1",
+    "reveal": "id=1",
     "cancel": "id=1",
     "now": "id=1",
     "pause": "queue=default",

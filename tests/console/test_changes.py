@@ -265,3 +265,24 @@ def test_a_kind_that_needs_two_needs_two_logins(site: Site, olaf: TestClient):
 
     assert (answer.status_code, "approval" in answer.text) == (409, True)
     assert state(site, job) == "open"
+
+
+def test_a_payload_is_revealed_once_to_who_says_why(site: Site, olaf: TestClient):
+    """Wherever it is, and nowhere but in the answer: neither an address nor a log has it."""
+    dead = make_dead_letter(site.database.conn, payload={"password": "hunter2"})
+    live = make_job(site.database.conn, payload={"password": "hunter3"})
+
+    page = act(olaf, f"/change/reveal?id={dead}", why="the bank asks")
+    call = site.bearer("olaf").post(
+        f"/api/v1/reveal?id={live}", json={"why": "they ask again", "yes": True}
+    )
+
+    assert (page.status_code, "hunter2" in page.text) == (200, True)
+    assert page.headers["cache-control"] == "no-store"
+    assert call.json()["payload"] == {"password": "hunter3"}
+    assert "hunter2" not in olaf.get(f"/jobs/{dead}").text
+    assert audit(site) == [
+        ("olaf", "reveal", "the bank asks", 1),
+        ("olaf", "reveal", "they ask again", 1),
+    ]
+    assert "Nothing is kept of job 999." in olaf.get("/change/reveal?id=999").text

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, fleet, pages
+from redrive.console import api, around, pages
 from redrive.console.access import Access, Refused
 from redrive.console.guard import App, Guard
 from redrive.console.logins import Crowded, Logins
@@ -65,7 +65,7 @@ def application(access: Access, logins: Logins) -> App:
     app.state.console = Console(access, logins, environment())
     app.include_router(api.router)
     app.include_router(pages.router)
-    app.include_router(fleet.router)
+    app.include_router(around.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     _probes(app, logins, Exposition(None, requests.collect))
     for kind, handle in HANDLERS.items():

@@ -31,6 +31,8 @@ from redrive.dead_letters.filter import Filter
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find, ids
+from redrive.live_jobs.reveal import reveal
+from redrive.live_jobs.show import show as story
 from redrive.rules.campaign import CANARIES, FEW
 
 MOST = 10_000
@@ -271,6 +273,31 @@ def _note(opening: Opening, order: Order) -> Done:
     return Done("Noted.", {"id": job}, f"/jobs/{job}")
 
 
+def _preview_reveal(conn: Connection, query: Query) -> Preview:
+    job = _id(query)
+    found = story(conn, job)
+    is_kept = found is not None and found["payload"] is not None
+    return Preview(
+        f"Reveal the payload of job {job}",
+        int(is_kept),
+        "payload",
+        "Reveal",
+        command(("job", "reveal", str(job)), why="..."),
+        query,
+        remarks=("It is shown once, with its secrets.",),
+        obstacle=None if is_kept else f"Nothing is kept of job {job}.",
+    )
+
+
+def _reveal(opening: Opening, order: Order) -> Done:
+    job = _id(order.query)
+    with opening() as conn:
+        found = reveal(conn, job, actor=order.actor, why=order.why)
+    if found is None:
+        raise Refused(404, f"nothing is kept of job {job}")
+    return Done(f"Payload of job {job}", found, f"/jobs/{job}", is_shown=True)
+
+
 # ---------------------------------------------------------------------- live jobs
 
 
@@ -346,6 +373,9 @@ CHANGES: Mapping[str, Change] = {
         names=("id",),
     ),
     "note": Change("Write a note on a dead letter.", _preview_note, _note, names=("id",)),
+    "reveal": Change(
+        "Show the payload of a job with its secrets.", _preview_reveal, _reveal, names=("id",)
+    ),
     "cancel": Change(
         "End jobs that are no longer wanted.",
         partial(

@@ -68,11 +68,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a change: a sentence, the same as a report, and the page to go on with."""
+    """What came of a change: a sentence, the same as a report, and the page to go on with.
+
+    `is_shown`: the report is what was asked for; no address and no other page has it.
+    """
 
     text: str
     report: Mapping[str, Any]
     path: str
+    is_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,6 +336,8 @@ def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> 
         if refused.status != HTTPStatus.CONFLICT:
             raise
         return _looked(request, here, who, word, refused.text)
+    if done.is_shown:
+        return here.page("shown.html", request, who, done=done)
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
     return RedirectResponse(f"{done.path}{mark}{said}", 303)
