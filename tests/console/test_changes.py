@@ -2,12 +2,17 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
+from httpx2 import Response
 from starlette.testclient import TestClient
 
+from redrive.dead_letters import campaign
 from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
 
@@ -97,20 +102,34 @@ def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: Test
     assert audit(site) == []
 
 
-def test_two_who_redrive_the_same_at_once_redrive_it_once(site: Site):
-    made = make_dead_letters(site.database.conn, 40)
-    both, start = (site.bearer("olaf"), site.bearer("anna")), Barrier(2)
+def test_two_who_redrive_the_same_at_once_start_one_campaign(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """At two replicas, each after both have planned: what either keeps to itself says nothing."""
+    made, both_planned = make_dead_letters(site.database.conn, 120), Barrier(2)
+    planning = campaign.plan
 
-    def redrive(client: TestClient) -> dict[str, object]:
-        start.wait()
-        return client.post("/api/v1/redrive?group=f1", json={"why": "now", "yes": True}).json()
+    def plan(*arguments: Any, **named: Any) -> campaign.Plan:
+        planned = planning(*arguments, **named)
+        both_planned.wait(30)
+        return planned
 
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(redrive, both))
+    def redrive(client: TestClient) -> Response:
+        return client.post("/api/v1/redrive?group=f1", json={"why": "now", "yes": True})
 
-    assert len(answers) == 2
-    assert site.database.value("select sum(redriven) from redrive.campaigns") == 40
-    assert site.database.value("select count(*) from redrive.jobs") == len(made)
+    monkeypatch.setattr(campaign, "plan", plan)
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        replica = Site(site.database, tmp_path, stack)
+        answers = list(pool.map(redrive, (site.bearer("olaf"), replica.bearer("anna"))))
+    monkeypatch.undo()
+    again = redrive(site.bearer("anna"))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    (other,) = (answer.json()["error"] for answer in answers if answer.status_code == 409)
+    assert re.fullmatch(r"campaign \d of (olaf|anna) takes the same dead letters.*", other)
+    assert again.status_code == 409
+    started = site.database.column("select matched from redrive.campaigns where started_at < now()")
+    assert started == [len(made)]
 
 
 def test_why_is_asked_and_kept(site: Site, olaf: TestClient):

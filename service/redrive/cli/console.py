@@ -47,15 +47,17 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     set_up(settings.log_format, settings.log_level)
     try:
         from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
+        from redrive.console.links import Links  # noqa: PLC0415 # an extra
     except ModuleNotFoundError as error:
         if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
     access, logins = (_open if demo else _guarded)(settings)
+    links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
-    app = application(access, _logins(logins))
+    app = application(access, _logins(logins), links)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)

@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from redrive.console import api, around, pages
 from redrive.console.access import Access, Refused
 from redrive.console.guard import App, Guard
+from redrive.console.links import Links
 from redrive.console.logins import Crowded, Logins
 from redrive.console.render import environment
 from redrive.console.state import Console, NotSignedIn
@@ -30,6 +31,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
 MAX_CONNECTIONS = 200
 STOP_SECONDS = 10
+NO_LINKS = Links()
 TITLES = {
     400: "That cannot be read",
     401: "Not signed in",
@@ -45,7 +47,7 @@ TITLES = {
 }
 
 
-def application(access: Access, logins: Logins) -> App:
+def application(access: Access, logins: Logins, links: Links = NO_LINKS) -> App:
     """The console as an ASGI application."""
     requests = Histogram(
         "redrive_console_request_seconds",
@@ -62,7 +64,7 @@ def application(access: Access, logins: Logins) -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.console = Console(access, logins, environment())
+    app.state.console = Console(access, logins, environment(), links)
     app.include_router(api.router)
     app.include_router(pages.router)
     app.include_router(around.router)

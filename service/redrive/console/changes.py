@@ -28,6 +28,7 @@ from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, triage
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import Filter
+from redrive.errors import Busy
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find, ids
@@ -140,7 +141,10 @@ def _redrive(opening: Opening, order: Order) -> Done:
         if planned.plan is None or not planned.matched:
             raise Refused(409, "nothing matches by now")
         terms = campaign.Terms(rate, _canaries(chosen, planned.matched))
-        campaign.start(conn, planned.plan, terms, actor=order.actor, why=order.why)
+        try:
+            campaign.start_alone(conn, planned.plan, terms, actor=order.actor, why=order.why)
+        except Busy as error:
+            raise Refused(409, str(error)) from None
         return _redriven(chosen, _driven(conn, planned.plan))
 
 

@@ -30,15 +30,19 @@ from redrive.console.state import Form, Here, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
+from redrive.dead_letters import explain as explaining
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
+from redrive.rules.explain import told
 
 PAGE = 50
 GROUPS = 25
+LOOKED_AT = 200
+"""Dead letters of a group that its page compares with others; a link looks at more."""
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """For which a page looks for what is rare; and where somebody follows its link to look further."""
 
@@ -145,7 +149,9 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
         hours = figures.hourly(conn, [name]).get(name, [])
         sample = letters.show(conn, group["sample"])
         found = letters.find(conn, Filter(group=name, state=("open",), limit=10))
-    shell = command(("dlq", "report", name))
+        whole = request.query_params.get("look") == "further"
+        said = explaining.explain(conn, name, most=explaining.OF_GROUP if whole else LOOKED_AT)
+    shell = command(("dlq", "explain" if whole else "report", name))
     return here.page(
         "group.html",
         request,
@@ -154,6 +160,8 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
         hours=hours,
         sample=sample,
         letters=found,
+        findings=said and list(told(said)),
+        whole=whole,
         shell=shell,
     )
 

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
+from redrive.console.links import Links
 from redrive.console.logins import Logins
 
 MAX_FIELDS = 50
@@ -21,11 +22,12 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The console: who may come in, their logins, the templates."""
+    """The console: who may come in, their logins, the templates, links to elsewhere."""
 
     access: Access
     logins: Logins
     templates: Environment
+    links: Links
 
     def page(
         self,
@@ -38,6 +40,7 @@ class Console:
         """An answer in HTML."""
         values |= {
             "who": who,
+            "links": self.links,
             "may_change": who is not None and who.role >= Role.OPERATOR,
             "has_sign_out": who is not None and bool(who.session),
             "csrf": self.access.form_token(who) if who else "",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, LiteralString
 
 import psycopg
@@ -10,6 +11,7 @@ from psycopg.rows import dict_row
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
+from redrive.rules.edit import diff
 from redrive.rules.redact import redact, secret_values
 
 LISTED: LiteralString = """
@@ -38,7 +40,7 @@ _EDITS: LiteralString = """
     from redrive.edits where job = %s order by n"""
 
 EDITED = ("at", "actor", "login", "why", "paths", "redrives")
-"""What `show` says of each edit of a job's payload."""
+"""What `show` says of each edit of a job's payload, besides what it changed."""
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
@@ -94,24 +96,30 @@ def show(
     latest = generations[0]
     reveal(conn, [latest])
     failures = [shown_failure(job, failure) for failure in failures]
-    seen = latest | _before(edits[0]) if original and edits else latest
+    payloads, headers = _redacted(latest, edits, failures)
     return latest | {
-        **_redacted(shown_payload(seen), latest["headers"], failures),
+        "payload": payloads[0 if original else -1],
+        "headers": headers,
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
-        "edits": [{name: edit[name] for name in EDITED} for edit in edits],
+        "edits": [
+            {name: edit[name] for name in EDITED} | {"diff": diff(*pair, f"edit {edit['n']}")}
+            for edit, pair in zip(edits, pairwise(payloads), strict=True)
+        ],
     }
 
 
-def _redacted(payload: Any, headers: Any, failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Payload and headers without what is secret under a key of either."""
+def _redacted(
+    latest: dict[str, Any], edits: list[dict[str, Any]], failures: list[dict[str, Any]]
+) -> tuple[list[Any], Any]:
+    """Its payload before each edit and as it is, and its headers, without what is secret in any."""
+    payloads = [shown_payload(latest | _before(edit)) for edit in edits]
+    payloads.append(shown_payload(latest))
     declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    secrets = secret_values([payload, headers], declared)
-    return {
-        "payload": redact(payload, declared, secrets),
-        "headers": redact(headers, declared, secrets),
-    }
+    secrets = secret_values([*payloads, latest["headers"]], declared)
+    *seen, headers = (redact(one, declared, secrets) for one in (*payloads, latest["headers"]))
+    return seen, headers
 
 
 def _before(edit: dict[str, Any]) -> dict[str, Any]:
