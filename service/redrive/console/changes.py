@@ -207,18 +207,18 @@ def _preview_letters(
     conn: Connection, query: Query, *, verb: str, state: str, remark: str
 ) -> Preview:
     chosen = _letters(query, state)
-    found = letters.find(conn, chosen) if chosen.narrows() else []
+    matched = letters.ids(conn, chosen) if chosen.narrows() else []
     return Preview(
         f"{verb} dead letters",
-        len(found),
+        len(matched),
         f"{state} dead letter",
         verb,
         _shell(("dlq", verb.lower()), query, Filter, why="..."),
         _as_seen(chosen),
         LETTER_COLUMNS,
-        found[:SAMPLE],
+        letters.find(conn, Filter(ids=matched[:SAMPLE])) if matched else (),
         (remark,),
-        _obstacle(chosen, len(found)),
+        _obstacle(chosen, len(matched)),
     )
 
 
@@ -232,7 +232,7 @@ def _triage(
 ) -> Done:
     chosen = _letters(order.query, state)
     with opening() as conn:
-        matched = [row["id"] for row in letters.find(conn, chosen)]
+        matched = letters.ids(conn, chosen)
         _refuse_more(len(matched), order)
         done: list[int] = []
         for start in range(0, len(matched), CHUNK):

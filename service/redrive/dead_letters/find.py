@@ -61,21 +61,32 @@ def find(
     Args:
         after: the place of the one to go on after; None = from the beginning.
     """
+    found = _found(conn, LISTED, chosen, after)
+    reveal(conn, found)
+    return found
+
+
+def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
+    """Their ids alone, as `find` has them."""
+    return [row["id"] for row in _found(conn, "d.id, d.died_at", chosen, None)]
+
+
+def _found(
+    conn: psycopg.Connection[Any], columns: LiteralString, chosen: Filter, after: Place | None
+) -> list[dict[str, Any]]:
     conditions, parameters = replace(chosen, state=()).where()
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
     # The index on when they died begins with the state: of each the latest, then among these.
     with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(
+        return cursor.execute(
             f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
-            f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
+            f"select {columns} from redrive.dead_letters d where d.state = s.state and {conditions}"
             " order by d.died_at desc, d.id desc limit %s) o"
             " order by o.died_at desc, o.id desc limit %s",
             (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
         ).fetchall()
-    reveal(conn, found)
-    return found
 
 
 def show(
@@ -103,11 +114,13 @@ def show(
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
-        "edits": [
-            {name: edit[name] for name in EDITED} | {"diff": diff(*pair, f"edit {edit['n']}")}
-            for edit, pair in zip(edits, pairwise(payloads), strict=True)
-        ],
+        "edits": list(map(_edit, edits, pairwise(payloads))),
     }
+
+
+def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
+    """What is said of an edit, and what it changed."""
+    return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 
 def _redacted(

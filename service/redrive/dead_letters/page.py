@@ -1,6 +1,5 @@
 """A page of dead letters at a bounded cost, however many there are and however few match."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,13 +8,14 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.database.looks import widening
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
 from redrive.dead_letters.reveal import reveal
 
 Connection = psycopg.Connection[Any]
 
-FIRST_LOOKS, MOST_LOOKS, STEP = 1000, 50_000, 4
+FIRST_LOOKS, MOST_LOOKS = 1000, 50_000
 
 _GUARDS: LiteralString = """
     select set_config(name, 'off', true)
@@ -49,26 +49,25 @@ def page(
     thousand; the others of the filter's conditions are asked of each.
     """
     if chosen.ids:
-        return Page(find(conn, replace(chosen, limit=most), after), None)
-    lists = _lists(conn, chosen)
-    rows, place, looks = list[dict[str, Any]](), after, FIRST_LOOKS
-    give_up_at = time.monotonic() + seconds
-    while True:
-        began = time.monotonic()
-        wanted = most + 1 - len(rows)
-        found, edge = _looked(conn, chosen, lists, place, looks=looks, most=wanted)
+        rows = find(conn, replace(chosen, limit=most + 1), after)
+        return Page(rows[:most], _place(rows[most - 1]) if len(rows) > most else None)
+    lists, rows, place = _lists(conn, chosen), list[dict[str, Any]](), after
+    for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
+        found, edge = _looked(conn, chosen, lists, place, (looks, most + 1 - len(rows)))
         rows += found
-        if len(rows) > most:
-            place = rows[most - 1]["died_at"], rows[most - 1]["id"]
-            break
         # No id is less than 1: all that died at that very instant have been looked at.
         place = None if edge is None else (edge, 1)
-        now = time.monotonic()
-        if place is None or len(rows) == most or now + STEP * (now - began) > give_up_at:
+        if place is None or len(rows) >= most:
             break
-        looks = min(MOST_LOOKS, looks * STEP)
-    reveal(conn, rows[:most])
-    return Page(rows[:most], place)
+    if len(rows) > most:
+        rows = rows[:most]
+        place = _place(rows[-1])
+    reveal(conn, rows)
+    return Page(rows, place)
+
+
+def _place(row: dict[str, Any]) -> Place:
+    return row["died_at"], row["id"]
 
 
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
@@ -86,17 +85,19 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
     return _BY_STATE, list(chosen.state or STATES)
 
 
-def _looked(  # noqa: PLR0913 # what a look is about
+def _looked(
     conn: Connection,
     chosen: Filter,
     lists: tuple[LiteralString, Sequence[str]],
     after: Place | None,
-    *,
-    looks: int,
-    most: int,
+    bounds: tuple[int, int],
 ) -> tuple[list[dict[str, Any]], datetime | None]:
-    """Those of the next that match; and how far back it was looked, None = to the end."""
-    of_list, values = lists
+    """Those of the next that match; and how far back it was looked, None = to the end.
+
+    Args:
+        bounds: how many are looked at, and how many are wanted.
+    """
+    (of_list, values), (looks, most) = lists, bounds
     # One bound on each side: of two the index takes one to begin at, and not always the nearer.
     conditions, parameters = replace(chosen, since=None, until=None).where()
     at, job = min(filter(None, (after, chosen.until and (chosen.until, 0))), default=_END)

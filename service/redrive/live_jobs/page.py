@@ -1,10 +1,10 @@
 """A page of jobs, at a bounded cost in looks and in time: live ones, then those that have ended."""
 
-import time
 from dataclasses import replace
 from itertools import islice
 from typing import Any, LiteralString, NamedTuple
 
+from redrive.database.looks import widening
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import LIVE, JobFilter
 from redrive.live_jobs.find import (
@@ -17,9 +17,6 @@ from redrive.live_jobs.find import (
     walk,
 )
 from redrive.live_jobs.history import PLACE, find_ended
-
-STEP = 4
-"""By so much more is looked at each time, where little is found."""
 
 _QUEUES: LiteralString = """
     select distinct queue from redrive.totals where kind = any (%s::text[])"""
@@ -79,25 +76,22 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    give_up_at = time.monotonic() + seconds
     if chosen.kind and not chosen.queue:  # only where such jobs have been
         queues = [queue for (queue,) in conn.execute(_QUEUES, (list(chosen.kind),))]
         if not queues:
             return Page([], None)
         chosen = replace(chosen, queue=queues)
-    around, found, place, looks = Surroundings(conn), list[dict[str, Any]](), after, FIRST_LOOKS
-    while True:
-        began = time.monotonic()
+    found, place = list[dict[str, Any]](), after
+    for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         rows = walk(conn, chosen, place, looks)
         is_last = not rows or rows[-1]["id"] is not None
         place = None if is_last else rows.pop()["place"]
         found += rows
-        if len(found) > most:
-            place = found[most - 1]["place"]
-        now = time.monotonic()
-        if is_last or len(found) >= most or now + STEP * (now - began) > give_up_at:
-            return Page(list(all_described(conn, found[:most], around)), place)
-        looks = min(MOST_LOOKS, looks * STEP)
+        if is_last or len(found) >= most:
+            break
+    if len(found) > most:
+        place = found[most - 1]["place"]
+    return Page(list(all_described(conn, found[:most], Surroundings(conn))), place)
 
 
 def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) -> Page:
