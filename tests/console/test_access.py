@@ -27,6 +27,12 @@ QUERIES = {
     "reveal": "id=1",
     "cancel": "id=1",
     "now": "id=1",
+    "campaign-plan": "id=1",
+    "campaign-start": "campaign=1",
+    "campaign-pause": "campaign=1",
+    "campaign-resume": "campaign=1",
+    "campaign-cancel": "campaign=1",
+    "edit": "id=1",
     "pause": "queue=default",
     "resume": "queue=default",
     "hold-open": "name=bank",
@@ -73,16 +79,17 @@ def test_postgres_has_the_last_word_on_what_a_role_sees(site: Site, name: str):
 
 
 def test_each_change_is_in_the_matrix():
-    assert set(QUERIES) == set(CHANGES)
+    assert set(QUERIES) == {*CHANGES, "edit"}
 
 
 def test_a_viewer_changes_nothing_by_any_way(site: Site):
     page, program = site.signed_in("vera"), site.bearer("vera")
     token = csrf(page)
     for word, query in QUERIES.items():
-        form = {"csrf": token, "why": "because"}
-        assert page.get(f"/change/{word}?{query}").status_code == 403
-        assert page.post(f"/change/{word}?{query}", data=form).status_code == 403
+        form = {"csrf": token, "why": "because", "act": "edit"}
+        path = "/edit" if word == "edit" else f"/change/{word}"
+        assert page.get(f"{path}?{query}").status_code == 403
+        assert page.post(f"{path}?{query}", data=form).status_code == 403
         asked = program.post(f"/api/v1/{word}?{query}", json={"why": "because", "yes": True})
         assert asked.status_code == 403
     assert site.database.value("select count(*) from redrive.audit") == 0

@@ -244,7 +244,7 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
     site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
 ):
     make_dead_letters(site.database.conn, 6)
-    monkeypatch.setattr("redrive.console.changes.MOST", 5)
+    monkeypatch.setattr("redrive.console.change.MOST", 5)
 
     page = olaf.get("/change/dismiss?group=f1").text
     asked = site.bearer("olaf").post("/api/v1/dismiss?group=f1", json={"why": "x", "yes": True})
@@ -271,7 +271,7 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
     page = olaf.get("/change/redrive?group=f1").text
     done = act(olaf, "/change/redrive?group=f1", why="the fix is out")
 
-    assert "3 go first; the others when these have gone well." in page
+    assert "3 go first; where more than 10% of any ten die again, it stops with at most 21" in page
     assert "117 have their turn later." in said(olaf, done)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 

@@ -98,21 +98,6 @@ def test_each_edit_of_a_payload_is_shown_without_its_secrets(site: Site, olaf: T
     assert "hunter" not in page
 
 
-def test_a_group_says_what_its_dead_letters_have_in_common(site: Site, olaf: TestClient):
-    conn = site.database.conn
-    make_dead_letters(conn, 20, tenant="gold")
-    make_dead_letters(conn, 30, tenant="tin")
-    conn.execute("update redrive.dead_letters set fingerprint = 'f2' where tenant = 'tin'")
-    conn.execute("select redrive.fold_groups_v1()")
-
-    page = olaf.get("/groups/f1").text
-    more = olaf.get("/groups/f1?look=further").text
-
-    assert re.search("<li>20 of 20 have .*gold", html.unescape(page))
-    assert "Look at more of them" in page
-    assert "Look at more of them" not in more
-
-
 def test_a_failure_leads_to_its_trace_and_a_job_to_its_log_lines(site: Site):
     dead = make_dead_letter(site.database.conn)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -120,7 +105,7 @@ def test_a_failure_leads_to_its_trace_and_a_job_to_its_log_lines(site: Site):
         "update redrive.failures set detail = detail || %s::jsonb", f'{{"trace_id": "{trace}"}}'
     )
     links = Links("https://t.example/{trace_id}", "https://l.example/?job={job_id}&x=1")
-    site.app = application(site.access, site.logins, links)
+    site.app = application(site.access, site.logins, links=links)
 
     page = site.signed_in("olaf").get(f"/jobs/{dead}").text
 

@@ -11,6 +11,7 @@ from redrive.cli.connection import wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
+from redrive.handlers import load
 from redrive.observability.logs import set_up
 from redrive.settings import Settings
 
@@ -57,7 +58,8 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
-    app = application(access, _logins(logins), links)
+    handlers = load(settings.handlers) if settings.handlers else None
+    app = application(access, _logins(logins), handlers, links)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)

@@ -1,14 +1,17 @@
 """redrive dlq explain: what the dead letters of a group have in common."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import click
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.groups import missing
 from redrive.cli.options import database_option, json_option, settings_for
-from redrive.cli.output import emit, printable
+from redrive.cli.output import counted, emit, printable
 from redrive.dead_letters import explain as explaining
-from redrive.rules.explain import told
+from redrive.rules.explain import MIN_BASE, MIN_JOBS, sentence
 
 
 @click.command()
@@ -32,5 +35,22 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     if as_json:
         emit(found)
     else:
-        click.echo("\n".join(map(printable, told(found))))
+        click.echo("\n".join(_told(found)))
     return Exit.DONE
+
+
+def _told(found: dict[str, Any]) -> Iterator[str]:
+    """The findings in words, or why there is none; then what was looked at."""
+    others = found["compared_with"]
+    yield from (printable(sentence(one)) for one in found["findings"])
+    if found["looked_at"] < MIN_JOBS:
+        yield f"too few to compare: at least {MIN_JOBS} dead letters are needed"
+    elif not any(count >= MIN_BASE for count in others.values()):
+        yield f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
+    elif not found["findings"]:
+        yield "nothing stands out"
+    yield (
+        f"looked at {counted(found['looked_at'], 'dead letter')} of the group,"
+        f" {others['succeeded']} of the kind that succeeded, {others['dead']} other dead letters"
+        f" of the kind, {others['other_kinds']} of other kinds"
+    )

@@ -9,10 +9,10 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from redrive.console import figures
-from redrive.console.access import Refused, Role
+from redrive.console import edits, figures
+from redrive.console.access import Identity, Refused, Role
+from redrive.console.change import Change, Order, Preview, why_of
 from redrive.console.changes import CHANGES
-from redrive.console.order import Change, Order, Preview, why_of
 from redrive.console.pages import (
     AUDIT_NAMES,
     asked,
@@ -197,12 +197,22 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     yes: bool = False
     rate: float | None = None
     concurrency: int | None = None
+    canaries: int | None = None
+    abort_share: float | None = None
+    not_before: str | None = None
+    when_breaker: str | None = None
+    when_version: str | None = None
+    patch: list[Any] | None = None
     for_: str | None = None
 
     def more(self) -> dict[str, str]:
-        """What some changes ask for besides, as the fields of their forms."""
-        given = {"rate": self.rate, "concurrency": self.concurrency, "for": self.for_}
-        return {name: "" if value is None else str(value) for name, value in given.items()}
+        """What it asks for besides, as the fields of a form."""
+        given = msgspec.structs.asdict(self)
+        return {
+            name.strip("_").replace("_", "-"): str(value)
+            for name, value in given.items()
+            if name not in {"why", "yes", "patch"} and value is not None
+        }
 
 
 _BODY = {
@@ -223,6 +233,12 @@ _BODY = {
                         "type": "integer",
                         "description": "Of a limit: jobs at once, at most.",
                     },
+                    "canaries": {"type": "integer", "description": "So many go first."},
+                    "abort_share": {"type": "number", "description": "Abort above this share."},
+                    "not_before": {"type": "string", "description": "An instant, or 2h."},
+                    "when_breaker": {"type": "string", "description": "As smtp:closed."},
+                    "when_version": {"type": "string", "description": "As >=1.4.2."},
+                    "patch": {"type": "array", "description": "Of an edit: JSON Patch."},
                     "for": {"type": "string", "description": "Of a mute: how long, as 2h."},
                 },
             }
@@ -263,17 +279,22 @@ async def body(request: Request) -> Asked:
 Body = Annotated[Asked, Depends(body)]
 
 
+def _may_change(who: Identity) -> None:
+    require(who, Role.OPERATOR)
+    if who.may_forge:
+        raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
+
+
 def _answering(change: Change) -> Callable[..., Response]:
     """The call that does one change."""
 
     def call(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
-        require(who, Role.OPERATOR)
-        if who.may_forge:
-            raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
+        _may_change(who)
         if not wanted.yes:
             with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
                 return answer(_shown(change.preview(conn, asked(request))))
-        order = Order(asked(request), why_of(wanted.why), who.name, wanted.more())
+        why = change.why(wanted.why)
+        order = Order(asked(request), why, who.name, wanted.more(), here.handlers)
         done = change.do(partial(here.logins.changing, who.role), order)
         return answer({**done.report, "done": True})
 
@@ -289,3 +310,23 @@ for _word, _change in CHANGES.items():
         description=f"{_change.what} Shows what it would do, unless `yes` is true.",
         openapi_extra=described(_change.of, *_change.names) | {"requestBody": _BODY},
     )
+
+
+@router.post("/edit", openapi_extra=described(Filter) | {"requestBody": _BODY})
+def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
+    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is true."""
+    _may_change(who)
+    why = why_of(wanted.why) if wanted.yes else ""
+    given = {"patch": msgspec.json.encode(wanted.patch or []).decode()}
+    order = Order(asked(request), why, who.name, given, here.handlers)
+    if wanted.yes:
+        done = edits.edit(partial(here.logins.changing, who.role), order)
+        return answer({**done.report, "done": True})
+    with here.logins.reading(who.role) as conn:
+        seen = edits.look(conn, order)
+    if seen.fault or not seen.seen:
+        raise Refused(400, seen.fault or seen.obstacle or "nothing matches")
+    sample = [{"id": one.id, "diff": one.diff} for one in seen.seen.samples]
+    faults = {str(job): fault for job, fault in seen.seen.faults.items()}
+    report = edits.report(seen.seen)
+    return answer({**report, "done": False, "sample": sample, "faults": faults})

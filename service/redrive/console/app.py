@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -15,14 +16,15 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, around, pages
+from redrive.console import api, around, edit_page, live, pages
 from redrive.console.access import Access, Refused
-from redrive.console.guard import App, Guard
+from redrive.console.guard import Guard
 from redrive.console.links import Links
 from redrive.console.logins import Crowded, Logins
 from redrive.console.render import environment
-from redrive.console.state import Console, NotSignedIn
+from redrive.console.state import NO_LINKS, Console, NotSignedIn
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
+from redrive.handlers import Handlers
 from redrive.observability.metrics import CALL_BUCKETS, Exposition, Histogram
 
 logger = logging.getLogger("redrive.console")
@@ -31,7 +33,6 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
 MAX_CONNECTIONS = 200
 STOP_SECONDS = 10
-NO_LINKS = Links()
 TITLES = {
     400: "That cannot be read",
     401: "Not signed in",
@@ -47,8 +48,10 @@ TITLES = {
 }
 
 
-def application(access: Access, logins: Logins, links: Links = NO_LINKS) -> App:
-    """The console as an ASGI application."""
+def application(
+    access: Access, logins: Logins, handlers: Handlers | None = None, links: Links = NO_LINKS
+) -> Guard:
+    """The console as an ASGI application. `handlers`: of ours, to read payloads with."""
     requests = Histogram(
         "redrive_console_request_seconds",
         "Time until the console answers, by page and status.",
@@ -64,20 +67,21 @@ def application(access: Access, logins: Logins, links: Links = NO_LINKS) -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.console = Console(access, logins, environment(), links)
+    here = app.state.console = Console(access, logins, environment(), handlers, links)
     app.include_router(api.router)
-    app.include_router(pages.router)
-    app.include_router(around.router)
+    for part in (pages, around, live, edit_page):
+        app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     _probes(app, logins, Exposition(None, requests.collect))
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
     proxy = access.proxy
     return Guard(
-        cast("App", app),
+        cast("Any", app),
         requests,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
+        stop=here.streams.end,
     )
 
 
@@ -212,7 +216,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(msg) from None
 
 
-def run(app: App, listener: socket.socket) -> None:
+class _Server(uvicorn.Server):
+    """One that tells those who listen to go: it would wait for them."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        cast("Guard", self.config.app).stop()
+        super().handle_exit(sig, frame)
+
+
+def run(app: Guard, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; requests that run are answered."""
     config = uvicorn.Config(
         cast("Any", app),
@@ -227,4 +239,4 @@ def run(app: App, listener: socket.socket) -> None:
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=10,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    _Server(config).run(sockets=[listener])

@@ -62,6 +62,7 @@ class Guard:
         hosts: names by which it may be asked for; None = any. On this machine without a sign-in
             another site could otherwise come in by a name of its own that leads here.
         unlimited: whether an address is that of a trusted proxy.
+        stop: what ends answers that would go on.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Guard:
         *,
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
+        self.stop = stop
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
         self._window = Window(REQUESTS_A_MINUTE)
         self._requests = requests

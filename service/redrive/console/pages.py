@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console import figures
 from redrive.console.access import COOKIE, SESSION_SECONDS, Identity, Refused, Role
+from redrive.console.change import Change, Done, Order
 from redrive.console.changes import CHANGES
-from redrive.console.order import Change, Order, why_of
 from redrive.console.query import (
     ANY,
     Query,
@@ -26,7 +26,7 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.state import Form, Here, OwnForm, Signed, require
+from redrive.console.state import Console, Form, Here, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
@@ -37,12 +37,13 @@ from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
-from redrive.rules.explain import told
+from redrive.rules.campaign import State
+from redrive.rules.explain import sentence
 
 PAGE = 50
 GROUPS = 25
 LOOKED_AT = 200
-"""Dead letters of a group that its page compares with others; a link looks at more."""
+"""Dead letters of a group that its page compares with others."""
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """For which a page looks for what is rare; and where somebody follows its link to look further."""
 
@@ -149,9 +150,7 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
         hours = figures.hourly(conn, [name]).get(name, [])
         sample = letters.show(conn, group["sample"])
         found = letters.find(conn, Filter(group=name, state=("open",), limit=10))
-        whole = request.query_params.get("look") == "further"
-        said = explaining.explain(conn, name, most=explaining.OF_GROUP if whole else LOOKED_AT)
-    shell = command(("dlq", "explain" if whole else "report", name))
+    shell = command(("dlq", "report", name))
     return here.page(
         "group.html",
         request,
@@ -160,10 +159,22 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
         hours=hours,
         sample=sample,
         letters=found,
-        findings=said and list(told(said)),
-        whole=whole,
         shell=shell,
     )
+
+
+@router.get("/explain/{fingerprint:path}")
+def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
+    """What the dead letters of a group have in common: a page, or the part of the group's."""
+    most = LOOKED_AT if request.headers.get("hx-request") else explaining.OF_GROUP
+    with here.logins.reading(who.role) as conn:
+        found = explaining.explain(conn, _text(fingerprint), most=most)
+    if found is None:
+        raise Refused(404, "no group begins so, or more than one does")
+    template = "findings.html" if request.headers.get("hx-request") else "explain.html"
+    shell = command(("dlq", "explain", found["group"]))
+    said = [sentence(finding) for finding in found["findings"]]
+    return here.page(template, request, who, found=found, said=said, shell=shell)
 
 
 def _text(value: str) -> str:
@@ -191,6 +202,7 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
         onward=onward,
         dismissed=tuple(chosen.state) == ("dismissed",),
         redrive=url("/change/redrive", chosen),
+        edit=url("/edit", chosen),
         dismiss=url("/change/dismiss", chosen),
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
@@ -260,8 +272,9 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
     """Redrives: what went back, and what became of it."""
     with here.logins.reading(who.role) as conn:
         found = campaign.find(conn, limit=PAGE)
+        plans = campaign.find(conn, (State.PLANNED,), limit=PAGE)
     shell = command(("campaign", "ls"))
-    return here.page("campaigns.html", request, who, rows=found, shell=shell)
+    return here.page("campaigns.html", request, who, rows=found, plans=plans, shell=shell)
 
 
 @router.get("/audit")
@@ -337,15 +350,22 @@ def _change(word: str) -> Change:
 def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> Response:
     """Do it, and go on with what came of it; where it is something else by now, look again."""
     require(who, Role.OPERATOR)
-    order = Order(asked(request), why_of(form.get("why", "")), who.name, form)
+    wanted = _change(word)
+    why = wanted.why(form.get("why", ""))
+    order = Order(asked(request), why, who.name, form, here.handlers)
     try:
-        done = _change(word).do(partial(here.logins.changing, who.role), order)
+        done = wanted.do(partial(here.logins.changing, who.role), order)
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise
         return _looked(request, here, who, word, refused.text)
     if done.is_shown:
         return here.page("shown.html", request, who, done=done)
+    return done_page(here, done)
+
+
+def done_page(here: Console, done: Done) -> Response:
+    """The page to go on with after a change, which says what came of it."""
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
     return RedirectResponse(f"{done.path}{mark}{said}", 303)
@@ -383,9 +403,10 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
 
 
 @router.post("/sign-out")
-def sign_out(form: Form) -> Response:
-    """End a session."""
+def sign_out(here: Here, who: Signed, form: Form) -> Response:
+    """End a session, and what still tells it news."""
     del form
+    here.streams.end(who.session)
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="lax")
     return answer

@@ -1,7 +1,7 @@
 """What every page and every call of the API gets: who asks, the connections, the form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -12,8 +12,11 @@ from jinja2 import Environment
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.links import Links
 from redrive.console.logins import Logins
+from redrive.console.streams import Streams
+from redrive.handlers import Handlers
 
 MAX_FIELDS = 50
+NO_LINKS = Links()
 
 
 class NotSignedIn(Exception):
@@ -22,12 +25,17 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The console: who may come in, their logins, the templates, links to elsewhere."""
+    """The console: who may come in, their logins, the templates.
+
+    `handlers`: of ours, to read payloads with.
+    """
 
     access: Access
     logins: Logins
     templates: Environment
-    links: Links
+    handlers: Handlers | None = None
+    links: Links = NO_LINKS
+    streams: Streams = field(default_factory=Streams)
 
     def page(
         self,

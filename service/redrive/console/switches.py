@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, LiteralString
 
 from redrive.console.access import Refused
-from redrive.console.order import (
+from redrive.console.change import (
     Change,
     Connection,
     Done,

@@ -460,23 +460,6 @@ def sentence(finding: Mapping[str, Any]) -> str:
     )
 
 
-def told(found: Mapping[str, Any]) -> Iterator[str]:
-    """The findings in words, or why there is none; then what was looked at."""
-    others, looked_at = found["compared_with"], found["looked_at"]
-    yield from map(sentence, found["findings"])
-    if looked_at < MIN_JOBS:
-        yield f"too few to compare: at least {MIN_JOBS} dead letters are needed"
-    elif not any(count >= MIN_BASE for count in others.values()):
-        yield f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
-    elif not found["findings"]:
-        yield "nothing stands out"
-    yield (
-        f"looked at {looked_at} dead letter{'s' * (looked_at != 1)} of the group,"
-        f" {others['succeeded']} of the kind that succeeded, {others['dead']} other dead letters"
-        f" of the kind, {others['other_kinds']} of other kinds"
-    )
-
-
 def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
     """A finding for people and machines; `texts`: which text each mark of one stands for."""
     values = [_plain(c.value, texts) for c in finding.conditions]
