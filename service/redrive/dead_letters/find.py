@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
@@ -61,32 +61,34 @@ def find(
     Args:
         after: the place of the one to go on after; None = from the beginning.
     """
-    found = _found(conn, LISTED, chosen, after)
-    reveal(conn, found)
-    return found
-
-
-def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
-    """Their ids alone, as `find` has them."""
-    return [row["id"] for row in _found(conn, "d.id, d.died_at", chosen, None)]
-
-
-def _found(
-    conn: psycopg.Connection[Any], columns: LiteralString, chosen: Filter, after: Place | None
-) -> list[dict[str, Any]]:
     conditions, parameters = replace(chosen, state=()).where()
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
     # The index on when they died begins with the state: of each the latest, then among these.
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(
+        found = cursor.execute(
             f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
-            f"select {columns} from redrive.dead_letters d where d.state = s.state and {conditions}"
+            f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
             " order by d.died_at desc, d.id desc limit %s) o"
             " order by o.died_at desc, o.id desc limit %s",
             (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
         ).fetchall()
+    reveal(conn, found)
+    return found
+
+
+def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
+    """The ids of those in the one state that a filter names, as `find` has them."""
+    (state,) = chosen.state
+    conditions, parameters = replace(chosen, state=()).where()
+    # Not by the list of states: indexes by kind and queue hold open ones alone.
+    query: LiteralString = (
+        f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
+        " order by d.died_at desc, d.id desc limit %s"
+    )
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(query, (state, *parameters, chosen.limit)).fetchall()
 
 
 def show(
