@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, around, edit_page, live, pages
+from redrive.console import api, around, edit_page, live, metrics, pages
 from redrive.console.access import Access, Refused
 from redrive.console.guard import Guard
 from redrive.console.links import Links
@@ -25,7 +25,7 @@ from redrive.console.render import environment
 from redrive.console.state import NO_LINKS, Console, NotSignedIn
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.handlers import Handlers
-from redrive.observability.metrics import CALL_BUCKETS, Exposition, Histogram
+from redrive.observability.metrics import Exposition
 
 logger = logging.getLogger("redrive.console")
 
@@ -52,12 +52,7 @@ def application(
     access: Access, logins: Logins, handlers: Handlers | None = None, links: Links = NO_LINKS
 ) -> Guard:
     """The console as an ASGI application. `handlers`: of ours, to read payloads with."""
-    requests = Histogram(
-        "redrive_console_request_seconds",
-        "Time until the console answers, by page and status.",
-        ("page", "status"),
-        CALL_BUCKETS,
-    )
+    requests = metrics.requests()
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -102,7 +97,7 @@ def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
         return PlainTextResponse("database: ok\n")
 
     @app.get("/metrics", include_in_schema=False)
-    def metrics() -> Response:
+    def show_metrics() -> Response:
         return Response(
             generate_latest(exposition.registry), media_type="text/plain; version=0.0.4"
         )
