@@ -5,10 +5,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from redrive.console.access import COOKIE, Role, Tokens, group_roles, networks
+from redrive.console.app import application
 from redrive.console.changes import CHANGES
 from redrive.errors import SettingsError
+from redrive.observability.tracing import Tracing
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
@@ -66,6 +72,26 @@ def test_probes_and_figures_ask_nobody(site: Site):
     assert stranger.get("/livez").text == "process: ok\n"
     assert stranger.get("/readyz").text == "database: ok\n"
     assert 'page="/dead-letters",status="303"' in stranger.get("/metrics").text
+
+
+def test_each_answer_has_a_span_without_what_was_asked_for(site: Site):
+    """By the page, not by the address: that holds ids and values of filters."""
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(provider.get_tracer("test"))
+    site.app = application(site.access, site.logins, tracing=tracing)
+
+    site.signed_in("olaf").get("/jobs/17?tenant=acme")
+    site.client().get("/livez")
+
+    (signing_in, asking) = spans.get_finished_spans()
+    assert (signing_in.name, asking.name) == ("POST /sign-in", "GET /jobs/{job}")
+    assert asking.kind is SpanKind.SERVER
+    assert dict(asking.attributes or {}) == {
+        "http.request.method": "GET",
+        "http.route": "/jobs/{job}",
+        "http.response.status_code": 404,
+    }
 
 
 @pytest.mark.parametrize("name", ["vera", "olaf", "anna"])

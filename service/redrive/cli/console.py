@@ -12,6 +12,7 @@ from redrive.cli.options import database_option, settings_for
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
 from redrive.handlers import load
+from redrive.observability import tracing as tracing_of_process
 from redrive.observability.logs import set_up
 from redrive.settings import Settings
 
@@ -59,10 +60,13 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
     handlers = load(settings.handlers) if settings.handlers else None
-    app = application(access, _logins(logins), handlers, links)
+    tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
+    app = application(access, _logins(logins), handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
+    if tracing is not None:
+        tracing.shut_down()
 
 
 def _logins(addresses: Mapping[Any, Address]) -> Any:

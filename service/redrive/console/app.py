@@ -26,6 +26,7 @@ from redrive.console.state import NO_LINKS, Console, NotSignedIn
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.handlers import Handlers
 from redrive.observability.metrics import Exposition
+from redrive.observability.tracing import Tracing
 
 logger = logging.getLogger("redrive.console")
 
@@ -49,7 +50,12 @@ TITLES = {
 
 
 def application(
-    access: Access, logins: Logins, handlers: Handlers | None = None, links: Links = NO_LINKS
+    access: Access,
+    logins: Logins,
+    handlers: Handlers | None = None,
+    *,
+    links: Links = NO_LINKS,
+    tracing: Tracing | None = None,
 ) -> Guard:
     """The console as an ASGI application. `handlers`: of ours, to read payloads with."""
     requests = metrics.requests()
@@ -77,6 +83,7 @@ def application(
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
         stop=here.streams.end,
+        trace=tracing.answered if tracing else lambda *_: None,
     )
 
 

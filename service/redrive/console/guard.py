@@ -63,9 +63,10 @@ class Guard:
             another site could otherwise come in by a name of its own that leads here.
         unlimited: whether an address is that of a trusted proxy.
         stop: what ends answers that would go on.
+        trace: who is told of each answer: method, page, status, seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # what stands around one application
         self,
         app: App,
         requests: Histogram,
@@ -73,8 +74,10 @@ class Guard:
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
         stop: Callable[[], None] = lambda: None,
+        trace: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
         self.stop = stop
+        self._trace = trace
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
         self._window = Window(REQUESTS_A_MINUTE)
         self._requests = requests
@@ -89,8 +92,10 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                labels = _page(scope), str(event["status"])
-                self._requests.observe(labels, [time.monotonic() - began])
+                page, seconds = _page(scope), time.monotonic() - began
+                self._requests.observe((page, str(event["status"])), [seconds])
+                if page not in PROBES:
+                    self._trace(scope["method"], page, event["status"], seconds)
                 event = event | {"headers": _guarded(scope, event["headers"])}
             await send(event)
 
