@@ -101,7 +101,19 @@ def _looked(
     # One bound on each side: of two the index takes one to begin at, and not always the nearer.
     conditions, parameters = replace(chosen, since=None, until=None).where()
     at, job = min(filter(None, (after, chosen.until and (chosen.until, 0))), default=_END)
-    query: LiteralString = f"""
+    since, each = chosen.since or "-infinity", max(1, looks // len(values))
+    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(_GUARDS)
+        asked = (values, at, job, since, each, values, at, job, since, *parameters, most, most)
+        rows = cursor.execute(_statement(of_list, conditions), asked).fetchall()
+    edge = rows[0]["edge"]  # one row at least, which may hold nothing else
+    found = [{name: value for name, value in row.items() if name != "edge"} for row in rows]
+    return [row for row in found if row["id"] is not None], edge
+
+
+def _statement(of_list: LiteralString, conditions: LiteralString) -> LiteralString:
+    """Where the next look ends; and of what is before, the latest of each list, then of all."""
+    return f"""
         with edge as materialized (
             select max(e.died_at) as at from unnest(%s::text[]) v(value) cross join lateral (
                 select d.died_at from redrive.dead_letters d
@@ -115,11 +127,3 @@ def _looked(
                   and d.died_at >= coalesce(e.at, %s::timestamptz) and {conditions}
                 order by d.died_at desc, d.id desc limit %s) l
             order by l.died_at desc, l.id desc limit %s) o on true"""
-    since, each = chosen.since or "-infinity", max(1, looks // len(values))
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_GUARDS)
-        asked = (values, at, job, since, each, values, at, job, since, *parameters, most, most)
-        rows = cursor.execute(query, asked).fetchall()
-    edge = rows[0]["edge"]  # one row at least, which may hold nothing else
-    found = [{name: value for name, value in row.items() if name != "edge"} for row in rows]
-    return [row for row in found if row["id"] is not None], edge
