@@ -12,6 +12,7 @@ import psycopg
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
+from redrive.cli.options import Change as Agreed
 from redrive.cli.options import (
     Duration,
     Run,
@@ -39,7 +40,6 @@ from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import Ended
-from redrive.settings import Settings
 
 COLUMNS = (
     "id",
@@ -281,16 +281,17 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
 @job.command("reveal")
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
-def reveal_payload(which: int, why: str, settings: Settings) -> int:
+def reveal_payload(which: int, change: Agreed) -> int:
     """Print the payload of a job with its secrets, as JSON.
 
     \b
-    redrive job reveal 17 --why 'the bank asks for the account'
+    redrive job reveal 17 --why 'the bank asks for the account' --yes
 
     Wherever the job is: live, dead or in the history. The audit log keeps who saw it, and why.
     """
-    with database(settings) as conn:
-        found = reveal(conn, which, actor=settings.who(), why=why)
+    change.agree(f"Show the payload of job {which} with its secrets")
+    with database(change.settings) as conn:
+        found = reveal(conn, which, actor=change.settings.who(), why=change.why)
     if found is None:
         return not_found(f"nothing is kept of job {which}")
     emit(found["payload"])

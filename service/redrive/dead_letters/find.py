@@ -1,5 +1,6 @@
 """Read dead letters: a list of them, or one with its whole history."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -125,13 +126,18 @@ def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
     return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 
+def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that the handler calls secret. A lost worker could not say them of its failure."""
+    return {name for f in failures for name in f["detail"].get("secret_fields", ())}
+
+
 def _redacted(
     latest: dict[str, Any], edits: list[dict[str, Any]], failures: list[dict[str, Any]]
 ) -> tuple[list[Any], Any]:
     """Its payload before each edit and as it is, and its headers, without what is secret in any."""
     payloads = [shown_payload(latest | _before(edit)) for edit in edits]
     payloads.append(shown_payload(latest))
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    declared = declared_secret(failures)
     secrets = secret_values([*payloads, latest["headers"]], declared)
     *seen, headers = (redact(one, declared, secrets) for one in (*payloads, latest["headers"]))
     return seen, headers
