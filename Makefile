@@ -117,10 +117,14 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl.
+# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, chromium.
 .PHONY: programs
 programs:
 	@tools/programs
+
+.PHONY: vendor
+vendor: ## bring htmx from the npm registry, as tools/vendor names it; wants npm
+	@tools/vendor
 
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions

@@ -127,7 +127,7 @@ grant execute on function
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
     redrive.dismiss_v1(bigint[], text, text),
-    redrive.reopen_v1(bigint[], text, text),
+    redrive.reopen_v1(bigint[], text, text), redrive.reveal_v1(bigint, text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
     redrive.in_campaign_v1(bigint[]), redrive.healing_v1(text[]),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),

@@ -1936,6 +1936,13 @@ create function redrive.retire_v2(me int, known bigint[])
     set enable_mergejoin = off;
 grant execute on function redrive.retire_v2 to redrive_worker;
 
+create function redrive.reveal_v1(job bigint, actor text, why text)
+    returns table(id bigint, kind text, queue text, tenant text, idempotency_key text, ordering_key
+        text, headers jsonb, payload jsonb)
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.reveal_v1 to redrive_operator;
+
 create function redrive.run_alone_v1(me int, job bigint)
     returns float8
     language sql security definer

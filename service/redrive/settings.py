@@ -143,6 +143,12 @@ class Settings(BaseSettings):
     console_oidc_groups_claim: str = Field(
         "groups", min_length=1, description="The provider's claim with the groups."
     )
+    console_trace_url: str | None = Field(
+        None, description="Where the console finds a trace: https://..., with {trace_id} in it."
+    )
+    console_logs_url: str | None = Field(
+        None, description="Where it finds the log lines of a job: https://..., with {job_id} in it."
+    )
     startup_timeout: float = Field(
         10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
     )

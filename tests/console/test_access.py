@@ -7,15 +7,25 @@ from urllib.parse import parse_qsl
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 from starlette.testclient import TestClient
 
 from redrive.console.access import COOKIE, Refused, Role, Tokens, group_roles, networks
-from redrive.console.changes import CHANGES, Order
+from redrive.console.app import application
+from redrive.console.change import Order
+from redrive.console.changes import CHANGES
 from redrive.errors import SettingsError
+from redrive.observability.tracing import Tracing
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
-PAGES = ("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues", "/breakers", "/audit")
+PAGES = (
+    *("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues"),
+    *("/workers", "/breakers", "/limits", "/schedules", "/audit"),
+)
 BLIND = ("/groups", "/dead-letters", "/jobs", "/audit")
 """What the role redrive_viewer may not see: it quotes payloads, failures or people."""
 
@@ -24,8 +34,15 @@ QUERIES = {
     "dismiss": "id=1",
     "reopen": "id=1",
     "note": "id=1",
+    "reveal": "id=1",
     "cancel": "id=1",
     "now": "id=1",
+    "campaign-plan": "id=1",
+    "campaign-start": "campaign=1",
+    "campaign-pause": "campaign=1",
+    "campaign-resume": "campaign=1",
+    "campaign-cancel": "campaign=1",
+    "edit": "id=1",
     "pause": "queue=default",
     "resume": "queue=default",
     "hold-open": "name=bank",
@@ -33,6 +50,11 @@ QUERIES = {
     "reset": "name=bank",
     "mute": "group=f1",
     "unmute": "group=f1",
+    "set-limit": "name=emails",
+    "remove-limit": "name=emails",
+    "pause-schedule": "name=report.daily",
+    "resume-schedule": "name=report.daily",
+    "run-schedule": "name=report.daily",
 }
 
 
@@ -56,6 +78,26 @@ def test_probes_and_figures_ask_nobody(site: Site):
     assert 'page="/dead-letters",status="303"' in stranger.get("/metrics").text
 
 
+def test_each_answer_has_a_span_without_what_was_asked_for(site: Site):
+    """By the page, not by the address: that holds ids and values of filters."""
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(provider.get_tracer("test"))
+    site.app = application(site.access, site.logins, tracing=tracing)
+
+    site.signed_in("olaf").get("/jobs/17?tenant=acme")
+    site.client().get("/livez")
+
+    (signing_in, asking) = spans.get_finished_spans()
+    assert (signing_in.name, asking.name) == ("POST /sign-in", "GET /jobs/{job}")
+    assert asking.kind is SpanKind.SERVER
+    assert dict(asking.attributes or {}) == {
+        "http.request.method": "GET",
+        "http.route": "/jobs/{job}",
+        "http.response.status_code": 404,
+    }
+
+
 @pytest.mark.parametrize("name", ["vera", "olaf", "anna"])
 def test_postgres_has_the_last_word_on_what_a_role_sees(site: Site, name: str):
     client = site.signed_in(name)
@@ -67,16 +109,17 @@ def test_postgres_has_the_last_word_on_what_a_role_sees(site: Site, name: str):
 
 
 def test_each_change_is_in_the_matrix():
-    assert set(QUERIES) == set(CHANGES)
+    assert set(QUERIES) == {*CHANGES, "edit"}
 
 
 def test_a_viewer_changes_nothing_by_any_way(site: Site):
     page, program = site.signed_in("vera"), site.bearer("vera")
     token = csrf(page)
     for word, query in QUERIES.items():
-        form = {"csrf": token, "why": "because"}
-        assert page.get(f"/change/{word}?{query}").status_code == 403
-        assert page.post(f"/change/{word}?{query}", data=form).status_code == 403
+        form = {"csrf": token, "why": "because", "act": "edit"}
+        path = "/edit" if word == "edit" else f"/change/{word}"
+        assert page.get(f"{path}?{query}").status_code == 403
+        assert page.post(f"{path}?{query}", data=form).status_code == 403
         asked = program.post(f"/api/v1/{word}?{query}", json={"why": "because", "yes": True})
         assert asked.status_code == 403
     assert site.database.value("select count(*) from redrive.audit") == 0

@@ -18,7 +18,8 @@ from tests.console.conftest import login
 from tests.factories import bury, claim, failure, make_dead_letters, make_job, make_worker
 from tests.postgres import Database
 
-CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or shutil.which("chromium") or ""
+FOUND = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or FOUND or ""
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
 

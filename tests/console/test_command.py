@@ -14,6 +14,8 @@ import httpx2
 import pytest
 
 from redrive.cli.console import _guarded
+from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.filter import Filter
 from redrive.errors import SettingsError
 from redrive.settings import load
 from tests.console.conftest import digest
@@ -115,13 +117,20 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
         port = int(address.rpartition(":")[2])
         rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"})
         page = httpx2.get(f"{address}/")
+        campaign = plan(database.conn, Filter(), actor="ada").plan
+        news = httpx2.stream("GET", f"{address}/campaigns/{campaign}/events")
         others = {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
         for other in others - {"127.0.0.1"}:
             with pytest.raises(OSError), socket.create_connection((other, port), timeout=5):
                 pass
-        process.send_signal(signal.SIGTERM)
+        with news as stream:
+            told = stream.iter_text()
+            next(told)
+            process.send_signal(signal.SIGTERM)
+            last = "".join(told)  # cut off, it would raise
         code = process.wait(30)
 
+    assert "event: end" not in last
     assert (page.status_code, "ada" in page.text, rebound.status_code) == (200, True, 421)
     assert code == 0
 

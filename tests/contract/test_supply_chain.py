@@ -1,5 +1,6 @@
 """What goes into an image or runs in CI is named by its contents: names can be moved."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -7,6 +8,11 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 IMAGE = re.compile(r"^(?:FROM|ARG \w*IMAGE=)\s*(\S+)", re.MULTILINE)
+HTMX = {
+    "LICENSE": "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+    "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+}
+"""The digests of what tools/vendor wrote."""
 BY_DIGEST = re.compile(r".+:.+@sha256:[0-9a-f]{64}")
 BY_COMMIT = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
@@ -29,6 +35,14 @@ def test_actions_are_named_by_commit_and_get_no_more_than_they_need():
         assert [action for action in used if not BY_COMMIT.fullmatch(action)] == []
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
         assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
+def test_what_browsers_get_of_others_is_what_was_fetched():
+    """htmx as `make vendor` brings it, its licence beside it; nobody has touched either."""
+    kept = ROOT / "service" / "redrive" / "console" / "static" / "htmx"
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in kept.iterdir()}
+
+    assert digests == HTMX
 
 
 RELEASE = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]

@@ -87,6 +87,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "force breaker",
         1,
     ),
+    "reveal": ("select * from redrive.reveal_v1((%s::bigint[])[1], 'ada', 'why')", "reveal", 1),
     "note": ("select redrive.note_v1((%s::bigint[])[1], 'ada', 'why')", "note", 1),
     "open_campaign": (
         "select redrive.open_campaign_v1('ada', 'why', '{{}}', null, 3)",

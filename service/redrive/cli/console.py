@@ -12,6 +12,8 @@ from redrive.cli.connection import wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
+from redrive.handlers import load
+from redrive.observability import tracing as tracing_of_process
 from redrive.observability.logs import set_up
 from redrive.settings import Settings
 
@@ -54,18 +56,24 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     set_up(settings.log_format, settings.log_level)
     try:
         from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
+        from redrive.console.links import Links  # noqa: PLC0415 # an extra
     except ModuleNotFoundError as error:
         if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
     access, logins = (_open if demo else _guarded)(settings)
+    links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
-    app = application(access, _logins(logins))
+    handlers = load(settings.handlers) if settings.handlers else None
+    tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
+    app = application(access, _logins(logins), handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
+    if tracing is not None:
+        tracing.shut_down()
 
 
 def _logins(addresses: Mapping[Any, Address]) -> Any:

@@ -67,9 +67,11 @@ class Guard:
             another site could otherwise come in by a name of its own that leads here.
         unlimited: whether an address is that of a trusted proxy.
         session: the session that a cookie of ours stands for; None = of none.
+        stop: what ends answers that would go on.
+        trace: who is told of each answer: method, page, status, seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # what stands around one application
         self,
         app: App,
         requests: Histogram,
@@ -77,7 +79,11 @@ class Guard:
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
         session: Callable[[str | None], str | None] = lambda _: None,
+        stop: Callable[[], None] = lambda: None,
+        trace: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
+        self.stop = stop
+        self._trace = trace
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
         self._session = session
         self._window = Window(REQUESTS_A_MINUTE)
@@ -93,8 +99,10 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                labels = _page(scope), str(event["status"])
-                self._requests.observe(labels, [time.monotonic() - began])
+                page, seconds = _page(scope), time.monotonic() - began
+                self._requests.observe((page, str(event["status"])), [seconds])
+                if page not in PROBES:
+                    self._trace(scope["method"], page, event["status"], seconds)
                 event = event | {"headers": _guarded(scope, event["headers"])}
             await send(event)
 
