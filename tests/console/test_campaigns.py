@@ -236,6 +236,7 @@ def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(site: Site, olaf
     lost = olaf.post(path, data=hidden | {"payload": '{"lines": [1], "token": "no [redacted]"}'})
 
     assert "s3cret" not in page
+    assert "&#34;lines&#34;: [\n" in page
     assert "1 to edit" in look.text
     assert "[redacted] stands for a value that is not shown" in lost.text
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from psycopg.types.json import Jsonb
+
 from redrive.console.access import Refused
 from redrive.console.change import (
     MOST,
@@ -249,10 +251,24 @@ def _redrive(opening: Opening, order: Order) -> Done:
     """Freeze what was looked at, and start it; whoever is alive carries it on from then."""
     terms_of(order.more, 0)
     with opening() as conn:
-        chosen, made, plan = _freeze(conn, order)
-        terms = terms_of(order.more, _canaries(chosen, made.matched))
-        campaign.start(conn, plan, terms, actor=order.actor, why=order.why)
+        with conn.transaction():
+            _refuse_same(conn, letters_of(order.query))
+            chosen, made, plan = _freeze(conn, order)
+            terms = terms_of(order.more, _canaries(chosen, made.matched))
+            campaign.start(conn, plan, terms, actor=order.actor, why=order.why)
         return _redriven(_driven(conn, plan), back(chosen) if chosen.ids else None)
+
+
+def _refuse_same(conn: Connection, chosen: Filter) -> None:
+    """Let one of two who redrive the same at once do it; the other is told of it."""
+    selects = replace(_all(chosen), until=None, state=()).described()
+    conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (str(selects),))
+    query = (
+        "select id from redrive.campaigns where filter - 'until' = %s and state = any (%s)"
+        " order by id desc limit 1"
+    )
+    if same := called(conn, query, Jsonb(selects), [*GOING, State.PAUSED]):
+        raise Refused(409, f"campaign {same} is at the same: see /campaigns/{same}")
 
 
 def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:

@@ -27,7 +27,12 @@ function switchTimes() {
 }
 
 tell(document);
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.addEventListener("htmx:load", (event) => tell(event.detail.elt));
+
+// ---- a phone shows what is filtered, and the filters when they are asked for
+
+if (matchMedia("(max-width: 640px)").matches) document.querySelector(".filtering")?.removeAttribute("open");
 
 // ---- copying
 
@@ -91,6 +96,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?") document.getElementById("keys")?.showModal();
   else if (event.key === "/") {
     event.preventDefault();
+    document.querySelector(".filtering")?.setAttribute("open", "");
     document.querySelector(".filters input, #find")?.focus();
   }
 });
