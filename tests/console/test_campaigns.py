@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from redrive.console import streams
@@ -14,6 +15,7 @@ from redrive.console.app import application
 from redrive.console.logins import Logins
 from redrive.console.streams import News, Streams
 from redrive.database.connect import Address
+from redrive.handlers import Handlers
 from tests.console.conftest import Site, act, login
 from tests.factories import make_dead_letter, make_dead_letters
 from tests.postgres import Database
@@ -114,6 +116,38 @@ def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
     assert action
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
     return action[1].replace("&amp;", "&"), dict(fields)
+
+
+def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
+    """Where the console has handlers of ours."""
+    jobs = Handlers()
+
+    @jobs.handle("invoice.charge")
+    def charge(payload: Invoice) -> None:
+        del payload
+
+    good, bad = (make_dead_letter(site.database.conn, payload={"n": n}) for n in (1, "one"))
+    site.app = application(site.access, site.logins, jobs)
+    olaf, wrong = site.bearer("olaf"), [{"op": "replace", "path": "/n", "value": "x"}]
+
+    edited = olaf.post(f"/api/v1/edit?id={good}", json={"patch": wrong}).json()
+    planned = olaf.post("/api/v1/campaign-plan?group=f1", json={"yes": True}).json()
+    started = olaf.post("/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True})
+
+    assert (edited["invalid"], planned["plan"], started.json()["redriven"]) == (1, 1, 1)
+    assert site.database.column("select id from redrive.jobs") == [good]
+    page = site.signed_in("vera").get("/campaigns/1").text
+    assert "invalid: n: int parsing" in page
+    assert "Pause…" not in page
+    assert site.database.column("select state from redrive.dead_letters where id = %s", bad) == [
+        "open"
+    ]
+
+
+class Invoice(BaseModel):
+    """What the handler takes."""
+
+    n: int
 
 
 def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient):
