@@ -136,17 +136,16 @@ def test_anybody_can_use_the_pages(database: Database, page: Any):
             page.locator("#palette li").nth(8).wait_for()  # the queues are there, too
         assert faults(page) == [], path
         page.emulate_media(color_scheme="dark", reduced_motion="reduce")
-        assert faults(page, "color-contrast") == [], path
+        again = page.evaluate("axe.run({runOnly: ['color-contrast']})")
+        assert again["violations"] == [], path
         page.emulate_media(color_scheme="light")
     page.evaluate("document.querySelector('main').innerHTML += '<img src=/static/icon.svg>'")
     assert faults(page) == ["image-alt"]
 
 
-def faults(page: Any, *rules: str) -> list[str]:
+def faults(page: Any) -> list[str]:
     """The rules of axe that a page breaks."""
-    options = {"runOnly": list(rules)} if rules else {}
-    found = Axe().run(page, options=options | {"resultTypes": ["violations"]})
-    return [fault["id"] for fault in found.response["violations"]]
+    return [fault["id"] for fault in Axe().run(page).response["violations"]]
 
 
 def test_the_palette_leads_anywhere(database: Database, page: Any):

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -16,8 +17,9 @@ from redrive.console.logins import Logins
 from redrive.console.streams import News, Streams
 from redrive.database.connect import Address
 from redrive.handlers import Handlers
-from tests.console.conftest import Site, act, login
+from tests.console.conftest import Site, act, csrf, login
 from tests.factories import make_dead_letter, make_dead_letters
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
@@ -183,6 +185,18 @@ def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert re.findall("^event: (.+)", answer.text, re.MULTILINE) == ["news", "end"]
     assert olaf.get("/campaigns/7/events").status_code == 404
+
+
+def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
+    make_dead_letter(site.database.conn)
+    act(olaf, "/change/redrive?group=f1", why="x")
+    here, form = site.app._app.state.console, {"csrf": csrf(olaf)}
+    with ThreadPoolExecutor(1) as pool:
+        listens = pool.submit(olaf.get, "/campaigns/1/events")
+        wait_for(lambda: here.streams._open)
+        olaf.post("/sign-out", data=form)
+
+        assert "event: end" not in listens.result(30).text
 
 
 def test_a_stream_ends_with_its_session_its_time_or_when_it_may_no_longer(

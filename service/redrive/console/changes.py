@@ -31,6 +31,7 @@ from redrive.console.change import (
     named,
     obstacle_of,
     refuse_more,
+    refuse_vague,
     rows_of,
     shell_of,
     until_of,
@@ -81,6 +82,7 @@ def _triage(
     word: str,
 ) -> Done:
     chosen = letters_of(order.query, state)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = [row["id"] for row in letters.find(conn, chosen)]
         refuse_more(len(matched), order)
@@ -152,6 +154,7 @@ def _preview_jobs(conn: Connection, query: Query, *, verb: str, word: str, remar
 
 def _cancel(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
@@ -162,6 +165,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
 
 def _now(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)

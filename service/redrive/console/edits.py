@@ -18,6 +18,7 @@ from redrive.console.change import (
     counted,
     letters_of,
     obstacle_of,
+    refuse_vague,
     shell_of,
 )
 from redrive.console.query import Query
@@ -129,6 +130,7 @@ def edit(opening: Opening, order: Order) -> Done:
         Refused: it is something else by now, or nothing.
     """
     chosen, patch = letters_of(order.query), rules.read_patch(order.more.get("patch", ""))
+    refuse_vague(chosen)
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
         if seen.matched > MOST:
