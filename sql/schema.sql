@@ -480,7 +480,8 @@ create table redrive.jobs (
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
     autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
-create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id);
+create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id) where queue is not
+    null;
 create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
     is not null and run_at < 'infinity'::timestamptz;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
@@ -988,7 +989,6 @@ create function redrive.claimed_v1(me int, after bigint)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set join_collapse_limit = 1
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.claimed_v1 to redrive_worker;
@@ -1374,6 +1374,13 @@ create function redrive.forget_v1(batch int, out gone int, out more boolean)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
+create function redrive.forgive_v1(ids bigint[], deliveries int[])
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.forgive_v1 to redrive_worker;
+
 create function redrive.free_slots_v1(ids bigint[])
     returns void
     language plpgsql security definer
@@ -1391,6 +1398,13 @@ create function redrive.heal_v1(max_redrives int, abort_share float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.heal_v1 to redrive_worker;
+
+create function redrive.healing_v1(kinds text[])
+    returns table(fingerprint text, kind text, category text, open bigint, first_seen timestamptz,
+        version text, canaries int, max_rate float8, cause text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.healing_v1 to redrive_operator;
 
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int, marked_by int)
@@ -1432,6 +1446,13 @@ create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[]
     returns boolean
     language sql immutable;
 grant execute on function redrive.holds_v1 to redrive_operator;
+
+create function redrive.in_campaign_v1(ids bigint[])
+    returns table(id bigint, campaign bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.in_campaign_v1 to redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int

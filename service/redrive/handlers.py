@@ -242,7 +242,7 @@ class Handlers:
             on_expired=plain(on_expired),
             on_cancelled=plain(on_cancelled),
             on_death=on_death,
-            limits=tuple(limits),
+            limits=check_templates(limits),
             keep_result=seconds(keep_result),
             approval=approval,
             sample=sample,
@@ -327,7 +327,7 @@ class Handlers:
         It takes nothing, `(job)`, or what a handler takes; parameters with defaults keep them.
 
         Args:
-            cron, tz, catch_up, name: as of a Schedule.
+            cron: as of a Schedule; so are `tz`, `catch_up` and `name`.
             kind: of its jobs; by default the function's name.
             options: as for `handle`.
 
@@ -504,7 +504,6 @@ def _check_declared(said: Mapping[str, Any]) -> None:
     check_name("queue", said["queue"])
     for name in said["depends_on"]:
         check_name("depends_on", name)
-    check_templates(said["limits"])
     fault = None
     if said["on_death"] not in get_args(OnDeath):
         choices = " or ".join(get_args(OnDeath))

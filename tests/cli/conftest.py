@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.cli.forks import Forks, forks
 from tests.postgres import Database
 
 
@@ -35,26 +34,21 @@ class Ran:
 Redrive = Callable[..., Ran]
 
 
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    with forks(tmp_path_factory.mktemp("cli")) as found:
+        yield found
+
+
 @pytest.fixture
-def redrive(database: Database) -> Redrive:
+def redrive(started: Forks, database: Database) -> Redrive:
     """Run `redrive` with these arguments against the test's database."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> Ran:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "redrive", *arguments],
-            env=inherited
-            | {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"}
-            | environment,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        own = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"}
+        return Ran(*started.run(arguments, inherited | own | environment, stdin))
 
     return run

@@ -1,9 +1,11 @@
 """redrive campaign, and dlq redrive as a campaign planned and started in one."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from redrive.cli.main import main
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import drive
 from tests.cli.conftest import Redrive
@@ -64,6 +66,20 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
     assert shown["invalid"] == {"number: missing": 1}
 
 
+def test_a_plan_of_heal_says_why_not(redrive: Redrive, database: Database) -> None:
+    assert (
+        "no group of bugs or invalid payloads is open" in redrive("campaign", "plan", "--heal").out
+    )
+    make_dead_letter(database.conn)
+    (group,) = redrive("campaign", "plan", "--heal", "--json").lines
+
+    assert (group["open"], group["heals"], group["why"]) == (1, False, "no_policy")
+    said = redrive("campaign", "plan", "--heal").out
+    assert "no live worker of its kind says both heal= and a version" in said
+    refused = redrive("campaign", "plan", "--heal", "--kind", "mail")
+    assert (refused.code, "leave the filters out" in refused.err) == (64, True)
+
+
 def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
     done = redrive("campaign", "plan", "--where", "currency=XAU")
 
@@ -109,7 +125,7 @@ def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Dat
 
     assert watched.code == 1
     assert "aborted: 3 of 3 died again, more than 10%" in watched.out
-    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--json").json
+    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--yes", "--json").json
     assert (resumed["state"], resumed["redriven"]) == ("canary", 6)
 
 
@@ -118,7 +134,7 @@ def test_a_campaign_is_paused_and_cancelled(redrive: Redrive, database: Database
     made = str(plan(redrive))
     redrive("campaign", "start", made, "--why", "x", "--yes")
 
-    paused = redrive("campaign", "pause", made, "--why", "lunch", "--json").json
+    paused = redrive("campaign", "pause", made, "--why", "lunch", "--yes", "--json").json
     assert (paused["state"], paused["said"]) == ("paused", "lunch")
     assert "add --yes to do it" in redrive("campaign", "cancel", made, "--why", "x").out
     gone = redrive("campaign", "cancel", made, "--why", "wrong group", "--yes", "--json").json
@@ -212,17 +228,20 @@ def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> 
 
 
 def test_without_a_worker_it_is_left_to_those_that_come(
-    redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """U6: it waited for its canaries for ever, where nobody could run them."""
     make_dead_letters(database.conn, 5)
-    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 2.0)
-    done = redrive("dlq", "redrive", "--all", "--canaries", "2", "--why", "x", "--yes", "--json")
+    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.5)
+    narrowed = ["--all", "--canaries", "2", "--why", "x", "--yes", "--json"]
+    capsys.readouterr()
+    code = main(["dlq", "redrive", *narrowed, "--database-url", database.url])
+    said = capsys.readouterr()
 
-    assert done.code == 0
-    assert done.json == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
-    assert "goes on when they are there: redrive campaign watch 1" in done.err
-    assert redrive("campaign", "show", "1", "--json").json["state"] == "canary"
+    assert code == 0
+    assert json.loads(said.out) == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
+    assert "goes on when they are there: redrive campaign watch 1" in said.err
+    assert database.value("select state from redrive.campaigns") == "canary"
 
 
 def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database) -> None:

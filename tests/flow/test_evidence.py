@@ -43,7 +43,7 @@ def _dump(database: Database, tmp_path: Path) -> str:
 
 def _acting(jobs: list[int], groups: list[str]) -> list[list[str]]:
     """What a person does about it, so that the audit log has something to show."""
-    job, why = str(jobs[0]), ["--why", "they are on it"]
+    job, why = str(jobs[0]), ["--why", "they are on it", "--yes"]
     return [
         ["queue", "pause", "default", *why],
         ["queue", "resume", "default", *why],
@@ -242,7 +242,7 @@ def test_a_failed_upgrade_says_which_version_the_payload_had(
     capsys.readouterr()
     assert main(["dlq", "show", str(job), "--database-url", database.url]) == 0
 
-    assert "payload_version 1" in capsys.readouterr().out
+    assert "payload version 1" in capsys.readouterr().out
     told = {e["payload_version"] for e in worker.events() if e["event"] == "dead-lettered"}
     assert told == {1, 2}
 

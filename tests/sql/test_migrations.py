@@ -43,6 +43,9 @@ FINGERPRINT = """
     order by 1, 2, 3
 """
 
+RELEASED = 8
+"""The version of the schema that came with 0.1.0, the last release."""
+
 
 @pytest.fixture
 def url(server: Server) -> Iterator[str]:
@@ -100,13 +103,13 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
         ).fetchall() == [(True,)]
 
 
-def test_every_older_version_can_be_brought_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_version_can_be_brought_up(url: str) -> None:
     """Each migration on top of the ones before it, with a job living through all of them."""
     everything = migrations()
     with connect(url) as conn:
         migrate(conn)
         complete_schema = {row[:2] for row in snapshot(conn)}
-    for version in range(1, latest()):
+    for version in (1, RELEASED, latest() - 1):
         with connect(url) as conn:
             conn.execute("drop schema redrive cascade")
             conn.execute("set role redrive_owner")

@@ -335,7 +335,7 @@ def _completed(cursor: Cursor) -> set[int] | None:
 
 
 def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]) -> None:
-    ordered = sorted(reports, key=lambda item: item[0].id)
+    ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
     said = [report for report, _, _ in ordered]
     cursor.execute(
         _SETTLE,
@@ -504,6 +504,16 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> int:
     Returns how many jobs that were.
     """
     return _value(conn, "select redrive.retire_v2(%s, %s::bigint[])", worker, list(known)) or 0
+
+
+def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
+    """Take back what jobs (id, deliveries) were charged whose worker is there again.
+
+    Returns those that had been.
+    """
+    ids, deliveries = [job for job, _ in held], [n for _, n in held]
+    found = conn.execute("select redrive.forgive_v1(%s::bigint[], %s::int[])", (ids, deliveries))
+    return [job for (job,) in found]
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
