@@ -126,6 +126,10 @@ programs:
 vendor: ## bring htmx from the npm registry, as tools/vendor names it; wants npm
 	@tools/vendor
 
+.PHONY: console-pictures
+console-pictures: install programs ## pictures of the console's pages, dark and light, at three widths; those of docs/ anew
+	$(BIN)/python -m tools.console
+
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
 	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml

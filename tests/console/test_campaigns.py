@@ -3,9 +3,11 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from redrive.console import streams
@@ -14,8 +16,10 @@ from redrive.console.app import application
 from redrive.console.logins import Logins
 from redrive.console.streams import News, Streams
 from redrive.database.connect import Address
-from tests.console.conftest import Site, act, login
+from redrive.handlers import Handlers
+from tests.console.conftest import Site, act, csrf, login
 from tests.factories import make_dead_letter, make_dead_letters
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
@@ -116,6 +120,38 @@ def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
     return action[1].replace("&amp;", "&"), dict(fields)
 
 
+def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
+    """Where the console has handlers of ours."""
+    jobs = Handlers()
+
+    @jobs.handle("invoice.charge")
+    def charge(payload: Invoice) -> None:
+        del payload
+
+    good, bad = (make_dead_letter(site.database.conn, payload={"n": n}) for n in (1, "one"))
+    site.app = application(site.access, site.logins, jobs)
+    olaf, wrong = site.bearer("olaf"), [{"op": "replace", "path": "/n", "value": "x"}]
+
+    edited = olaf.post(f"/api/v1/edit?id={good}", json={"patch": wrong}).json()
+    planned = olaf.post("/api/v1/campaign-plan?group=f1", json={"yes": True}).json()
+    started = olaf.post("/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True})
+
+    assert (edited["invalid"], planned["plan"], started.json()["redriven"]) == (1, 1, 1)
+    assert site.database.column("select id from redrive.jobs") == [good]
+    page = site.signed_in("vera").get("/campaigns/1").text
+    assert "invalid: n: int parsing" in page
+    assert "Pause…" not in page
+    assert site.database.column("select state from redrive.dead_letters where id = %s", bad) == [
+        "open"
+    ]
+
+
+class Invoice(BaseModel):
+    """What the handler takes."""
+
+    n: int
+
+
 def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient):
     make_dead_letters(site.database.conn, 120)
     act(olaf, "/change/redrive?group=f1", why="the fix is out")
@@ -149,6 +185,18 @@ def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert re.findall("^event: (.+)", answer.text, re.MULTILINE) == ["news", "end"]
     assert olaf.get("/campaigns/7/events").status_code == 404
+
+
+def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
+    make_dead_letter(site.database.conn)
+    act(olaf, "/change/redrive?group=f1", why="x")
+    here, form = site.app._app.state.console, {"csrf": csrf(olaf)}
+    with ThreadPoolExecutor(1) as pool:
+        listens = pool.submit(olaf.get, "/campaigns/1/events")
+        wait_for(lambda: here.streams._open)
+        olaf.post("/sign-out", data=form)
+
+        assert "event: end" not in listens.result(30).text
 
 
 def test_a_stream_ends_with_its_session_its_time_or_when_it_may_no_longer(
@@ -236,6 +284,7 @@ def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(site: Site, olaf
     lost = olaf.post(path, data=hidden | {"payload": '{"lines": [1], "token": "no [redacted]"}'})
 
     assert "s3cret" not in page
+    assert "&#34;lines&#34;: [\n" in page
     assert "1 to edit" in look.text
     assert "[redacted] stands for a value that is not shown" in lost.text
 

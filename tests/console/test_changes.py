@@ -213,6 +213,19 @@ def test_what_cannot_be_done_has_no_form(olaf: TestClient, path: str, said_so: s
     assert 'class="act"' not in page
 
 
+def test_nobody_changes_everything_by_leaving_the_filter_out(site: Site):
+    dead, live = make_dead_letter(site.database.conn), make_job(site.database.conn)
+    api, patch = site.bearer("olaf"), [{"op": "add", "path": "/n", "value": 1}]
+
+    for word in ("redrive", "campaign-plan", "dismiss", "cancel", "now", "edit"):
+        body = {"why": "x", "yes": True} | ({"patch": patch} if word == "edit" else {})
+        answer = api.post(f"/api/v1/{word}", json=body)
+        assert (answer.status_code, "Choose a filter" in answer.text) == (400, True), word
+
+    assert (state(site, dead), audit(site)) == ("open", [])
+    assert site.database.column("select id from redrive.jobs") == [live]
+
+
 def test_the_api_shows_first_and_does_with_yes(site: Site):
     make_dead_letters(site.database.conn, 3)
     api = site.bearer("olaf")

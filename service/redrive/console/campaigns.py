@@ -27,6 +27,7 @@ from redrive.console.change import (
     letters_of,
     named,
     refuse_other,
+    refuse_vague,
     shell_of,
     vague,
 )
@@ -100,8 +101,8 @@ def _rate(text: str | None) -> float | None:
     if text is None:
         return None
     rate = _number({"rate": text}, "rate", 0.0)
-    if not 0 < rate < 1e9:  # noqa: PLR2004 # infinity is none, either
-        raise Refused(400, f"rate is {text!r}; it must be jobs per second, more than 0")
+    if not 0.001 <= rate < 1e9:  # noqa: PLR2004 # infinity is none, either
+        raise Refused(400, f"rate is {text!r}; it must be jobs per second, 0.001 or more")
     return rate
 
 
@@ -226,6 +227,7 @@ def _canaries(chosen: Filter, matched: int) -> int:
 def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     """What was looked at, frozen; its id. What the handlers cannot take is left out."""
     chosen = letters_of(order.query)
+    refuse_vague(chosen)
     made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
     if made.plan is None or not made.matched:

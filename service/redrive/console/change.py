@@ -118,10 +118,19 @@ def counted(n: int, one: str) -> str:
     return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
 
 
+VAGUE = "Choose a filter first. For all there are, use the command line."
+
+
+def refuse_vague(chosen: Criteria) -> None:
+    """Refuse what is about everything there is: it was not looked at."""
+    if not chosen.narrows():
+        raise Refused(400, VAGUE)
+
+
 def vague(chosen: Criteria, matched: int) -> str | None:
     """Why nobody can mean this."""
     if not chosen.narrows():
-        return "Choose a filter first. For all there are, use the command line."
+        return VAGUE
     return None if matched else "Nothing matches: there is nothing to do."
 
 

@@ -26,6 +26,7 @@ from redrive.console.change import (
     named,
     obstacle_of,
     refuse_more,
+    refuse_vague,
     shell_of,
     until_of,
 )
@@ -77,6 +78,7 @@ def _triage(
     word: str,
 ) -> Done:
     chosen = letters_of(order.query, state)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
@@ -173,6 +175,7 @@ def _preview_jobs(conn: Connection, query: Query, *, verb: str, word: str, remar
 
 def _cancel(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
@@ -183,6 +186,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
 
 def _now(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
+    refuse_vague(chosen)
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)

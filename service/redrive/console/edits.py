@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redrive.console.access import Refused
@@ -13,13 +13,15 @@ from redrive.console.change import (
     Done,
     Opening,
     Order,
+    as_seen,
     back,
     counted,
     letters_of,
     obstacle_of,
+    refuse_vague,
     shell_of,
 )
-from redrive.console.query import Query, pairs
+from redrive.console.query import Query
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.edit import Letter, Preview
@@ -62,12 +64,16 @@ class Look:
     seen: Preview | None = None
     fault: str | None = None
     obstacle: str | None = None
-    stays: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def mark(self) -> str:
         """Stands for what was seen."""
         return _mark(self.seen) if self.seen else ""
+
+    @property
+    def stays(self) -> Mapping[str, int]:
+        """Why how many would stay as they are."""
+        return {STAYS[cause]: n for cause, n in self.seen.counts.items()} if self.seen else {}
 
 
 def _mark(seen: Preview) -> str:
@@ -77,26 +83,29 @@ def _mark(seen: Preview) -> str:
 def look(conn: Connection, order: Order) -> Look:
     """What the patch of a form would do; without one, what there is to edit."""
     chosen = letters_of(order.query)
-    matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
-    obstacle = obstacle_of(chosen, matched)
-    query = list(pairs(replace(chosen, limit=chosen.limit if matched <= MOST else None)))
-    shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
-    found = Look(query, shell, matched, obstacle=obstacle)
-    if obstacle:
+    found = _found(conn, chosen, order)
+    if found.obstacle:
         return found
-    sample = next(edits.find(conn, replace(chosen, limit=1)), None)
-    if isinstance(sample, Letter):
-        text = rules.indented(sample.redacted([sample.payload])[0])
-        found = replace(found, sample=sample, text=order.more.get("payload") or text)
     try:
         patch = _patch(order, found)
-        if patch is None:
-            return found
-        seen = _seen(conn, chosen, patch, order)
+        seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
         return replace(found, patch=order.more.get("patch", ""), fault=str(error))
-    stays = {STAYS[cause]: n for cause, n in seen.counts.items()}
-    return replace(found, patch=rules.encoded(patch), seen=seen, stays=stays)
+    return replace(found, patch=rules.encoded(patch), seen=seen) if patch and seen else found
+
+
+def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
+    """What there is to edit, and one of it."""
+    matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
+    shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
+    found = Look(as_seen(chosen), shell, matched, obstacle=obstacle_of(chosen, matched))
+    sample = None
+    if not found.obstacle:
+        sample = next(edits.find(conn, replace(chosen, limit=1)), None)
+    if not isinstance(sample, Letter):
+        return found
+    text = rules.indented(sample.redacted([sample.payload])[0])
+    return replace(found, sample=sample, text=order.more.get("payload") or text)
 
 
 def _patch(order: Order, found: Look) -> Patch | None:
@@ -121,6 +130,7 @@ def edit(opening: Opening, order: Order) -> Done:
         Refused: it is something else by now, or nothing.
     """
     chosen, patch = letters_of(order.query), rules.read_patch(order.more.get("patch", ""))
+    refuse_vague(chosen)
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
         if seen.matched > MOST:

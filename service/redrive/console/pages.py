@@ -49,7 +49,7 @@ from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
 from redrive.rules.campaign import State
-from redrive.rules.explain import sentence
+from redrive.rules.explain import MIN_BASE, MIN_JOBS, sentence
 
 PAGE = 50
 GROUPS = 25
@@ -185,8 +185,11 @@ def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -
         raise Refused(404, "no group begins so, or more than one does")
     template = "findings.html" if request.headers.get("hx-request") else "explain.html"
     shell = command(("dlq", "explain", found["group"]))
-    said = [sentence(finding) for finding in found["findings"]]
-    return here.page(template, request, who, found=found, said=said, shell=shell)
+    told = [sentence(finding) for finding in found["findings"]]
+    is_enough = found["looked_at"] >= MIN_JOBS and max(found["compared_with"].values()) >= MIN_BASE
+    return here.page(
+        template, request, who, found=found, told=told, is_enough=is_enough, shell=shell
+    )
 
 
 def _text(value: str) -> str:

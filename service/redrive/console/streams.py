@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 
 LASTS_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-MOST_OF_ONE = 6
-"""Streams of one session; a browser has as many connections to a site."""
+MOST_OF_ONE = 4
+"""Of one session; a browser has six connections to a site, and wants some for pages."""
 MOST = 100
 
 

@@ -27,7 +27,20 @@ function switchTimes() {
 }
 
 tell(document);
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.addEventListener("htmx:load", (event) => tell(event.detail.elt));
+
+// ---- a phone shows what is filtered, and the filters when they are asked for
+
+if (matchMedia("(max-width: 640px)").matches) document.querySelector(".filtering")?.removeAttribute("open");
+
+// ---- a part that is asked for again after the session has ended
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (new URL(event.detail.xhr.responseURL).pathname !== "/sign-in") return;
+  event.detail.shouldSwap = false;
+  location.reload();
+});
 
 // ---- copying
 
@@ -46,9 +59,10 @@ for (const button of document.querySelectorAll("button.copy")) {
 for (const live of document.querySelectorAll("[data-events]")) {
   const source = new EventSource(live.dataset.events);
   source.addEventListener("news", (event) => {
-    if (live.contains(document.activeElement)) return; // nobody's button goes away under their key
+    const at = live.contains(document.activeElement) && document.activeElement.getAttribute("href");
     live.innerHTML = event.data;
     tell(live);
+    if (at) live.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus(); // as it was, for the keyboard
   });
   source.addEventListener("end", () => source.close());
   addEventListener("pagehide", () => source.close());
@@ -91,6 +105,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?") document.getElementById("keys")?.showModal();
   else if (event.key === "/") {
     event.preventDefault();
+    document.querySelector(".filtering")?.setAttribute("open", "");
     document.querySelector(".filters input, #find")?.focus();
   }
 });
