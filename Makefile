@@ -33,11 +33,15 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
-	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or scenario)" $(ARGS)
 
 .PHONY: examples
 examples: ## test each example as a new user would, in an environment of its own
 	$(MAKE) -C examples/shop test
+
+.PHONY: moving-test
+moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters; needs redis-server
+	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
 
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
@@ -109,6 +113,7 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
+	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
 
 # Beside .venv: environments of what one lock names and nothing else.
 build/%/.installed: requirements/%.txt tools/venv
