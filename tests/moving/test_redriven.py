@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from redrive.cli import main
 from tests.cli.conftest import Redrive
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -73,7 +74,11 @@ def lines(count: int) -> str:
 
 
 def test_dead_letters_of_others_are_grouped_explained_and_redriven(
-    redrive: Redrive, database: Database, workers: Workers, shop: Shop
+    redrive: Redrive,
+    database: Database,
+    workers: Workers,
+    shop: Shop,
+    capsys: pytest.CaptureFixture[str],
 ):
     come = ("dlq", "import", "-", *SOURCE, "--yes", "--json", "--why", "we move")
     came = redrive(*come, stdin=lines(MOVED))
@@ -86,7 +91,9 @@ def test_dead_letters_of_others_are_grouped_explained_and_redriven(
     )
     workers(handlers="", redrive_targets=workers.home / "targets.yaml", redrive_slots=16)
     back = ("--all", "--yes", "--json", "--why", "the rates are there")
-    redriven = redrive("dlq", "redrive", *back, "--canaries", "3").json
+    capsys.readouterr()
+    assert main(["dlq", "redrive", *back, "--canaries", "3", "--database-url", database.url]) == 0
+    redriven = json.loads(capsys.readouterr().out)
 
     assert came.json == {"matched": MOVED, "imported": MOVED, "skipped": 0}
     assert (gold["open"], gold["error_class"]) == (MOVED * 3 // 4, "ValueError")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import click
 import psycopg
@@ -46,34 +46,41 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
     lines come from other systems: docs/moving.
     """
     check_text("--source", source)
-    letters = _chunks(file, source)
     with database(run.settings) as conn:
         if run.yes and not run.dry_run:
-            imported, matched = _take(conn, letters, source, run, require_why(run.why))
-            skipped = matched - imported
+            why, came = require_why(run.why), Came()
         else:
-            seen = _look(conn, letters, source)
-            matched, skipped, imported = seen.matched, seen.known, None
-            if not as_json:
-                _show(seen)
-            why = _agreed(file, run, matched - skipped)
-            if why is not None:
-                file.seek(0)
-                imported, matched = _take(conn, _chunks(file, source), source, run, why)
-                skipped = matched - imported
+            seen = _look(conn, _chunks(file, source), source)
+            why, came = _agreed(file, seen, run, as_json=as_json), Came(seen.matched, 0, seen.known)
+        if why is not None:
+            came = _take(conn, _chunks(file, source), source, run, why)
     if as_json:
-        emit({"matched": matched, "imported": imported or 0, "skipped": skipped})
-    elif imported is None:
+        emit(came._asdict())
+    elif why is None:
         click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
     else:
-        click.echo(f"{imported} imported" + (f", {skipped} came in before" if skipped else ""))
+        known = f", {came.skipped} came in before" if came.skipped else ""
+        click.echo(f"{came.imported} imported{known}")
 
 
-def _agreed(file: IO[bytes], run: Run, new: int) -> str | None:
+class Came(NamedTuple):
+    """How many there were, how many of them are new, and how many came in before."""
+
+    matched: int = 0
+    imported: int = 0
+    skipped: int = 0
+
+
+def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str | None:
     """Why they are to come in, where somebody agrees. What cannot be read again is only shown."""
+    if not as_json:
+        _show(seen)
+    new = seen.matched - seen.known
     if not (new and file.seekable()):
         return None
-    return run.consent(f"Import {counted(new, 'dead letter')}?", str(new))
+    why = run.consent(f"Import {counted(new, 'dead letter')}?", str(new))
+    file.seek(0)
+    return why
 
 
 def _chunks(file: IO[bytes], source: str) -> Iterator[list[Imported]]:
@@ -116,8 +123,8 @@ def _take(
     source: str,
     run: Run,
     why: str,
-) -> tuple[int, int]:
-    """Take them in. Returns how many are new, and how many there were."""
+) -> Came:
+    """Take them in."""
     imported = matched = 0
     with progress("imported", None) as advance:
         try:
@@ -128,7 +135,7 @@ def _take(
         except Exception:  # a bad line, found by reading on; or the database
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
-    return imported, matched
+    return Came(matched, imported, matched - imported)
 
 
 def _show(seen: Preview) -> None:

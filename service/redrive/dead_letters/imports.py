@@ -70,7 +70,7 @@ class Reader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._alike: Counter[bytes] = Counter()
+        self._alike = Counter[str]()
 
     def read(self, fields: Mapping[str, Any]) -> Imported:
         """Check one. Raises InvalidJob.
@@ -80,9 +80,11 @@ class Reader:
         letter = rules.read(fields, self._source)
         if letter.source_id is not None:
             return letter
-        digest = hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()[:16]
+        keyring = configured()
+        told = msgspec.json.encode(fields, order="sorted")
+        digest = keyring.digest(fields) if keyring else hashlib.sha256(told).hexdigest()
         self._alike[digest] += 1
-        return replace(letter, source_id=f"{digest.hex()}-{self._alike[digest]}")
+        return replace(letter, source_id=f"{digest}-{self._alike[digest]}")
 
 
 def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str) -> int:
