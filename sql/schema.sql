@@ -492,7 +492,8 @@ create table redrive.jobs (
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
     autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
-create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id);
+create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id) where queue is not
+    null;
 create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
     is not null and run_at < 'infinity'::timestamptz;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
@@ -1000,7 +1001,6 @@ create function redrive.claimed_v1(me int, after bigint)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set join_collapse_limit = 1
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.claimed_v1 to redrive_worker;

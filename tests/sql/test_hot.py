@@ -389,3 +389,25 @@ def test_the_wal_of_a_job_is_bounded(database: Database) -> None:
     assert per_job["claim"] < 200, per_job
     assert per_job["claim"] + per_job["complete"] < 300, per_job
     assert sum(per_job.values()) < 800, per_job
+
+
+@pytest.mark.parametrize("special", [{}, {"ordering_key": "k", "idempotency_key": "i"}])
+def test_a_batch_reads_its_own_jobs_though_planned_on_a_table_that_vacuum_found_empty(
+    database: Database, special: dict[str, str]
+) -> None:
+    """An idle queue is like that when a backlog comes: settlements ran into their timeout."""
+    worker, session = make_worker(database.conn), database.session()
+    make_jobs(database.conn, 50)
+    complete(database.conn, worker, *claim(database.conn, worker))
+    database.rows("vacuum analyze")
+    for n in range(20):
+        make_job(database.conn, **{name: f"{key}{n}" for name, key in special.items()})
+    fill(database.conn, 1, 20_000)
+    database.rows("update redrive.jobs set run_at = '2019-01-01' where id <= 70")
+    jobs = claim(session.conn, worker, 100, lanes=LANE)
+    with Cost(session) as cost:
+        complete(session.conn, worker, *jobs[:50])
+        for job in jobs[50:]:  # a statement each
+            settle(session.conn, worker, job, "retry", delay=1.0, failure=failure())
+
+    assert cost.blocks < 60 * len(jobs)

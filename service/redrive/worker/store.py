@@ -335,7 +335,7 @@ def _completed(cursor: Cursor) -> set[int] | None:
 
 
 def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]) -> None:
-    ordered = sorted(reports, key=lambda item: item[0].id)
+    ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
     said = [report for report, _, _ in ordered]
     cursor.execute(
         _SETTLE,

@@ -1,5 +1,5 @@
 -- all_lanes: where jobs are, by a loose index scan: one descent per lane, however many jobs it
--- holds.
+-- holds. A bound on the queue alone lets the index be used.
 create or replace function redrive.all_lanes_v1()
 returns table (queue text, priority smallint, lane smallint)
 language plpgsql stable security definer
@@ -12,13 +12,14 @@ as $$
 begin
     return query
     with recursive found as (
-        (select j.queue, j.priority, j.lane from redrive.jobs j
+        (select j.queue, j.priority, j.lane from redrive.jobs j where j.queue >= ''
          order by j.queue, j.priority, j.lane limit 1)
         union all
         select n.queue, n.priority, n.lane
         from found f, lateral (
             select j.queue, j.priority, j.lane from redrive.jobs j
             where (j.queue, j.priority, j.lane) > (f.queue, f.priority, f.lane)
+              and j.queue >= f.queue
             order by j.queue, j.priority, j.lane limit 1) n)
     select f.queue, f.priority, f.lane from found f;
 end

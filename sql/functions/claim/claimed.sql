@@ -12,7 +12,6 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
-set join_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
@@ -40,7 +39,8 @@ begin
            j.run_at, date_part('epoch', j.created_at)
     from redrive.claims k
     cross join lateral unnest(k.ids) as c(id)
-    join redrive.jobs j on j.id = c.id
+    -- by its id, whatever the table looked like when this was planned: `offset` keeps it inside
+    cross join lateral (select j.* from redrive.jobs j where j.id = c.id offset 0) j
     where k.worker = me and k.id > after;
 end
 $$;

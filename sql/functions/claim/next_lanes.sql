@@ -1,5 +1,6 @@
 -- next_lanes: the first `at_most` lanes after a place, in the order of the index, of these queues
 -- (null: of all), by a loose index scan: one descent per lane, however many jobs it holds.
+-- A bound on the queue alone lets the index be used.
 create or replace function redrive.next_lanes_v1(
     only_queues text[], after_queue text, after_priority int, after_lane int, at_most int)
 returns table (queue text, priority smallint, lane smallint)
@@ -17,12 +18,14 @@ begin
             (select j.queue, j.priority, j.lane from redrive.jobs j
              where (j.queue, j.priority, j.lane)
                    > (after_queue, after_priority::smallint, after_lane::smallint)
+               and j.queue >= after_queue
              order by j.queue, j.priority, j.lane limit 1)
             union all
             select n.queue, n.priority, n.lane
             from found f, lateral (
                 select j.queue, j.priority, j.lane from redrive.jobs j
                 where (j.queue, j.priority, j.lane) > (f.queue, f.priority, f.lane)
+                  and j.queue >= f.queue
                 order by j.queue, j.priority, j.lane limit 1) n)
         select f.queue, f.priority, f.lane from found f limit at_most;
         return;

@@ -26,6 +26,7 @@ as $$
         join redrive.jobs j on j.id = v.id
         join redrive.history_queues q on q.queue = j.queue
         left join redrive.workers w on w.id = v.worker
+        where j.id = any (keep_history_v1.ids)
         returning id)
     select array_agg(k.id) from kept k
 $$;

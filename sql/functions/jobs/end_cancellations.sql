@@ -32,7 +32,7 @@ begin
     ended := redrive.end_waiting_v1(array(
         select c.job from redrive.cancellations c
         join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
-        where c.job = any (picked)));
+        where c.job = any (picked) and j.id = any (picked)));
     insert into redrive.audit (actor, action, why, n, detail)
     select c.actor, 'end cancel', c.why, count(*), jsonb_build_object('ids', jsonb_agg(c.job))
     from redrive.cancellations c

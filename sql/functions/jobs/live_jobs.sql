@@ -23,6 +23,7 @@ begin
         select c.worker from redrive.claims c
         where c.queue = j.queue and c.priority = j.priority and c.lane = j.lane
           and j.id = any (c.ids)
-        limit 1) k on true;
+        limit 1) k on true
+    where j.id = any (live_jobs_v1.ids);
 end
 $$;

@@ -37,7 +37,8 @@ begin
           from unnest(ids) with ordinality as v(id, place)
           join redrive.jobs j on j.id = v.id
           cross join lateral unnest(j.limits) as n(name)
-          where exists (select from redrive.limit_of_v1(n.name))) p;
+          where j.id = any (take_slots_v1.ids)
+            and exists (select from redrive.limit_of_v1(n.name))) p;
     if pair_jobs is null then
         return ids;
     end if;

@@ -25,7 +25,7 @@ begin
             as v(worker, claim, id, deliveries, outcome)
         join redrive.retention t on t.what = 'keys'
         join redrive.jobs j on j.id = v.id
-        where v.outcome = 'cancel'
+        where v.outcome = 'cancel' and j.id = any (end_cancelled_v1.ids)
           and (j.deliveries = v.deliveries - 1
                and exists (select from redrive.claims k
                            where k.id = v.claim and k.worker = v.worker)

@@ -21,11 +21,13 @@ begin
         from unnest(workers, claims, ids, deliveries, data)
             as t(worker, claim, id, deliveries, data)
         join redrive.claims k on k.id = t.claim and k.worker = t.worker
-        join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1),
+        join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1
+        where j.id = any (keep_checkpoints_v1.ids)),
     -- What has been locked is looked at again: whoever takes the job back waits for us, or was first.
     free as materialized (
         select j.id from here h
         join redrive.jobs j on j.id = h.id and j.deliveries = h.deliveries - 1
+        where j.id = any (keep_checkpoints_v1.ids)
         for no key update of j skip locked),
     marked as (
         update redrive.jobs j set noted = true

@@ -19,11 +19,13 @@ begin
         from unnest(workers, claims, ids, deliveries, shares, details)
             as t(worker, claim, id, deliveries, share, detail)
         join redrive.claims k on k.id = t.claim and k.worker = t.worker
-        join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1),
+        join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1
+        where j.id = any (keep_progress_v1.ids)),
     -- Locked even where it is marked already: a job that ends meanwhile must not leave a row behind.
     free as materialized (
         select j.id from here h
         join redrive.jobs j on j.id = h.id and j.deliveries = h.deliveries - 1
+        where j.id = any (keep_progress_v1.ids)
         for no key update of j skip locked),
     marked as (
         update redrive.jobs j set noted = true

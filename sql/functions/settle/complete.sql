@@ -1,12 +1,13 @@
--- complete: the ending of almost every attempt; a batch of them, already sorted by id.
--- in:    parallel arrays: workers, claims, ids, deliveries (as claimed); ended: claims of which
---        nothing is left when these are settled
+-- complete: the ending of almost every attempt; a batch of them.
+-- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids, deliveries (as
+--        claimed); ended: claims of which nothing is left when these are settled
 -- out:   null when all were settled, else the ids that were; the others had been fenced off
 -- locks: job rows, ascending
 -- plan:  jobs_pkey, claims_pkey
 -- The fence is twofold: the claim is there and its worker's, and the job's deliveries are as they
 -- were when it was claimed. Whoever takes a job from a claim raises them, and this statement looks
--- at them again after a wait.
+-- at them again after a wait. A job finds its place in the arrays by a binary search: joined to
+-- the batch, a plan made while the table was empty walks all jobs for each of it.
 create or replace function redrive.complete_v2(
     workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[])
 returns bigint[]
@@ -33,16 +34,19 @@ begin
     end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
-        where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
-    verdict as materialized (
-        select v.worker, v.id, v.deliveries, a.id is not null as is_claimed
-        from unnest(workers, claims, ids, deliveries) as v(worker, claim, id, deliveries)
-        left join alive a on a.id = v.claim and a.worker = v.worker),
+        where k.worker = any (workers) and k.id = any (claims)),
+    checked as (
+        select array_agg(a.id is not null order by c.n) as is_claimed
+        from unnest(claims, workers) with ordinality as c(id, worker, n)
+        left join alive a on a.id = c.id and a.worker = c.worker),
     gone as (
-        delete from redrive.jobs j using verdict v
-        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
-                               -- as a worker of the release before had claimed it
-                               or (j.worker = v.worker and j.deliveries = v.deliveries))
+        delete from redrive.jobs j
+        where j.id = any (ids)
+          and ((j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)] - 1
+                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
+               -- as a worker of the release before had claimed it
+               or (j.worker = workers[width_bucket(j.id, ids)]
+                   and j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)]))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
     -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
@@ -78,11 +82,11 @@ begin
     -- the next job of each finished ordering key moves in front of every floor
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
-        from special g
-        where g.ordering_key is not null
-          and n.id = (select o.id from redrive.jobs o
-                      where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
-                      order by o.id limit 1)
+        where n.id = any (array(
+                select (select o.id from redrive.jobs o
+                        where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
+                        order by o.id limit 1)
+                from special g where g.ordering_key is not null))
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     counted as (

@@ -1,5 +1,6 @@
--- settle: every ending but complete, a mixed batch, already sorted by id.
--- in:    parallel arrays: workers, claims, ids, deliveries (as claimed: the fence, see complete),
+-- settle: every ending but complete, a mixed batch.
+-- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids,
+--        deliveries (as claimed: the fence, and how a job finds its place: see complete),
 --        outcomes  retry | release | rescue | dead | cancel,
 --        run_ats   instant to run again, or null for now + delays seconds,
 --        refunds   the attempt does not count, losses  to add: the process died under it,
@@ -30,52 +31,71 @@ begin
     end if;
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
-        where k.id = any (array(select distinct c.id from unnest(claims) as c(id)))),
-    verdict as materialized (
-        select v.*, a.id is not null as is_claimed
-        from unnest(workers, claims, ids, deliveries, outcomes, run_ats, delays, refunds, losses,
-                    failures, reasons)
-            as v(worker, claim, id, deliveries, outcome, run_again, delay, refund, lost, failure,
-                 reason)
-        left join alive a on a.id = v.claim and a.worker = v.worker),
+        where k.worker = any (workers) and k.id = any (claims)),
+    checked as (
+        select array_agg(a.id is not null order by c.n) as is_claimed
+        from unnest(claims, workers) with ordinality as c(id, worker, n)
+        left join alive a on a.id = c.id and a.worker = c.worker),
+    deleted as (
+        delete from redrive.jobs j
+        where j.id = any (ids) and outcomes[width_bucket(j.id, ids)] in ('dead', 'cancel')
+          and ((j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)] - 1
+                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
+               or (j.worker = workers[width_bucket(j.id, ids)]
+                   and j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)]))
+        returning j.*, width_bucket(j.id, ids) as place),
     gone as (
-        delete from redrive.jobs j using verdict v
-        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
-                               or (j.worker = v.worker and j.deliveries = v.deliveries))
-          and v.outcome in ('dead', 'cancel')
-        returning j.*, v.worker as held_by, v.claim, v.deliveries as delivered,
-                  -- one more than the row says, unless the release before had written it
-                  j.attempt + v.deliveries - j.deliveries as tried,
-                  v.outcome, v.failure, v.reason, v.refund, v.lost,
-                  case when v.outcome = 'dead' and j.ordering_key is not null
-                       then nullif(redrive.holds_key_v1(j.kind), false) end as holds_key),
-    back as (
+        select d.*, workers[place] as held_by, claims[place] as claim,
+               settle_v2.deliveries[place] as delivered,
+               -- one more than the row says, unless the release before had written it
+               d.attempt + settle_v2.deliveries[place] - d.deliveries as tried,
+               outcomes[place] as outcome, failures[place] as failure, reasons[place] as reason,
+               settle_v2.refunds[place] as refund, settle_v2.losses[place] as lost,
+               case when outcomes[place] = 'dead' and d.ordering_key is not null
+                    then nullif(redrive.holds_key_v1(d.kind), false) end as holds_key
+        from deleted d),
+    returned as (
         update redrive.jobs j
-        set worker = null, deliveries = v.deliveries,
-            run_at = greatest(clock_timestamp(), coalesce(
-                v.run_again, clock_timestamp() + v.delay * interval '1 second')),
-            attempt = j.attempt + v.deliveries - j.deliveries - v.refund::int,
-            -- whoever comes back to say how it ended has not killed its process
-            losses = case when v.lost = 0 and (v.outcome = 'retry' or v.reason = 'snoozed') then 0
-                          else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
-            refunds = case when v.outcome = 'retry' and v.refund and v.lost = 0
-                           then coalesce(j.refunds, 0) + 1 else j.refunds end,
-            failed_at = case when v.failure is null then j.failed_at else clock_timestamp() end,
-            streak = case when v.failure is null then j.streak
-                          when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
-                          else 1 end,
-            fingerprint = coalesce(v.failure ->> 'fingerprint', j.fingerprint),
-            -- the next attempt's span is linked to this one
-            headers = case when v.failure -> 'detail' ? 'traceparent'
-                           then j.headers || jsonb_build_object(
-                               'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
-                           else j.headers end
-        from verdict v
-        where j.id = v.id and ((v.is_claimed and j.deliveries = v.deliveries - 1)
-                               or (j.worker = v.worker and j.deliveries = v.deliveries))
-          and v.outcome in ('retry', 'release', 'rescue')
-        returning j.id, v.claim, j.deliveries, j.attempt + v.refund::int as attempt, j.queue,
-                  j.kind, j.ordering_key, v.worker as held_by, v.outcome, v.failure, v.reason),
+        set (worker, deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
+             headers) = (
+            select null::int, settle_v2.deliveries[v.place],
+                   greatest(clock_timestamp(), coalesce(
+                       run_ats[v.place],
+                       clock_timestamp() + delays[v.place] * interval '1 second')),
+                   j.attempt + settle_v2.deliveries[v.place] - j.deliveries - v.refund::int,
+                   -- whoever comes back to say how it ended has not killed its process
+                   case when v.lost = 0
+                             and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
+                        else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
+                   case when v.outcome = 'retry' and v.refund and v.lost = 0
+                        then coalesce(j.refunds, 0) + 1 else j.refunds end,
+                   case when v.failure is null then j.failed_at else clock_timestamp() end,
+                   case when v.failure is null then j.streak
+                        when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
+                        else 1 end,
+                   coalesce(v.failure ->> 'fingerprint', j.fingerprint),
+                   -- the next attempt's span is linked to this one
+                   case when v.failure -> 'detail' ? 'traceparent'
+                        then j.headers || jsonb_build_object(
+                            'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
+                        else j.headers end
+            from (select p.place, outcomes[p.place] as outcome, settle_v2.refunds[p.place] as refund,
+                         settle_v2.losses[p.place] as lost, failures[p.place] as failure
+                  from (select width_bucket(j.id, ids) as place) p) v)
+        where j.id = any (ids)
+          and outcomes[width_bucket(j.id, ids)] in ('retry', 'release', 'rescue')
+          and ((j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)] - 1
+                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
+               or (j.worker = workers[width_bucket(j.id, ids)]
+                   and j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)]))
+        returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.ordering_key,
+                  width_bucket(j.id, ids) as place),
+    back as (
+        select r.id, claims[place] as claim, r.deliveries,
+               r.attempt + settle_v2.refunds[place]::int as attempt, r.queue, r.kind, r.ordering_key,
+               workers[place] as held_by, outcomes[place] as outcome, failures[place] as failure,
+               reasons[place] as reason
+        from returned r),
     -- They may come back while their claim lives on: it lists them no longer.
     unlisted as (
         update redrive.claims k
@@ -158,18 +178,21 @@ begin
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
-        from (select id, queue, ordering_key, false as is_back, holds_key from gone
-              union all
-              select id, queue, ordering_key, true, null from back) s
-        where s.ordering_key is not null
-          and n.id = (select o.id from redrive.jobs o
-                      where o.queue = s.queue and o.ordering_key = s.ordering_key
-                        and (o.id <> s.id or s.is_back)
-                      order by o.id limit 1)
-          and n.id <> s.id and n.worker is null
-          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
-          -- by the dead letter that comes with this statement, or by one that was there
-          and not (s.holds_key is true and s.id < n.id)
+        where n.id = any (array(
+                select h.id
+                from (select id, queue, ordering_key, false as is_back, holds_key from gone
+                      where ordering_key is not null
+                      union all
+                      select id, queue, ordering_key, true, null from back
+                      where ordering_key is not null) s
+                cross join lateral (
+                    select o.id from redrive.jobs o
+                    where o.queue = s.queue and o.ordering_key = s.ordering_key
+                      and (o.id <> s.id or s.is_back)
+                    order by o.id limit 1) h
+                -- held by the dead letter that comes with this statement; or by one that was there
+                where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
+          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
