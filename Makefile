@@ -40,7 +40,8 @@ examples: ## test each example as a new user would, in an environment of its own
 	$(MAKE) -C examples/shop test
 
 .PHONY: moving-test
-moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters; needs redis-server
+moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters
+	@tools/programs moving
 	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
 
 .PHONY: chaos

@@ -1,6 +1,7 @@
 """The same with the systems themselves, in an environment of their own: `make moving-test`."""
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def leave_behind(system: str, url: str) -> None:
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[int]:
     """The port of a Redis of the test's own."""
+    if not shutil.which("redis-server"):
+        pytest.skip("needs redis-server")
     port = free_port()
     options = ["--port", str(port), "--save", "", "--dir", str(tmp_path)]
     with subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL) as server:

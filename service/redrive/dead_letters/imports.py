@@ -21,7 +21,8 @@ CHUNK = 500
 """Dead letters that one transaction takes in, under one line of the audit log."""
 
 _KNOWN: LiteralString = """
-    select count(*) from redrive.imports i where i.source = %s and i.source_id = any (%s::text[])"""
+    select i.source_id from redrive.imports i
+    where i.source = %s and i.source_id = any (%s::text[])"""
 _IMPORT: LiteralString = "select n, id from redrive.import_v1(%s, %s::jsonb, %s, %s)"
 
 
@@ -54,9 +55,10 @@ class Preview:
     def add(self, conn: Connection, source: str, chunk: Sequence[Imported]) -> None:
         """Look at some more."""
         self.matched += len(chunk)
+        ids = [letter.source_id for letter in chunk]
         with conn.cursor(row_factory=scalar_row) as cursor:
-            ids = [letter.source_id for letter in chunk]
-            self.known += cursor.execute(_KNOWN, (source, ids)).fetchone() or 0
+            known = set(cursor.execute(_KNOWN, (source, ids)))
+        self.known += sum(source_id in known for source_id in ids)
         for letter in chunk:
             kind, failure = letter.job["kind"], letter.failure
             group = Group(failure.fingerprint, kind, failure.error_class)
@@ -90,8 +92,8 @@ class Reader:
 def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str) -> int:
     """Take in all of a chunk or none of it. Returns how many are new."""
     with conn.transaction():
-        told = [_told(letter) for letter in chunk]
-        new = conn.execute(_IMPORT, (source, Jsonb(told), actor, why)).fetchall()
+        told = msgspec.json.encode([_told(letter) for letter in chunk]).decode()
+        new = conn.execute(_IMPORT, (source, told, actor, why)).fetchall()
         conn.execute(
             "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
             ([id_ for _, id_ in new], [Jsonb(_record(chunk[int(n) - 1], id_)) for n, id_ in new]),
@@ -102,11 +104,10 @@ def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, 
 def _told(letter: Imported) -> dict[str, Any]:
     """A dead letter as import_v1 takes it, encrypted where there are keys."""
     job, failure, keyring = letter.job, letter.failure, configured()
-    payload = msgspec.json.decode(job["payload"])
-    headers = msgspec.json.decode(job["headers"])
+    payload, headers = msgspec.Raw(job["payload"]), msgspec.Raw(job["headers"])
     if keyring is not None:
         payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
-        headers |= salt
+        headers = msgspec.json.decode(headers) | salt
     return {
         **{name: job[name] for name in ("kind", "queue", "tenant", "idempotency_key")},
         "payload": payload,
@@ -118,8 +119,8 @@ def _told(letter: Imported) -> dict[str, Any]:
         "message": failure.message if keyring is None else HIDDEN,
         "fingerprint": failure.fingerprint,
         "attempts": letter.attempts,
-        "died_at": letter.died_at and letter.died_at.isoformat(),
-        "created_at": letter.created_at and letter.created_at.isoformat(),
+        "died_at": letter.died_at,
+        "created_at": letter.created_at,
     }
 
 

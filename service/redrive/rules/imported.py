@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from redrive.errors import InvalidJob
-from redrive.rules.failure import is_library, reported
+from redrive.rules.failure import reported
 from redrive.rules.job_fields import CheckedJob, check_job
 from redrive.rules.limits import MAX_ATTEMPTS, check_instant, check_number, check_text
 from redrive.rules.model import Category, Failure, Reason
@@ -22,7 +22,6 @@ NOT_RECORDED = "NotRecorded"
 """The error class of a dead letter whose system kept no error."""
 
 MAX_TEXT = 262_144
-MAX_FRAMES = 100
 
 OF_THE_JOB = ("kind", "payload", "queue", "tenant", "headers", "idempotency_key")
 """The fields that mean the same as where jobs are enqueued."""
@@ -60,7 +59,10 @@ _STACKS = (
     ),
 )
 _PYTHON_BEGINS = "Traceback (most recent call last)"
-_FOREIGN_LIBRARY = re.compile(r"/gems/|/lib/ruby/|/lib/python\d|/node_modules/|^node:")
+_NOT_OWN = re.compile(
+    r"^<|^node:|/(?:gems|lib/ruby|lib/python[\d.]+|site-packages|dist-packages|node_modules)/"
+)
+"""Files of libraries, wherever that was: not where this machine has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def frames(stack: str) -> list[dict[str, Any]]:
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
         if found:
-            return found[::-1][-MAX_FRAMES:] if form.is_innermost_first else found[-MAX_FRAMES:]
+            return found[::-1] if form.is_innermost_first else found
     return []
 
 
@@ -135,7 +137,7 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
         # of the path the last part alone: a release is in a directory of its own
         "module": re.split(r"[/\\]", file)[-1],
         "line": int(place["line"]),
-        "own": not (file.startswith("<") or is_library(file) or _FOREIGN_LIBRARY.search(file)),
+        "own": not _NOT_OWN.search(file),
     }
 
 
