@@ -186,6 +186,39 @@ def test_of_a_fair_queue_it_has_the_lane_of_its_tenant(database: Database):
     ]
 
 
+def test_of_a_queue_that_is_not_fair_it_has_no_lane(database: Database):
+    database.rows("select redrive.pause_v1('mail', 'ada', 'why')")
+    take(database, {"tenant": "acme"})
+
+    assert database.column("select lane from redrive.dead_letters") == [0]
+
+
+def test_an_encrypted_payload_comes_in_once(database: Database):
+    """As when it is enqueued: nobody gets another's by bringing its ciphertext again."""
+    salt = database.value("select '2.' || extract(epoch from clock_timestamp())::bigint || '.x.y'")
+    sealed = {"headers": {"$redrive": salt}}
+    take(database, sealed)
+    with pytest.raises(psycopg.Error, match="this encrypted payload was enqueued before"):
+        take(database, {"source_id": "m-2"} | sealed)
+
+    assert take(database, sealed) == [], "one that is known is not looked at"
+
+
+def test_there_must_be_room_for_a_name(database: Database):
+    database.rows("select redrive.limit_names_v1('queues', 1, 'ada', 'why')")
+    take(database, {})
+    with pytest.raises(psycopg.Error, match="queue: no room for a new one"):
+        take(database, {"source_id": "m-2", "queue": "other"})
+
+    assert take(database, {"queue": "other"}) == [], "it is known, whatever its queue"
+
+
+def test_deaths_of_one_time_are_one_delta_of_their_group(database: Database):
+    take(database, *({"source_id": str(n)} for n in range(3)))
+
+    assert database.value("select count(*) from redrive.group_deltas") == 1
+
+
 def test_a_record_of_a_failure_comes_once_and_for_imports_alone(database: Database):
     own = make_dead_letter(database.conn)
     ((_, job),) = take(database, {})
@@ -208,16 +241,20 @@ def test_a_record_of_a_failure_comes_once_and_for_imports_alone(database: Databa
 def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
     database: Database,
 ):
-    ids = [job for _, job in take(database, *({"source_id": str(n)} for n in range(3)))]
-    purged = ids[:2]
-    database.rows("select redrive.purge_v1(%s::bigint[], '{0,0}', '{open}')", purged)
+    ids = [job for _, job in take(database, *({"source_id": str(n)} for n in range(4)))]
+    back = database.rows(
+        "select * from redrive.redrive_v1(%s::bigint[], null, null, 0, 9)", ids[3:]
+    )
+    purged = [*ids[:2], ids[3]]
+    database.rows("select redrive.purge_v1(%s::bigint[], '{0,0,0}', '{open,redriven}')", purged)
     database.rows(
         "update redrive.imports set at = at - interval '31 days' where job = any (%s)", ids[1:]
     )
     while database.value("select more from redrive.forget_v1(1)"):
         pass
 
-    assert database.column("select job from redrive.imports order by job") == [ids[0], ids[2]]
+    assert back == [(ids[3], None)], "it is a job now"
+    assert database.column("select job from redrive.imports order by job") == [ids[0], *ids[2:]]
 
 
 def test_two_imports_of_one_source_wait_for_each_other_and_bring_none_twice(database: Database):
