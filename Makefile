@@ -31,9 +31,13 @@ $(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml tools
 demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive; ARGS=--observe pages
 	@$(BIN)/redrive demo $(ARGS)
 
+.PHONY: recording
+recording: install ## draw docs/demo.svg, which the README shows, from a run of the demo
+	@$(BIN)/python -m tools.recording
+
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
-	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or scenario)" $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
 
 .PHONY: examples
 examples: ## test each example as a new user would, in an environment of its own
@@ -43,6 +47,18 @@ examples: ## test each example as a new user would, in an environment of its own
 moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters
 	@tools/programs moving
 	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
+
+.PHONY: package
+package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--home https://..." as they are published
+	build/package/bin/python -m tools.package $(ARGS)
+
+.PHONY: package-test
+package-test: install build/package/.installed ## build them, look inside, install the wheel alone with each Python there is, and run it
+	$(BIN)/pytest -m package tests/package $(ARGS)
+
+.PHONY: site
+site: install build/site/.installed ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
+	$(BIN)/python -m tools.site $(ARGS)
 
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
@@ -113,6 +129,8 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra otlp --output-file requirements/runtime.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
+	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)
+	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
 	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
 

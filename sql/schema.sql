@@ -1394,6 +1394,13 @@ create function redrive.forget_v1(batch int, out gone int, out more boolean)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
+create function redrive.forgive_v1(ids bigint[], deliveries int[])
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.forgive_v1 to redrive_worker;
+
 create function redrive.free_slots_v1(ids bigint[])
     returns void
     language plpgsql security definer
@@ -1411,6 +1418,13 @@ create function redrive.heal_v1(max_redrives int, abort_share float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.heal_v1 to redrive_worker;
+
+create function redrive.healing_v1(kinds text[])
+    returns table(fingerprint text, kind text, category text, open bigint, first_seen timestamptz,
+        version text, canaries int, max_rate float8, cause text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.healing_v1 to redrive_operator;
 
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int, marked_by int)
@@ -1466,6 +1480,13 @@ create function redrive.import_v1(source text, letters jsonb, actor text, why te
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 grant execute on function redrive.import_v1 to redrive_operator;
+
+create function redrive.in_campaign_v1(ids bigint[])
+    returns table(id bigint, campaign bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+grant execute on function redrive.in_campaign_v1 to redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int

@@ -49,7 +49,9 @@ def test_values_are_refused_by_name_or_become_valid_objects(helm: Helm, shard: i
                 faults = fuzz.faults_of_a_refusal(str(refused))
             else:
                 came_of["installed"] += 1
-                faults = fuzz.faults_of(release, VERSIONS[len(release.objects) % len(VERSIONS)])
+                # Kubernetes 1.30 has no volumes of images
+                supported = VERSIONS["reference: a:1" in release.text :]
+                faults = fuzz.faults_of(release, supported[len(release.objects) % len(supported)])
         assert list(faults) == []
 
     check()

@@ -12,7 +12,7 @@ from redrive.handlers import Handlers
 from redrive.targets.caller import register
 from redrive.targets.file import load
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
-from tests.chart.helm import CHART, HelmRefusedError, Release
+from tests.chart.helm import CHART, ROOT, HelmRefusedError, Release
 
 KEDA = {
     "type": "keda",
@@ -68,6 +68,13 @@ def test_the_same_values_give_the_same_bytes(render: Render, path: Any) -> None:
     assert render(values).text == render(values, again=True).text
 
 
+def test_the_values_that_quickstart_writes_install(render: Render) -> None:
+    release = render(read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml"))
+
+    worker = environment(release, "Deployment", "rel-worker-main")
+    assert worker["REDRIVE_HANDLERS"] == "handlers:jobs"
+
+
 def test_each_example_is_shown_in_the_documentation() -> None:
     text = (CHART.parents[1] / "docs" / "kubernetes.md").read_text()
 
@@ -83,6 +90,7 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
     assert settings(release, "Deployment", "rel-worker-mail", "REDRIVE_") == {
         "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url",
         "REDRIVE_HANDLERS": "app.jobs:jobs",
+        "REDRIVE_VERSION": "0.1.0",
         "REDRIVE_QUEUES": "mail,bulk",
         "REDRIVE_SLOTS": "32",
         "REDRIVE_RUNNERS": "2",
@@ -94,6 +102,27 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
         "REDRIVE_DATABASE_METRICS": "false",
         "REDRIVE_STARTUP_TIMEOUT": "120",
     }
+
+
+@pytest.mark.parametrize(
+    ("image", "pool", "version"),
+    [
+        ({"tag": "1.4.2"}, {}, "1.4.2"),
+        ({"tag": "1.4.2", "digest": f"sha256:{'a0' * 32}"}, {}, "a0a0a0a0a0a0"),
+        ({}, {"image": f"host:5000/app:2@sha256:{'b1' * 32}"}, "b1b1b1b1b1b1"),
+        ({}, {"image": "host:5000/app:yes"}, "yes"),
+        ({}, {"image": "host:5000/app"}, None),
+        ({"tag": "1.4.2"}, {"version": "1e3"}, "1e3"),
+    ],
+)
+def test_workers_say_which_version_they_run(
+    render: Render, image: dict[str, str], pool: dict[str, str], version: str | None
+) -> None:
+    """Without it a failure is of no version, and no deploy heals."""
+    release = render(with_pool(**pool) | {"image": image})
+
+    found = environment(release, "Deployment", "rel-worker-mail")
+    assert found.get("REDRIVE_VERSION") == version
 
 
 def test_all_queues_are_served_when_none_is_named(render: Render) -> None:

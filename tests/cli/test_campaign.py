@@ -66,6 +66,20 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
     assert shown["invalid"] == {"number: missing": 1}
 
 
+def test_a_plan_of_heal_says_why_not(redrive: Redrive, database: Database) -> None:
+    assert (
+        "no group of bugs or invalid payloads is open" in redrive("campaign", "plan", "--heal").out
+    )
+    make_dead_letter(database.conn)
+    (group,) = redrive("campaign", "plan", "--heal", "--json").lines
+
+    assert (group["open"], group["heals"], group["why"]) == (1, False, "no_policy")
+    said = redrive("campaign", "plan", "--heal").out
+    assert "no live worker of its kind says both heal= and a version" in said
+    refused = redrive("campaign", "plan", "--heal", "--kind", "mail")
+    assert (refused.code, "leave the filters out" in refused.err) == (64, True)
+
+
 def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
     done = redrive("campaign", "plan", "--where", "currency=XAU")
 
@@ -111,7 +125,7 @@ def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Dat
 
     assert watched.code == 1
     assert "aborted: 3 of 3 died again, more than 10%" in watched.out
-    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--json").json
+    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--yes", "--json").json
     assert (resumed["state"], resumed["redriven"]) == ("canary", 6)
 
 
@@ -120,7 +134,7 @@ def test_a_campaign_is_paused_and_cancelled(redrive: Redrive, database: Database
     made = str(plan(redrive))
     redrive("campaign", "start", made, "--why", "x", "--yes")
 
-    paused = redrive("campaign", "pause", made, "--why", "lunch", "--json").json
+    paused = redrive("campaign", "pause", made, "--why", "lunch", "--yes", "--json").json
     assert (paused["state"], paused["said"]) == ("paused", "lunch")
     assert "add --yes to do it" in redrive("campaign", "cancel", made, "--why", "x").out
     gone = redrive("campaign", "cancel", made, "--why", "wrong group", "--yes", "--json").json

@@ -160,6 +160,31 @@ def test_the_handlers_model_checks_what_comes_out(database: Database, run: Run) 
     assert "checked by no handler: work.sync; see --handlers" in unchecked.out
 
 
+def test_what_the_handlers_hook_refuses_is_not_stored(database: Database, run: Run) -> None:
+    job = letter(database, "mail", currency="EURO")
+    by = ("--handlers", "tests.sql.test_unfit:jobs", "--why", "x", "--yes")
+    to_gold = TO_EUR.replace('"EUR"', '"XAU"')
+    refused = run("dlq", "edit", str(job), *by, "--patch", to_gold)
+
+    assert refused.code == 1
+    assert f"job {job}: payload: the handler of 'mail' refuses it: validate: NotSold" in refused.out
+    assert run("dlq", "edit", str(job), *by, "--patch", TO_EUR).code == 0
+    assert payloads(database) == [{"currency": "EUR"}]
+
+
+def test_the_campaign_that_is_to_put_it_back_is_named(database: Database, run: Run) -> None:
+    job = letter(database, currency="EURO")
+    run("campaign", "plan")
+    run("campaign", "start", "1", "--why", "x", "--yes", "--not-before", "2h")
+    done = run("dlq", "edit", str(job), "--patch", TO_EUR, "--why", "x", "--yes")
+
+    assert done.code == 1
+    named = f"job {job}: campaign 1 is to put it back; pause that first: redrive campaign pause 1"
+    assert named in done.out
+    counts = run("dlq", "edit", str(job), "--patch", TO_EUR, "--json").json
+    assert counts == COUNTS | {"matched": 1, "refused": {"in_campaign": 1}}
+
+
 def test_what_is_reserved_cannot_be_written(database: Database, run: Run) -> None:
     job = letter(database, n=1)
     patch = '[{"op": "add", "path": "/$redrive", "value": {"k": "x"}}]'

@@ -183,7 +183,7 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
 def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
     """U1, U7: by whom and why; the same for the queue."""
     job = make_job(database.conn, "mail.send")
-    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada")
+    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada", "--yes")
 
     code, text = why(database, job)
     (queue,) = redrive("queue", "ls", "--json").lines
@@ -364,7 +364,9 @@ def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
 
     seen = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--json")
     done = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--yes", "--json")
-    back = redrive("dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--json")
+    back = redrive(
+        "dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--yes", "--json"
+    )
 
     assert seen.json == {"matched": 3, "dismissed": []}
     assert done.json == {"matched": 3, "dismissed": jobs}

@@ -46,7 +46,11 @@ def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: P
         for line in shown_in_the_readme()
         if line not in without_what_differs(said.replace(str(place.path / "redrive-demo"), "<n>"))
     ] == []
-    assert "9 redriven, campaign 1" in said
+    assert 'payload.till = "lyon"; 0 of ' in said
+    assert "1 redriven, campaign 1" in said
+    assert "campaign 2  aborted: 3 of 3 died again" in said
+    assert "campaign 3  done\n5 of 8 redriven: 5 succeeded" in said
+    assert "3 redriven, campaign 4" in said
     assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
     assert "194 receipts are with the mail server" in said
     assert "All is well" in said
@@ -109,12 +113,12 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     assert preview.returncode == 0, preview.stderr
     assert "nothing was changed" in preview.stdout
 
-    # Everything it printed, in its order.
-    done = [running.type(command) for command in running.commands]
-    assert [0] * len(done) == [ended.returncode for ended in done], "\n".join(
-        ended.stderr for ended in done
-    )
-    assert len(done) >= 11
+    # Everything it printed, in its order. The campaign before the fix aborts.
+    done = {command: running.type(command) for command in running.commands}
+    failed = {command: ended for command, ended in done.items() if ended.returncode}
+    assert list(failed) == ["redrive campaign watch 2"], [e.stderr for e in failed.values()]
+    assert "3 of 3 died again" in failed["redrive campaign watch 2"].stdout
+    assert len(done) >= 17
 
     # It sees by itself that all is well.
     read_until(running.process, "All is well")

@@ -57,7 +57,7 @@ def test_what_is_kept_tells_no_content(
 def test_a_second_of_many_is_kept_and_neither_of_a_kind_that_is_not_to_be(
     database: Database, workers: Workers
 ) -> None:
-    """At most one a second of a kind; `sample=False` and the setting keep any from it."""
+    """The first 20, then one a second at most; `sample=False` and the setting keep any from it."""
     workers(redrive_success_samples="false").wait_ready()
     for _ in range(50):
         enqueue_one(database)
@@ -70,8 +70,21 @@ def test_a_second_of_many_is_kept_and_neither_of_a_kind_that_is_not_to_be(
     wait_for(lambda: sampled(database, "work.sync"))
 
     assert sampled(database) == sampled(database, "work.unsampled") == []
-    assert len(sampled(database, "work.sync")) <= 5
+    assert len(sampled(database, "work.sync")) <= 25
     assert worker.process.poll() is None
+
+
+def test_what_a_handler_completes_in_its_transaction_is_sampled_if_it_succeeded(
+    database: Database, workers: Workers
+) -> None:
+    """Nothing was known of a kind whose jobs all end so."""
+    database.conn.execute("create table effects (job bigint, delivery int)")
+    for how in ("raise", "commit"):
+        enqueue(database.conn, "effect.sync", {"how": how})
+    workers(redrive_test_url=database.url)
+    wait_for(lambda: sampled(database, "effect.sync"))
+
+    assert len(sampled(database, "effect.sync")) == 1
 
 
 def test_of_an_encrypted_payload_nothing_is_kept(

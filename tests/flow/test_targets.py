@@ -17,7 +17,7 @@ import pytest
 import yaml
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from redrive import enqueue
+from redrive import Heal, enqueue
 from redrive.cli import main
 from redrive.errors import SettingsError
 from redrive.handlers import Handlers
@@ -188,6 +188,7 @@ REFUSED = {
     "host or port cannot be read": {"url": "http://127.0.0.1:65536/"},
     "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
     "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
+    "heal.canaries: Input": {"url": "http://127.0.0.1/", "heal": {"canaries": 0}},
 }
 
 
@@ -205,6 +206,22 @@ def test_a_target_that_is_not_allowed_is_refused_with_one_line(said: str, tmp_pa
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "u:p" not in str(caught.value)
+
+
+def test_a_target_heals_as_a_handler_does_but_not_by_its_prefix(tmp_path: Path):
+    file = tmp_path / "targets.yaml"
+
+    def loaded(kind: str) -> Handlers:
+        target = {"url": "http://127.0.0.1/", "heal": {"max_rate": 20}}
+        file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {kind: target}}))
+        register(handlers := Handlers(), load(file), 1)
+        return handlers
+
+    handler = loaded("x").get("x")
+    assert handler
+    assert handler.heal == Heal(canaries=3, max_rate=20)
+    with pytest.raises(SettingsError, match=r"targets\.x\.\*\.heal: give each kind that heals"):
+        loaded("x.*")
 
 
 def test_a_schedule_of_a_target_is_fired_and_tells_its_slot(

@@ -13,6 +13,7 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import Terms, drive, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
+from redrive.worker import store
 from redrive.worker.store import forget
 from tests.factories import (
     bury,
@@ -403,6 +404,24 @@ def test_what_does_not_wait_beside_it_holds_it_not_back(database: Database, whos
 
     seen = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
     assert (seen["others_late"], seen["state"]) == (0, "canary")
+
+
+def test_only_breakers_and_versions_of_its_own_kinds_count(database: Database) -> None:
+    """A worker of two kinds held up the campaign of one by the breaker of the other."""
+    conn = database.conn
+    make_dead_letter(conn, "book")
+    make_dead_letter(conn, "mail")
+    kinds, depends_on = ["book", "mail"], {"mail": ["smtp"]}
+    store.register(conn, store.Registration("w", "1", 30.0, kinds, None, depends_on=depends_on))
+    store.register(conn, store.Registration("v", "2", 30.0, ["mail"], None))
+    database.rows("insert into redrive.breakers (name, state) values ('smtp', 'open')")
+
+    seen = {}
+    for kind in kinds:
+        made = started(conn, Filter(kind=(kind,)), Terms(canaries=3))
+        looked = database.value("select redrive.look_at_campaign_v1(%s)", made)
+        seen[kind] = list(looked["breakers"]), looked["versions"]
+    assert seen == {"book": ([], ["1"]), "mail": (["smtp"], ["1", "2"])}
 
 
 def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> None:

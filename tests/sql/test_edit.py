@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from redrive.dead_letters.campaign import Terms, drive, pause, plan, start
+from redrive.dead_letters.filter import Filter
 from tests.factories import (
     bury,
     claim_one,
@@ -119,6 +121,41 @@ def test_one_that_is_not_what_was_seen_is_left_alone(database: Database) -> None
 
     assert edit(database.conn, dead, digest=digest) == "changed"
     assert payloads(database) == [{"n": 3}]
+
+
+def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(database: Database) -> None:
+    """Canaries would tell of payloads that the others no longer have."""
+    put_back, waits = (make_dead_letter(database.conn, payload={"n": n}) for n in range(2))
+    made = plan(database.conn, Filter(), actor="ada").plan
+    assert made
+    assert edit(database.conn, waits, {"n": 3}) is None, "a plan is no campaign yet"
+    start(database.conn, made, Terms(canaries=1), actor="ada", why="x")
+    drive(database.conn, made)
+
+    assert edit(database.conn, waits) == "in_campaign"
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    assert edit(database.conn, put_back) is None, "it had its turn, and died anew"
+    pause(database.conn, made, actor="ada", why="x")
+    assert edit(database.conn, waits) is None
+    assert payloads(database) == [{"n": 0}, {"n": 2}, {"n": 2}]
+
+
+def test_campaigns_that_are_over_cost_an_edit_nothing(database: Database) -> None:
+    made = make_campaign(database.conn)
+    database.rows(
+        "insert into redrive.campaign_jobs (campaign, n, id, redrives)"
+        " select %s, n, n, 0 from generate_series(1, 20000) n",
+        made,
+    )
+    database.rows("update redrive.campaigns set state = 'running', planned_login = 'ada'")
+    dead = make_dead_letter(database.conn)
+    database.rows("analyze redrive.campaign_jobs, redrive.dead_letters")
+    look = "explain (analyze, buffers, format json) select * from redrive.in_campaign_v1(%s)"
+    database.value(look, [dead])  # planned while it went on, as a session's plans are
+    database.rows("update redrive.campaigns set state = 'done'")
+
+    assert database.value(look, [dead])[0]["Plan"]["Shared Hit Blocks"] < 20
 
 
 def test_another_death_of_the_same_payload_was_not_seen(database: Database) -> None:

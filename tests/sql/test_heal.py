@@ -89,6 +89,35 @@ def test_nothing_is_tried_without_a_policy_or_while_an_older_version_runs(
     assert len(database.rows(CAMPAIGNS)) == 1
 
 
+def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(database: Database) -> None:
+    """Each as the chore will find it: they ask the same."""
+    conn = database.conn
+    for group in "ab":
+        dead(conn, fingerprint=group)
+    dead(conn, "1.1", fingerprint="c")
+    dead(conn, fingerprint="d")
+    dead(conn, fingerprint="t", category="transient")
+    database.rows("select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')")
+
+    def why() -> dict[str, str | None]:
+        return {group["group"]: group["why"] for group in campaigns.healing(conn)}
+
+    assert set(why().values()) == {"no_policy"}
+    old = deploy(conn, "1.0", heals=False)
+    deploy(conn, "1.1")
+    dead(conn, fingerprint="e")
+    assert set(why().values()) == {"rollout"}
+    store.retire(conn, old)
+    assert why() == {"a": None, "b": None, "c": "same_version", "d": "muted", "e": "newer"}
+    assert database.value("select redrive.heal_v1(5, 0.1)") is True
+    assert why() == {"a": "over", "b": None, "c": "same_version", "d": "muted", "e": "newer"}
+    assert database.column("select filter ->> 'group' from redrive.campaigns") == ["a"]
+    heal(conn)
+    assert set(why().values()) == {"over", "newer"}
+    database.rows("select redrive.say_approvals_v1(array[%s], array[%s])", KIND, KIND)
+    assert set(why().values()) == {"approval"}
+
+
 def test_a_version_that_comes_back_tries_nothing_again(database: Database) -> None:
     dead(database.conn, fingerprint="a")
     first = deploy(database.conn, "1.1")

@@ -33,11 +33,21 @@
 {{- toJson $pool -}}
 {{- end }}
 
+{{/* What a worker says it runs: the tag of its image, or the beginning of its digest. (list root pool) */}}
+{{- define "redrive.worker.version" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+{{- $image := $pool.image | default (include "redrive.image" $root | trimAll "\"") -}}
+{{- $pool.version | default (regexFind "@sha256:[0-9a-f]{12}|:[^/:@]+$" $image | trimPrefix "@sha256" | trimPrefix ":") -}}
+{{- end }}
+
 {{/* A worker's own environment. (list root pool) */}}
 {{- define "redrive.worker.env" -}}
 {{- include "redrive.keyring.env" (index . 0) }}
 {{- with index . 1 }}
 - {name: REDRIVE_HANDLERS, value: {{ .handlers | quote }}}
+{{- with include "redrive.worker.version" $ }}
+- {name: REDRIVE_VERSION, value: {{ quote . }}}
+{{- end }}
 {{- with .queues }}
 - {name: REDRIVE_QUEUES, value: {{ join "," . | quote }}}
 {{- end }}

@@ -15,6 +15,7 @@ from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.options import (
+    Change,
     Command,
     Later,
     Run,
@@ -36,6 +37,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
 from redrive.rules.campaign import ABORT_SHARE, CANARIES, State, exposure, is_version
+from redrive.rules.heal import worded
 from redrive.settings import Settings
 
 MANY = 1000
@@ -53,6 +55,7 @@ COLUMNS = (
     "actor",
     "why",
 )
+HEAL_COLUMNS = ("group", "kind", "open", "version", "why")
 _NUMBERS = ("campaign", "matched", "redriven", "succeeded", "dead_again", "waiting", "rate")
 _BREAKER_STATES = ("closed", "half_open", "open")
 _SHOWN = """\
@@ -185,6 +188,12 @@ def campaign() -> None:
     metavar="MODULE:ATTRIBUTE",
     help="Leave out what these cannot take. [env: REDRIVE_HANDLERS]",
 )
+@click.option(
+    "--heal",
+    "is_heal",
+    is_flag=True,
+    help="Say which groups the running version is to try by itself, and why not the others.",
+)
 @actor_option
 @database_option
 @json_option
@@ -194,6 +203,7 @@ def plan_campaign(
     max_redrives: int,
     with_quarantined: bool,
     handlers: str | None,
+    is_heal: bool,
     actor: str | None,
     database_url: str | None,
     as_json: bool,
@@ -202,11 +212,16 @@ def plan_campaign(
 
     \b
     redrive campaign plan --kind invoice.charge --where payload.currency=XAU --rate 5
+    redrive campaign plan --heal
 
     With --handlers they read the payloads, as their version and model want them, and what they
     cannot take is left out. A plan that nobody starts is forgotten after a day.
     """
+    if is_heal and chosen.narrows():
+        raise click.UsageError("--heal looks at all groups; leave the filters out")
     settings = settings_for(database_url, actor=actor, handlers=handlers)
+    if is_heal:
+        return _healing(settings, as_json=as_json)
     registered = registry.load(settings.handlers) if settings.handlers else None
     with database(settings) as conn:
         made = campaigns.plan(
@@ -229,6 +244,17 @@ def plan_campaign(
     for missed in made.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+
+
+def _healing(settings: Settings, *, as_json: bool) -> int:
+    """List what heals, and what does not; freezes nothing."""
+    with database(settings) as conn:
+        found = campaigns.healing(conn)
+    if not as_json:
+        found = [group | {"why": worded(group["why"], group["version"])} for group in found]
+    empty = "no group of bugs or invalid payloads is open"
+    listing(found, HEAL_COLUMNS, as_json=as_json, right=("open",), empty=empty)
+    return Exit.DONE
 
 
 def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
@@ -418,14 +444,15 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
 @json_option
-def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
+def pause(which: int, change: Change, as_json: bool) -> int:
     """Put nothing more back until it is resumed; what went, runs.
 
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    with database(settings) as conn:
-        campaigns.pause(conn, which, actor=settings.who(), why=why)
+    change.agree(f"Pause campaign {which}")
+    with database(change.settings) as conn:
+        campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
         return _say(which, campaigns.show(conn, which), as_json=as_json)
 
 
@@ -433,14 +460,15 @@ def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
 @json_option
-def resume(which: int, why: str, settings: Settings, as_json: bool) -> int:
+def resume(which: int, change: Change, as_json: bool) -> int:
     """Go on with one that was paused or has aborted: canaries first.
 
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    with database(settings) as conn:
-        campaigns.resume(conn, which, actor=settings.who(), why=why)
+    change.agree(f"Go on with campaign {which}")
+    with database(change.settings) as conn:
+        campaigns.resume(conn, which, actor=change.settings.who(), why=change.why)
         campaigns.drive(conn, which)
         return _say(which, campaigns.show(conn, which), as_json=as_json)
 

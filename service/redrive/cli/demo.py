@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,9 @@ def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is
     """
     _turn(database_url, "release", "1.1")
     click.echo("release 1.1 is deployed: the worker finished what it had and was replaced")
+    with database(_settings(database_url)) as conn:
+        _until(lambda: shop.has_healed(conn, "1.1"))
+    click.echo("what died before it is tried by itself: redrive campaign ls")
 
 
 @demo.command()
@@ -133,12 +137,17 @@ def _turn(database_url: str | None, name: str, wanted: str) -> None:
     with database(_settings(database_url)) as conn:
         _require(conn, name)
         shop.turn(conn, name, wanted)
-        give_up_at = time.monotonic() + TURN_SECONDS
-        while shop.switch(conn, name) != (wanted, wanted):
-            if time.monotonic() > give_up_at:
-                msg = "the demo does not answer; does it still run?"
-                raise SettingsError(msg)
-            time.sleep(0.05)
+        _until(lambda: shop.switch(conn, name) == (wanted, wanted))
+
+
+def _until(is_done: Callable[[], bool]) -> None:
+    """Wait for what the demo does."""
+    give_up_at = time.monotonic() + TURN_SECONDS
+    while not is_done():
+        if time.monotonic() > give_up_at:
+            msg = "the demo does not answer; does it still run?"
+            raise SettingsError(msg)
+        time.sleep(0.05)
 
 
 def _settings(database_url: str | None) -> Settings:

@@ -37,7 +37,7 @@ Causes = Mapping[str | None, int]
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
-    help="Let these handlers' models check the payloads. [env: REDRIVE_HANDLERS]",
+    help="Let these handlers check the payloads: model and validate. [env: REDRIVE_HANDLERS]",
 )
 @filter_options(states=("open",))
 @run_options()
@@ -96,7 +96,7 @@ def _in_editor(
 ) -> tuple[Patch, Preview]:
     """What somebody makes of a payload in an editor, as a patch, and what that would do."""
     letter = next(edits.find(conn, chosen), None)
-    if not isinstance(letter, Letter):
+    if not isinstance(letter, Letter) or letter.campaign:
         return [], edits.preview([] if letter is None else [letter], [], checked_by)
     handler = checked_by.get(letter.whose.kind)
     (shown,) = letter.redacted([letter.payload], handler.secret if handler else ())
@@ -172,8 +172,8 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
 
 def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
-    if unreadable := seen.counts["unreadable"]:
-        refused["unreadable"] = unreadable
+    for cause in {"unreadable", "in_campaign"} & seen.counts.keys():
+        refused[cause] = refused.get(cause, 0) + seen.counts[cause]
     kept = ("not_applicable", "invalid", "unchanged")
     return {
         "matched": seen.matched,

@@ -17,7 +17,7 @@ import msgspec
 from redrive.cli.exits import Exit
 from redrive.rules.escape import escaped
 
-BELOW = ("error_class", "message")
+BELOW = ("error_class", "message", "why")
 """Columns that get a line of their own where a table is too wide: what people look for."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200

@@ -193,6 +193,16 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     return None
 
 
+def healing(conn: Connection) -> list[dict[str, Any]]:
+    """The open groups of bugs and invalid payloads: which of them heal is to try, or why not."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(
+            'select fingerprint as "group", kind, category, open, first_seen, version, canaries,'
+            " max_rate, cause is null as heals, cause as why from redrive.healing_v1(null)"
+            " order by cause is not null, open desc, fingerprint"
+        ).fetchall()
+
+
 def drive_all(conn: Connection) -> int:
     """Take the next steps of all campaigns, for about a second. Returns how many those were."""
     end, steps = time.monotonic() + STEPS_SECONDS, 0

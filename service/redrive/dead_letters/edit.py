@@ -17,6 +17,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.unfit import refusal
 from redrive.encryption import (
     MARK,
     SEALED,
@@ -45,13 +46,17 @@ _READ: LiteralString = """
     select d.id, d.redrives, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key,
            d.headers, d.payload::text as payload, coalesce((
                select f.detail -> 'secret_fields' from redrive.failures f
-               where f.job = d.id order by f.deliveries desc limit 1), '[]') as secret_fields
+               where f.job = d.id and f.detail ? 'secret_fields'
+               order by f.deliveries desc limit 1), '[]') as secret_fields
     from redrive.dead_letters d where d.state = 'open'"""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """An open dead letter, its payload opened. `digest`: of what it was seen as."""
+    """An open dead letter, its payload opened.
+
+    `digest`: of what it was seen as; `campaign`: one that goes on and is to put it back.
+    """
 
     id: int
     digest: bytes
@@ -60,6 +65,7 @@ class Letter:
     payload: Any
     headers: Mapping[str, Any]
     secret_fields: frozenset[str]
+    campaign: int | None
 
     def redacted(self, payloads: Sequence[Any], declared: Collection[str] = ()) -> list[Any]:
         """Payloads of this dead letter as people may see them."""
@@ -83,7 +89,7 @@ class Preview:
     Attributes:
         found: the open dead letters there are.
         counts: how many of them cannot be edited, and why: not_applicable, invalid, unchanged,
-            unreadable.
+            unreadable, in_campaign.
         ids: those that can be edited.
         digests: what each of these was seen as, one after the other.
         samples: a few of the edits.
@@ -127,13 +133,18 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
         while left > 0:
             want = min(CHUNK, left)
             page = cursor.execute(query, (*parameters, last, want)).fetchall()
-            yield from map(_opened, page)
+            going = _campaigns(conn, [row["id"] for row in page])
+            yield from (_opened(row, going.get(row["id"])) for row in page)
             if len(page) < want:
                 return
             left, last = left - want, page[-1]["id"]
 
 
-def _opened(row: Row) -> Letter | int:
+def _campaigns(conn: Connection, ids: list[int]) -> dict[int, int]:
+    return dict(conn.execute("select id, campaign from redrive.in_campaign_v1(%s)", (ids,)))
+
+
+def _opened(row: Row, campaign: int | None) -> Letter | int:
     """A row as a dead letter; its id where the payload cannot be opened."""
     text, whose = row["payload"], Whose.of(row)
     seen = hashlib.sha256(f"{row['redrives']}:{text}".encode()).digest()
@@ -150,6 +161,7 @@ def _opened(row: Row) -> Letter | int:
         rules.decode(text),
         row["headers"],
         frozenset(row["secret_fields"]),
+        campaign,
     )
 
 
@@ -158,7 +170,7 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
 
     Raises:
         NotApplicable: the payload does not have what the patch names, or a `test` failed.
-        InvalidJob: a job cannot hold what it makes, or the handler cannot read it.
+        InvalidJob: a job cannot hold what it makes, or the handler cannot read it, or refuses it.
     """
     made = rules.apply(patch, letter.payload)
     text = rules.encode(made)
@@ -168,6 +180,8 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
     handler = handlers.get(letter.whose.kind)
     if handler:
         check_payload(handler, text, letter.version)
+        if cause := refusal(handler, text, letter.version):
+            raise InvalidJob(rules.PAYLOAD, f"the handler of {handler.kind!r} refuses it: {cause}")
     return text
 
 
@@ -178,6 +192,10 @@ def preview(letters: Iterable[Letter | int], patch: Patch, handlers: Handlers) -
         seen.found.append(letter if isinstance(letter, int) else letter.id)
         if isinstance(letter, int):
             _count(seen, "unreadable", letter, "its payload is encrypted with a key not known here")
+            continue
+        if which := letter.campaign:
+            fix = f"pause that first: redrive campaign pause {which}"
+            _count(seen, "in_campaign", letter.id, f"campaign {which} is to put it back; {fix}")
             continue
         try:
             text = edited(letter, patch, handlers)

@@ -1,5 +1,6 @@
 """Read dead letters: a list of them, or one with its whole history."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, LiteralString
@@ -104,9 +105,14 @@ def show(
     }
 
 
+def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that the handler calls secret. A lost worker could not say them of its failure."""
+    return {name for f in failures for name in f["detail"].get("secret_fields", ())}
+
+
 def _redacted(payload: Any, headers: Any, failures: list[dict[str, Any]]) -> dict[str, Any]:
     """Payload and headers without what is secret under a key of either."""
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    declared = declared_secret(failures)
     secrets = secret_values([payload, headers], declared)
     return {
         "payload": redact(payload, declared, secrets),

@@ -103,14 +103,21 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
     """Why a handler cannot take a payload's JSON of this version; None = it can."""
     if isinstance(version, int) and version > handler.version:
         return f"payload: version {version}, the handler takes {handler.version}"
-    where = "payload"
     try:
-        payload = handler.payload(text, version)
-        if handler.validate is not None:
-            where = "validate"
-            handler.validate(payload)
-    except Exception as error:  # noqa: BLE001 # models, upgrades and the hook are user code
-        return _bounded(_cause(error, where), handler, text)
+        handler.payload(text, version)
+    except Exception as error:  # noqa: BLE001 # models and upgrades are user code
+        return _bounded(_cause(error, "payload"), handler, text)
+    return refusal(handler, text, version)
+
+
+def refusal(handler: Handler, text: str, version: Any) -> str | None:
+    """Why its `validate` refuses a payload that it can read; None = it does not, or has none."""
+    if handler.validate is None or not isinstance(version, int) or version > handler.version:
+        return None
+    try:
+        handler.validate(handler.payload(text, version))
+    except Exception as error:  # noqa: BLE001 # it is user code
+        return _bounded(_cause(error, "validate"), handler, text)
     return None
 
 

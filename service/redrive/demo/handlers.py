@@ -14,7 +14,7 @@ from typing import Annotated
 import psycopg
 from pydantic import BaseModel, Field, SecretStr, StringConstraints
 
-from redrive import GiveUp, Handlers, Job, Policy, enqueue
+from redrive import GiveUp, Handlers, Heal, Job, Policy, enqueue
 
 jobs = Handlers()
 mails = Handlers()
@@ -54,7 +54,7 @@ class Receipt(BaseModel):
     currency: Currency
 
 
-@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10))
+@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10), heal=Heal())
 def book(payment: Payment, job: Job) -> None:
     """Book a payment."""
     record(payment, read_amount(payment.amount), job)

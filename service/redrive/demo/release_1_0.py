@@ -3,13 +3,13 @@
 import re
 from decimal import Decimal
 
-from redrive import Handlers, Job, Policy
+from redrive import Handlers, Heal, Job, Policy
 from redrive.demo import handlers
 
 jobs = Handlers()
 
 
-@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10))
+@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10), heal=Heal())
 def book(payment: handlers.Payment, job: Job) -> None:
     """Book a payment."""
     handlers.record(payment, read_amount(payment.amount), job)

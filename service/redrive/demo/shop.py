@@ -181,6 +181,28 @@ def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
     return [job for (job,) in rows]
 
 
+def group(conn: Connection, job: int) -> str:
+    """The group that an open dead letter is in."""
+    query = "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
+    return str(_scalar(conn, query, job))
+
+
+def amount(conn: Connection, job: int) -> str:
+    """What an open dead letter of a payment says that is to be booked."""
+    query = "select payload ->> 'amount' from redrive.dead_letters where state = 'open' and id = %s"
+    return str(_scalar(conn, query, job))
+
+
+def last_campaign(conn: Connection) -> int:
+    """The number of the latest campaign; the next ones count on from it."""
+    return int(_scalar(conn, "select coalesce(max(id), 0) from redrive.campaigns"))
+
+
+def has_healed(conn: Connection, version: str) -> bool:
+    """Whether what died before this version has been looked at, and is tried where it may help."""
+    return _exists(conn, "from redrive.heals where version = %s and ended_at is not null", version)
+
+
 def _open_dead_letters(conn: Connection) -> tuple[int, int]:
     """How many causes the open dead letters have, and how many there are."""
     row = conn.execute(
@@ -190,11 +212,11 @@ def _open_dead_letters(conn: Connection) -> tuple[int, int]:
     return row or (0, 0)
 
 
-def _exists(conn: Connection, rows: LiteralString) -> bool:
-    return bool(_scalar(conn, f"select exists (select {rows})"))
+def _exists(conn: Connection, rows: LiteralString, *parameters: object) -> bool:
+    return bool(_scalar(conn, f"select exists (select {rows})", *parameters))
 
 
-def _scalar(conn: Connection, query: LiteralString) -> Any:
+def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
     """The one value that a query returns."""
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query).fetchone()
+        return cursor.execute(query, parameters).fetchone()

@@ -16,6 +16,7 @@ import click
 
 from redrive.database.migrate import latest
 from redrive.demo import shop
+from redrive.demo.handlers import read_amount
 from redrive.demo.monitoring import PACKAGES, find
 from redrive.demo.pager import as_shown
 from redrive.demo.stage import TICK, Stage
@@ -24,17 +25,14 @@ from redrive.errors import RedriveError
 BEFORE_OUTAGE = 175
 """Lines of the order file that arrive while the mail server is up."""
 
-ORDERS_PER_SECOND = 100
+ORDERS_PER_SECOND, ORDERS_AT_ONCE = 100, 5
 DRAIN_SECONDS = 120.0
 ALERT_SECONDS = 60.0
 OBJECTIVE = 3
 """Dead letters of the payments in five minutes that page."""
 
 WIDTH = "100"
-REDRIVE_BUGS = (
-    "redrive dlq redrive --kind payment.book --category bug --rate 20"
-    " --why 'release 1.1 reads decimal commas' --yes"
-)
+FIXED = "release 1.1 reads decimal commas"
 ALL_IS_WELL = (
     "All is well: every payment is booked once, every receipt mailed or accounted for,"
     " no dead letter open."
@@ -46,11 +44,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """What is to be done, and the commands that do it. `drains`: then wait until no job is left."""
+    """What is to be done, and the commands that do it.
+
+    `drains`: then wait until no job is left; `aborts`: the last one ends with 1, which is right.
+    """
 
     title: str
     commands: list[str]
     drains: bool = False
+    aborts: bool = False
+
+    def code(self, command: str) -> int:
+        """The exit code that is expected of one of them."""
+        return int(self.aborts and command == self.commands[-1])
 
 
 # ---------------------------------------------------------------------- the incident
@@ -149,52 +155,78 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
 
 def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
     created = 0
-    for line in lines:
-        created += shop.place(stage.conn, line).created
-        stage.pause(1 / ORDERS_PER_SECOND)
+    for start in range(0, len(lines), ORDERS_AT_ONCE):
+        for line in lines[start : start + ORDERS_AT_ONCE]:
+            created += shop.place(stage.conn, line).created
+        stage.pause(ORDERS_AT_ONCE / ORDERS_PER_SECOND)
     return created
 
 
 def chapters(stage: Stage) -> list[Chapter]:
     """What to type, with the ids of this database in it; a chapter without commands is left out."""
-    crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
     is_held_up = shop.waiting(stage.conn) > 0
     found = [
-        Chapter(
-            "Look: what is in the queues, what died, and why",
-            [
-                "redrive queue ls",
-                "redrive dlq groups",
-                *(f"redrive dlq show {job}" for job in crashed[:1]),
-            ],
-        ),
         Chapter(
             "Receipts wait for the mail server behind an open breaker, and lose no attempt;"
             " it comes back",
             ["redrive breaker ls", "redrive demo mail up"] if is_held_up else [],
-            drains=True,
         ),
-        Chapter(
-            "One receipt tried, the breaker closed, and the others followed", ["redrive breaker ls"]
-        ),
-        Chapter(
-            "Release 1.0 cannot read 1249,50; release 1.1 can",
-            ["redrive demo fix decimal-commas", REDRIVE_BUGS] if crashed else [],
-            drains=True,
-        ),
+        *_bug(stage),
         Chapter(
             "Nothing can mend the rest: no mail address, and a payment in gold",
             [
                 *_dismiss(stage, "receipt.deliver", "ValidationError", "sent by post"),
                 *_dismiss(stage, "payment.book", "GiveUp", "withdrawn by the shop"),
             ],
+            drains=True,
         ),
         Chapter(
-            "Is everything right? No dead letter is open, and the ledger agrees with the bank",
-            ["redrive queue ls", "redrive demo ledger"],
+            "Is everything right? The ledger agrees with the bank, and who did what is on record",
+            ["redrive breaker ls", "redrive demo ledger", "redrive audit ls"],
         ),
     ]
     return [chapter for chapter in found if chapter.commands]
+
+
+def _bug(stage: Stage) -> list[Chapter]:
+    """What release 1.0 cannot read, from the first look to the last payment."""
+    crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
+    if not crashed:
+        return []
+    job, campaign = crashed[0], shop.last_campaign(stage.conn)
+    group = shop.group(stage.conn, job)
+    right = f"{read_amount(shop.amount(stage.conn, job))}"
+    patch = f'[{{"op": "replace", "path": "/amount", "value": "{right}"}}]'
+    return [
+        Chapter(
+            "Look: what died, of what, and what these have in common",
+            ["redrive dlq groups", f"redrive dlq show {job}", f"redrive dlq explain {group}"],
+        ),
+        Chapter(
+            "One customer cannot wait: correct that payment, and put it back",
+            [
+                f"redrive dlq edit {job} --patch '{patch}' --why 'the customer called' --yes",
+                f"redrive dlq redrive {job} --why 'corrected' --yes",
+            ],
+        ),
+        Chapter(
+            "Was it a passing trouble? Three go first, die again, and the others stay",
+            [
+                f"redrive campaign plan --group {group}",
+                f"redrive campaign start {campaign + 2} --why 'perhaps it has passed' --yes",
+                f"redrive campaign watch {campaign + 2}",
+            ],
+            aborts=True,
+        ),
+        Chapter(
+            "Release 1.0 cannot read 1249,50; release 1.1 can, and heals what it mended",
+            ["redrive demo fix decimal-commas", f"redrive campaign watch {campaign + 3}"],
+        ),
+        Chapter(
+            "What died twice is in quarantine until somebody says otherwise",
+            [f"redrive dlq redrive --group {group} --include-quarantined --why '{FIXED}' --yes"],
+        ),
+    ]
 
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
@@ -284,13 +316,13 @@ def _play(stage: Stage, chapter: Chapter) -> None:
     click.secho(f"\n# {chapter.title}", bold=True)
     for command in chapter.commands:
         click.secho(f"$ {command}", fg="cyan")
-        _type(stage, command)
+        _type(stage, command, chapter.code(command))
     if chapter.drains:
         stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
     _show_pages(stage)
 
 
-def _type(stage: Stage, command: str) -> None:
+def _type(stage: Stage, command: str, code: int) -> None:
     """Run a command as a shell would, while the stage is tended: the command may wait for it."""
     sys.stdout.flush()
     environment = {"COLUMNS": WIDTH} | stage.environment() | {"REDRIVE_DEMO_HOME": str(stage.home)}
@@ -303,7 +335,7 @@ def _type(stage: Stage, command: str) -> None:
     finally:
         process.kill()
         process.wait()
-    if process.returncode:
+    if process.returncode != code:
         msg = f"exit code {process.returncode} from: {command}"
         raise RedriveError(msg)
 

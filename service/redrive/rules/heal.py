@@ -4,6 +4,18 @@ from dataclasses import dataclass
 
 MOST_CANARIES = 1000
 
+CAUSES = {
+    "no_policy": "no live worker of its kind says both heal= and a version",
+    "approval": "two people decide on its kind",
+    "rollout": "not all workers of its kind run {version} yet",
+    "newer": "first seen after {version} came",
+    "over": "{version} has had its turn",
+    "same_version": "it has died in {version}",
+    "muted": "it is muted",
+    "paused": "somebody has paused its campaign",
+}
+"""Why a group is not tried."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heal:
@@ -24,3 +36,8 @@ class Heal:
         if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
             msg = f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
             raise ValueError(msg)
+
+
+def worded(cause: str | None, version: str | None) -> str:
+    """Whether a group is to be tried with a version, or why not."""
+    return CAUSES[cause].format(version=version) if cause else f"to be tried with {version}"

@@ -22,6 +22,7 @@ from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.categories import Rule
 from redrive.rules.concurrency import check_templates
+from redrive.rules.heal import Heal
 from redrive.rules.policy import Policy
 from redrive.rules.redact import redact, scrub, secrets_of_environment
 from redrive.rules.slots import Schedule
@@ -95,6 +96,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
                 known=caller.known,
                 limits=check_templates(target.limits),
                 sample=target.sample,
+                heal=target.heal and Heal(**target.heal.model_dump()),
             )
         )
 

@@ -9,12 +9,22 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
+from redrive.rules.heal import MOST_CANARIES, Heal
 from redrive.rules.policy import OnDeath
 from redrive.rules.slots import CatchUp
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 """Neither can end its line: what follows would be a header of its own."""
+
+
+class TargetHeal(BaseModel):
+    """As `redrive.Heal`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    canaries: Annotated[int, Field(ge=1, le=MOST_CANARIES)] = Heal().canaries
+    max_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Target(BaseModel):
@@ -37,6 +47,7 @@ class Target(BaseModel):
     on_death: OnDeath = "continue"
     limits: list[str] = []
     sample: bool = True
+    heal: TargetHeal | None = None
 
 
 class TargetSchedule(BaseModel):
@@ -78,6 +89,8 @@ def load(path: Path) -> Targets:
     for kind, target in read.targets.items():
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
+        if target.heal and kind.endswith("*"):
+            raise _refused(path, f"targets.{kind}.heal: give each kind that heals its own target")
     return read
 
 

@@ -2,10 +2,11 @@
 -- in:    ids; of each what was seen of it (digests: sha256 of '<redrives>:<payload as text>'), its
 --        new payload, and the header that goes with an encrypted one (salts, else null)
 --        patch, paths: how they were changed; the audit log gets the paths alone
--- out:   id, refused: null where it was edited, else 'not_open', or 'changed' since it was seen
+-- out:   id, refused: null where it was edited, else 'not_open', 'changed' since it was seen, or
+--        'in_campaign': one that goes on will put back what was planned
 -- errors: RD001 'field: rule'
 -- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
--- plan:  dead_letters_open_idx, dead_letters_pkey, edits_pkey
+-- plan:  dead_letters_open_idx, dead_letters_pkey, edits_pkey, as in_campaign
 create or replace function redrive.edit_v1(
     ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch jsonb, paths text[],
     actor text, why text)
@@ -58,9 +59,12 @@ begin
         select d.id, d.redrives, d.payload, d.headers ->> '$redrive' as salt,
                sha256(convert_to(d.redrives || ':' || d.payload::text, 'UTF8')) as digest
         from redrive.dead_letters d where d.id = any (held) and d.state = 'open'),
+    planned as materialized (
+        select c.id from redrive.in_campaign_v1(held) c),
     pick as materialized (
         select o.id, o.redrives, o.payload as old, o.salt as old_salt, a.payload, a.salt
-        from asked a join seen o on o.id = a.id and o.digest = a.digest),
+        from asked a join seen o on o.id = a.id and o.digest = a.digest
+        where o.id not in (select p.id from planned p)),
     kept as (
         insert into redrive.edits (
             job, n, redrives, actor, why, patch, paths, payload, salt)
@@ -81,6 +85,7 @@ begin
                jsonb_build_object('ids', jsonb_agg(e.id), 'paths', paths)
         from edited e having count(*) > 0)
     select a.id, case when p.id is not null then null
+                      when a.id in (select c.id from planned c) then 'in_campaign'
                       when o.id is not null then 'changed' else 'not_open' end
     from asked a left join seen o on o.id = a.id left join pick p on p.id = a.id
     order by a.n;

@@ -36,18 +36,8 @@ begin
     if h.place = '' then
         perform redrive.supersede_heals_v1(h.kind, h.version, h.first_at);
     end if;
-    select g.fingerprint into fingerprint from redrive.grouped g
-    where g.kind = h.kind and g.category in ('bug', 'invalid') and g.open > 0
-      and g.first_seen < h.first_at and not g.versions ? h.version
-      and g.fingerprint > h.place
-      and (g.muted_until is null or g.muted_until < clock_timestamp())
-      -- two people decide on these
-      and not exists (select from redrive.approvals a where a.kind = h.kind)
-      -- somebody has stopped it
-      and not exists (select from redrive.campaigns c
-                      where c.state = 'paused' and c.planned_by = 'heal'
-                        and c.filter ->> 'group' = g.fingerprint)
-    order by g.fingerprint limit 1;
+    select min(g.fingerprint) into fingerprint from redrive.healing_v1(array[h.kind]) g
+    where g.cause is null;
     update redrive.heals o
     set place = coalesce(fingerprint, o.place),
         ended_at = case when fingerprint is null then clock_timestamp() end

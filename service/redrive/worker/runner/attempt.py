@@ -77,6 +77,7 @@ class Attempt:
         over_at: the monotonic second at which an async handler is cancelled.
         seconds: how long the handler ran; 0.0 where it did not.
         may_be_gone: the handler completed the job in a transaction of its own.
+        may_be_done: and that is over, without an error.
         traceparent: of the attempt's span; None where it is not traced.
         trace_id: of its trace, where that is kept.
         known: what must not turn up in what is recorded, once it was asked for.
@@ -97,6 +98,7 @@ class Attempt:
     is_overdue: bool = False
     seconds: float = 0.0
     may_be_gone: bool = False
+    may_be_done: bool = False
     traceparent: str | None = None
     trace_id: str | None = None
     known: Collection[str] | None = None
@@ -391,6 +393,7 @@ class Attempt:
         )
         if settlement is not None:
             return settlement
+        self.may_be_done = not was_open
         message = (
             "the handler returned while the transaction of job.complete() was still open"
             if was_open

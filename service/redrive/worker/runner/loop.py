@@ -212,7 +212,7 @@ class Runner:
             self._reports.completed(attempt)
             return
         self._shared.clear(slot)
-        self._reports.ended(attempt.report(settlement))
+        self._reports.ended(attempt, settlement)
         # most likely it is gone, and did not die
         if isinstance(settlement, DeadLetter) and not attempt.may_be_gone:
             self._died(work, settlement)
@@ -244,4 +244,5 @@ def _kind(handler: Handler) -> Kind:
         handler.limits,
         handler.approval,
         handler.heal,
+        tuple(sorted(handler.secret)),
     )

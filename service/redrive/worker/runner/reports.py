@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from redrive.rules.settlement import NotComplete
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Done, Ended, Report
 from redrive.worker.runner.attempt import Attempt
@@ -36,9 +37,11 @@ class Reports:
         if not self._flush_is_due:
             self._schedule()
 
-    def ended(self, report: Report) -> None:
-        """Report any other end."""
-        self._ended.append(report)
+    def ended(self, attempt: Attempt, settlement: NotComplete) -> None:
+        """Report any other end; most likely the work is done where a transaction completed it."""
+        self._ended.append(attempt.report(settlement))
+        if attempt.may_be_done and attempt.handler.sample:
+            self._latest = attempt
         if not self._flush_is_due:
             self._schedule()
 
@@ -53,11 +56,11 @@ class Reports:
         if self._done:
             self._channel.send(Done(self._done, self._example))
             self._done, self._example = [], None
-            latest, self._latest = self._latest, None
-            if self._sampler is not None and latest is not None:
-                self._sampler.offer(latest)
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []
+        latest, self._latest = self._latest, None
+        if self._sampler is not None and latest is not None:
+            self._sampler.offer(latest)
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

@@ -5,6 +5,7 @@ What is sent tells no content (rules/facts.py), and of an encrypted payload noth
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from redrive.encryption import MARK
@@ -15,6 +16,8 @@ from redrive.worker.runner.attempt import Attempt
 
 OF_ANY_SECONDS = 0.1
 """Between two of one runner, whatever their kinds."""
+FIRST = 20
+"""Of a kind these come at once: as many as a comparison needs, also where all is over soon."""
 OF_KIND_SECONDS, MAX_OF_KIND_SECONDS = 1.0, 1296.0
 """Between two of a kind: at first, and when a runner has been up for three days."""
 SIZE = 200
@@ -30,15 +33,19 @@ class Sampler:
         self._began = time.monotonic()
         self._due_at = 0.0
         self._due_by_kind: dict[str, float] = {}
+        self._sent_by_kind = Counter[str]()
 
     def offer(self, attempt: Attempt) -> None:
         """Sample a job that succeeded and may be sampled, if it is time."""
         now, kind = time.monotonic(), attempt.work.kind
-        if now < self._due_at or now < self._due_by_kind.get(kind, 0.0):
+        is_first = self._sent_by_kind[kind] < FIRST
+        if not is_first and (now < self._due_at or now < self._due_by_kind.get(kind, 0.0)):
             return
         self._due_at = now + OF_ANY_SECONDS
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
+            self._sent_by_kind.clear()
+        self._sent_by_kind[kind] += 1
         wait = min(max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS)
         self._due_by_kind[kind] = now + wait
         with contextlib.suppress(Exception):  # no sample is worth a runner
