@@ -37,11 +37,16 @@ recording: install ## draw docs/demo.svg, which the README shows, from a run of 
 
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
-	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or package or scenario)" $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
 
 .PHONY: examples
 examples: ## test each example as a new user would, in an environment of its own
 	$(MAKE) -C examples/shop test
+
+.PHONY: moving-test
+moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters
+	@tools/programs moving
+	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
 
 .PHONY: package
 package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--home https://..." as they are published
@@ -139,6 +144,7 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)
 	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
+	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
 
 # Beside .venv: environments of what one lock names and nothing else.
 build/%/.installed: requirements/%.txt tools/venv

@@ -24,6 +24,8 @@ NOT_SHOWN: dict[str, str] = {
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
     "redrive_console_request_seconds": "only those who run the console have it",
+    "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
+    " fired",
 }
 """Metrics on no dashboard and in no alert, and why they are exported all the same."""
 

@@ -26,6 +26,7 @@ PAGES = (
     "README.md",
     "docs/*.md",
     "docs/decisions/*.md",
+    "docs/moving/*.md",
     "alerts/runbook.md",
     "helm/redrive/README.md",
     "examples/shop/README.md",
