@@ -23,8 +23,8 @@ PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
 EDIT: LiteralString = (
     "select redrive.edit_v1(%s::bigint[], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
-    " where d.id = (select max(id) from redrive.dead_letters)), array['{{\"n\": 2}}'::jsonb], '{{null}}', '[]', '{{/n}}',"
-    " 'ada', 'why')"
+    " where d.id = (select max(id) from redrive.dead_letters)), array['{{\"n\": 2}}'::jsonb],"
+    " '{{null}}', '[]', '{{/n}}', 'ada', 'why')"
 )
 IMPORT: LiteralString = (
     "select redrive.import_v1('sqs', jsonb_build_array(jsonb_build_object('source_id', '1',"
