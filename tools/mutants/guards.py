@@ -12,6 +12,7 @@ revoke      a whole statement                                 goes
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,6 +51,8 @@ class Mutant:
     line: int
     kind: str
     guard: str
+    nth: int
+    """Of those that read alike in this file."""
     function: str | None
     """The one that it is in."""
     text: str
@@ -59,6 +62,11 @@ class Mutant:
     def key(self) -> str:
         """The same as long as the file is."""
         return hashlib.sha256(f"{self.file}\0{self.text}".encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """The same as long as it is there, wherever in its file."""
+        return f"{self.file} {self.kind}: {self.guard}" + f" #{self.nth}" * (self.nth > 1)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.kind}: {self.guard}"
@@ -78,17 +86,23 @@ def mutants(file: str, text: str) -> list[Mutant]:
             *_others(words),
         }
     )
-    return [
-        Mutant(
-            file,
-            line=text.count("\n", 0, start) + 1,
-            kind=kind,
-            guard=" ".join(text[start:end].split()),
-            function=_function(code, start),
-            text=text[:start] + instead + text[end:],
+    alike = Counter[tuple[str, str]]()
+    made = list[Mutant]()
+    for start, end, kind, instead in found:
+        guard = " ".join(text[start:end].split())
+        alike[kind, guard] += 1
+        made.append(
+            Mutant(
+                file,
+                line=text.count("\n", 0, start) + 1,
+                kind=kind,
+                guard=guard,
+                nth=alike[kind, guard],
+                function=_function(code, start),
+                text=text[:start] + instead + text[end:],
+            )
         )
-        for start, end, kind, instead in found
-    ]
+    return made
 
 
 def _function(code: str, start: int) -> str | None:
