@@ -151,6 +151,8 @@ def test_of_many_each_is_judged_for_itself(database: Database) -> None:
     assert database.rows("select n, detail -> 'ids' from redrive.audit where action = 'edit'") == [
         (1, [third])
     ]
+    assert edit(database.conn, second) is None
+    assert database.column("select n from redrive.edits") == [1, 1], "each has numbers of its own"
 
 
 @pytest.mark.parametrize(

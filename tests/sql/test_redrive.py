@@ -101,40 +101,40 @@ def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
 
 def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -> None:
     dead = make_dead_letter(database.conn, idempotency_key="k")
-    make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
-
-    assert redrive(database.conn, [dead]) == {dead: "succeeded"}
-    assert database.row("select state, blocked from redrive.dead_letters") == ("open", "succeeded")
-    assert database.value("select count(*) from redrive.jobs") == 0
-
-
-def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
-    database: Database,
-) -> None:
-    """The insert waits for the completion to commit and finds the key free: it must then look
-    again.
-    """
-    dead = make_dead_letter(database.conn, idempotency_key="k")
+    redrive(database.conn, [dead])
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    beside = [make_dead_letter(database.conn, kind, idempotency_key="k") for kind in ("a", "b")]
     make_job(database.conn, idempotency_key="k")
-    worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     settling, operator = database.session(), database.session()
     campaign = make_campaign(database.conn)
     settling.rows("begin")
     complete(settling.conn, worker, job)
 
-    waiting = operator.start(lambda: redrive(operator.conn, [dead], campaign=campaign))
+    waiting = operator.start(lambda: redrive(operator.conn, [dead, *beside], campaign=campaign))
     assert database.wait_until_blocked(operator) == [settling.pid]
     settling.rows("commit")
 
-    assert waiting.result(10) == {dead: "succeeded"}
-    assert database.rows("select state, blocked from redrive.dead_letters") == [
-        ("open", "succeeded")
+    assert waiting.result(10) == {dead: "succeeded", **dict.fromkeys(beside)}
+    assert database.rows(
+        "select id, state, blocked from redrive.dead_letters order by id, redrives"
+    ) == [
+        (dead, "redriven", None),
+        (dead, "open", "succeeded"),
+        *((other, "redriven", None) for other in beside),
     ]
-    assert database.value("select count(*) from redrive.jobs") == 0
-    assert totals(database.conn).get("redriven") is None
+    assert database.column("select id from redrive.jobs order by id") == beside, "their own kinds'"
+    assert totals(database.conn)["redriven"] == 3
+
+
+def test_a_key_that_succeeded_is_that_of_its_kind(database: Database) -> None:
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    make_job(database.conn, "another", idempotency_key="k")
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(database.conn, [dead]) == {dead: None}
 
 
 def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redriven_job(
@@ -500,3 +500,17 @@ def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Dat
     ]
 
     assert [len(d.result(10)) for d in done] == [500, 500]
+
+
+def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(database: Database) -> None:
+    (job_id,) = make_dead_letters(database.conn, 1)
+    operator, other = database.session(), database.session()
+    operator.rows("begin")
+    redrive(operator.conn, [job_id])
+    waiting = other.start(
+        lambda: other.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", [job_id])
+    )
+    assert database.wait_until_blocked(other) == [operator.pid]
+    operator.rows("commit")
+
+    assert waiting.result(10) == []

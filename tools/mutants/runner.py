@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ EVERYWHERE = {"path": "test_headers.py", "revoke": "test_roles.py"}
 
 NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
 RESULTS = ROOT / "build" / "mutants"
+DEFINED = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 LOG = RESULTS / "pytest.log"
 STUCK = "the tests came to no end"
 PATIENCE_SECONDS = 240
@@ -60,15 +62,36 @@ class Tests:
         tests = [t for t in self._calls if not t.startswith(TEXTUAL)]
         if mutant.kind in EVERYWHERE:
             return sorted(tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
-        of_function = [t for t in tests if mutant.function in self._calls[t]]
+        of_function = self._that_call({mutant.function} if mutant.function else set[str]())
         return sorted(
-            of_function or tests,
+            of_function or tests,  # what is in no function is behind them all
             key=lambda t: (-self._noticed[mutant.file, t], len(self._calls[t])),
         )
+
+    def _that_call(self, functions: set[str]) -> list[str]:
+        """Or call what calls them: one that is inlined is seen to be called by nobody."""
+        while functions:
+            tests = [t for t in self._calls if not functions.isdisjoint(self._calls[t])]
+            if tests:
+                return [test for test in tests if not test.startswith(TEXTUAL)]
+            callers = {name for name, used in uses().items() if not functions.isdisjoint(used)}
+            functions = callers - functions
+        return []
 
     def noticed(self, mutant: Mutant, test: str) -> None:
         """Ask this one early about others there."""
         self._noticed[mutant.file, test] += 1
+
+
+@cache
+def uses() -> dict[str, set[str]]:
+    """Which functions' names stand in the file of which."""
+    texts = [path.read_text() for path in (ROOT / "sql/functions").rglob("*.sql")]
+    return {
+        name: set(re.findall(r"redrive\.(\w+)", text)) - {name}
+        for text in texts
+        for name in DEFINED.findall(text)
+    }
 
 
 def _calls() -> list[Path]:
