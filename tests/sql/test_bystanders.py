@@ -13,6 +13,7 @@ import pytest
 
 from redrive.dead_letters.campaign import Terms, drive, plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.worker.store import Registration, register
 from tests.factories import (
     bury,
     claim,
@@ -20,10 +21,12 @@ from tests.factories import (
     complete,
     failure,
     make_campaign,
+    make_dead_letter,
     make_dead_letters,
     make_job,
     make_worker,
     redrive,
+    settle,
 )
 from tests.postgres import Database
 
@@ -100,6 +103,7 @@ ALL_OF_IT = {
         ("select redrive.dismiss_v1(array[%s], 'ada', 'x')", THE_LAST),
         ("select redrive.assign_v1(array[%s], 'ada', 'ada', 'x')", THE_LAST),
         ("select redrive.note_v1(%s, 'ada', 'x')", THE_LAST),
+        ("select redrive.reopen_v1(array[%s], 'ada', 'x')", THE_LAST),
         ("select redrive.purge_v1(array[%s], '{1}', '{open}')", {*THE_LAST, ("edits", 1)}),
         ("select redrive.purge_v1(array[%s, %s], '{0, 1}', '{open, redriven}')", ALL_OF_IT),
     ],
@@ -109,14 +113,48 @@ def test_a_dead_letter_is_acted_on_alone(
     database: Database, query: LiteralString, expected: set[tuple[str, int | None]]
 ) -> None:
     """Not its earlier generations, nor another job's; and of what is left of a job, all goes."""
-    one, _ = make_past(database, "one"), make_past(database, "two")
+    one, two = make_past(database, "one"), make_past(database, "two")
     make_job(database.conn, "pay")
+    if "reopen" in query:
+        database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [one, two])
     lines = "select count(*) from redrive.audit"
     before = database.value(lines)
     rows = touched(database, lambda: database.rows(query, *[one] * query.count("%s")))
 
     assert database.value(lines) == before + 1
     assert rows == {(table, one, generation) for table, generation in expected}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ("complete", {("jobs", 2), ("dead_letters", 0), ("dead_letters", 1)}),
+        ("retry", {("jobs", 2)}),
+        ("release", {("jobs", 2)}),
+        ("dead", {("jobs", 2), ("dead_letters", 1)}),
+        ("cancel", {("jobs", 2), ("dead_letters", 0), ("dead_letters", 1)}),
+    ],
+)
+def test_a_running_job_is_settled_alone(
+    database: Database, outcome: str, expected: set[tuple[str, int | None]]
+) -> None:
+    """Its worker runs another one, and another worker one of the same key in another queue."""
+    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    ids = [make_past(database, queue) for queue in ("one", "two", "three")]
+    redrive(conn, ids)
+    parked = make_job(conn, "pay", queue="two", ordering_key="k")
+    one, _ = claim(conn, workers[0], 2)
+    claim_one(conn, workers[1])
+    end = {"complete": lambda: complete(conn, workers[0], one)}.get(
+        outcome, lambda: settle(conn, workers[0], one, outcome, reason="x", failure=failure())
+    )
+
+    rows = touched(database, end)
+    assert {(table, *rest) for table, *rest in rows if rest[0] != one.id} <= {
+        ("claims", one.claim, None)
+    }
+    assert {(table, generation) for table, id_, generation in rows if id_ == one.id} >= expected
+    assert parked
 
 
 def test_a_redriven_job_is_linked_to_its_own_last_attempt(database: Database) -> None:
@@ -126,6 +164,27 @@ def test_a_redriven_job_is_linked_to_its_own_last_attempt(database: Database) ->
     assert database.rows(
         "select queue, headers ->> 'dead_traceparent' from redrive.jobs order by id"
     ) == [("one", "one"), ("two", "two")]
+
+
+def test_a_kind_that_needs_two_keeps_back_no_other(database: Database) -> None:
+    one, two = (make_dead_letter(database.conn, kind) for kind in ("a", "b"))
+    database.rows("insert into redrive.approvals (kind) values ('b')")
+
+    assert redrive(database.conn, [one]) == {one: None}
+    with pytest.raises(psycopg.Error, match="approval: some of these"):
+        redrive(database.conn, [two])
+
+
+def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> None:
+    one, worker = make_dead_letter(database.conn), make_worker(database.conn)
+    redrive(database.conn, [one])
+    bury(database.conn, worker, claim_one(database.conn, worker), failure=failure(fingerprint="b"))
+    make_dead_letter(database.conn)
+    repeats = "select redrive.repeats_v1(%s, %s, %s, 'bug')"
+
+    assert database.value(repeats, one, 2, "b")
+    assert not database.value(repeats, one, 2, "f1"), "that was the death before"
+    assert not database.value(repeats, one + 1, 1, "b"), "that was another job's"
 
 
 def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:
@@ -200,3 +259,29 @@ def test_a_campaign_goes_its_way_alone(database: Database) -> None:
         of_campaigns = [row for table, row in rows if table in {"campaigns", "campaign_jobs"}]
         assert {row.get("campaign", row["id"]) for row in of_campaigns} == {one}
         assert {row["kind"] for table, row in rows if table == "dead_letters"} <= {"a"}
+
+
+def test_a_campaign_looks_at_what_it_depends_on_alone(database: Database) -> None:
+    conn = database.conn
+    for name in ("mail", "bank", "old", "extra", "other"):
+        database.rows("insert into redrive.breakers (name) values (%s)", name)
+    for kind in ("a", "b"):
+        make_dead_letters(conn, 3, kind=kind)
+    for kind in ("a", "b"):
+        campaign = plan(conn, Filter(kind=(kind,)), actor="ada").plan
+        terms = Terms(canaries=0, breakers={"extra": "closed"})
+        start(conn, campaign, terms, actor="ada", why="x")
+        drive(conn, campaign)
+    workers = [
+        register(conn, Registration("w", version, 30, [kind], None, {kind: [breaker]}))
+        for version, kind, breaker in (("1", "a", "bank"), ("2", "b", "mail"), ("0", "b", "old"))
+    ]
+    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[2])
+    claimed, tried = claim(conn, workers[1], 2)
+    settle(conn, workers[1], tried, "retry", failure=failure())
+    seen = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
+
+    assert claimed
+    assert seen["unclaimed"] == 1, "one is claimed and one was tried"
+    assert seen["breakers"] == {"extra": "closed", "mail": "closed"}
+    assert seen["versions"] == ["2"]

@@ -4,6 +4,7 @@ from collections import Counter
 from concurrent.futures import wait
 from datetime import timedelta
 from itertools import combinations
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -504,13 +505,30 @@ def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Dat
 
 def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
-    operator, other = database.session(), database.session()
-    operator.rows("begin")
-    redrive(operator.conn, [job_id])
-    waiting = other.start(
-        lambda: other.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", [job_id])
-    )
-    assert database.wait_until_blocked(other) == [operator.pid]
-    operator.rows("commit")
 
-    assert waiting.result(10) == []
+    assert (
+        meanwhile(
+            database, job_id, "redrive_v1(%s, null, null, 0, 9)", "assign_v1(%s, 'bo', 'ada', 'x')"
+        )
+        == []
+    )
+
+
+def test_two_operators_that_reopen_the_same_do_it_once(database: Database) -> None:
+    (job_id,) = make_dead_letters(database.conn, 1)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [job_id])
+
+    assert meanwhile(database, job_id, *["reopen_v1(%s, 'ada', 'x')"] * 2) == []
+
+
+def meanwhile(
+    database: Database, job_id: int, first: LiteralString, second: LiteralString
+) -> list[Any]:
+    """What the second does once the first, which it has to wait for, is committed."""
+    one, two = database.session(), database.session()
+    one.rows("begin")
+    assert one.rows("select redrive." + first, [job_id])
+    waiting = two.start(lambda: two.column("select redrive." + second, [job_id]))
+    assert database.wait_until_blocked(two) == [one.pid]
+    one.rows("commit")
+    return waiting.result(10)

@@ -29,6 +29,12 @@ def test_a_where_inside_of_another_and_a_case_are_taken_whole_and_looked_into():
     ]
 
 
+def test_a_condition_ends_where_its_clause_does():
+    assert removed("insert into a select 1 from b where x on conflict do nothing") == [
+        "condition: insert into a select 1 from b where true on conflict do nothing"
+    ]
+
+
 def test_locks_branches_refusals_and_what_a_table_demands():
     assert removed("select 1 from a for no key update of a skip locked;") == [
         "lock: select 1 from a ;",

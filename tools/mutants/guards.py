@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 _COMMENT_OR_STRING = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\$\w*\$|[A-Za-z_][\w$]*|\d[\w.]*|[^\s\w]")
-_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window"}
+_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window", "on"}
 _ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
-"""What ends a WHERE at its own depth; a closing parenthesis does, too."""
+"""What ends a WHERE at its own depth, ON of ON CONFLICT; a closing parenthesis does, too."""
 
 _REFUSAL = re.compile(r"'[a-z_]+: ")
 _LOCK = r"\bfor\s+(?:no\s+key\s+update|key\s+share|update|share)\b(?:\s+of\s+\w+)?"

@@ -18,7 +18,7 @@ declare
     dead int;
     gone int;
     waiting int;
-    kinds text[];
+    its_kinds text[];
 begin
     select * into c from redrive.campaigns o
     where o.id = look_at_campaign_v1.campaign and o.planned_login is not null
@@ -60,7 +60,7 @@ begin
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
       and b.worker is null
       and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id));
-    kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
+    its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
     return jsonb_build_object(
         'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
         'place', c.place,
@@ -77,10 +77,10 @@ begin
                      from redrive.breakers b
                      where c.conditions -> 'breakers' ? b.name or b.name in (
                          select jsonb_array_elements_text(w.depends_on -> k.kind)
-                         from redrive.workers w, unnest(kinds) as k(kind)
+                         from redrive.workers w, unnest(its_kinds) as k(kind)
                          where w.lost_at is null and w.depends_on ? k.kind)),
         'versions', (select coalesce(jsonb_agg(distinct w.version), '[]')
-                     from redrive.workers w, unnest(kinds) as k(kind)
+                     from redrive.workers w, unnest(its_kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),
         'late_before', c.late_before, 'held_since', extract(epoch from c.held_since)::float8,
         -- of those that no campaign put back: what waits of these is bounded anyway
