@@ -1,6 +1,6 @@
 """What `make mutants` takes for a guard, on SQL that is short enough to see."""
 
-from tools.mutants.__main__ import found
+from tools.mutants.__main__ import found, known
 from tools.mutants.guards import mutants
 
 
@@ -61,3 +61,7 @@ def test_the_fence_of_a_settlement_is_found_in_its_file():
     guards = {mutant.guard for mutant in found("settle/settle.sql")}
 
     assert any("v.is_claimed and j.deliveries = v.deliveries - 1" in guard for guard in guards)
+
+
+def test_what_is_known_to_survive_is_there() -> None:
+    assert known() <= {mutant.name for mutant in found("*")}

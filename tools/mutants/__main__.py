@@ -6,7 +6,8 @@ python -m tools.mutants --minutes 2                  a sample, another one every
 python -m tools.mutants --shard 1/4                  a quarter; each shard is a process of its own
 
 What has been found out is kept in build/mutants and not done again while file and tests stay the
-same, so a run that was stopped goes on. Exit status 1: some guard can go and no test notices.
+same, so a run that was stopped goes on. Those of tools/mutants/known.txt are left out. Exit status
+1: some guard can go and no test notices.
 """
 
 import argparse
@@ -29,19 +30,19 @@ SURVIVED = "survived"
 
 
 def known() -> set[str]:
-    """The names of those that no test is to notice; the file says why."""
+    """The names of those that no test has to notice; the file says why."""
     lines = (Path(__file__).parent / "known.txt").read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def found(pattern: str) -> list[Mutant]:
-    """All there are in the files that match."""
+def found(*patterns: str) -> list[Mutant]:
+    """All there are in the files that match one of them."""
     paths = sorted(path for glob in SQL for path in ROOT.glob(glob))
     names = [(path, str(path.relative_to(ROOT / "sql"))) for path in paths]
     return [
         mutant
         for path, name in names
-        if fnmatch.fnmatch(name.removeprefix("functions/"), pattern)
+        if any(fnmatch.fnmatch(name.removeprefix("functions/"), p) for p in patterns)
         for mutant in mutants(f"sql/{name}", path.read_text())
     ]
 
@@ -105,7 +106,9 @@ def table(ends: dict[Mutant, str]) -> Iterator[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
-    parser.add_argument("--files", default="*", help="below sql/functions or sql, as in settle/*")
+    parser.add_argument(
+        "--files", nargs="+", default=["*"], help="below sql/functions or sql, as in 'settle/*'"
+    )
     parser.add_argument("--list", action="store_true", help="what there is to remove, and no tests")
     parser.add_argument("--shard", default="1/1", help="of how many; they can run side by side")
     parser.add_argument(
@@ -122,7 +125,7 @@ def main() -> int:
     asked = _arguments()
     number, shards = map(int, asked.shard.split("/"))
     tolerated = known()
-    chosen = [m for m in found(asked.files) if m.name not in tolerated][number - 1 :: shards]
+    chosen = [m for m in found(*asked.files) if m.name not in tolerated][number - 1 :: shards]
     if asked.list:
         print(*chosen, sep="\n")
         return 0
