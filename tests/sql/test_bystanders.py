@@ -13,6 +13,7 @@ import pytest
 
 from redrive.dead_letters.campaign import Terms, drive, plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.worker import store
 from redrive.worker.store import Registration, register
 from tests.factories import (
     bury,
@@ -27,12 +28,16 @@ from tests.factories import (
     make_worker,
     redrive,
     settle,
+    silence,
 )
 from tests.postgres import Database
 
 AT_ONCE = Terms(canaries=0)
-SHARED = {"audit_chain", "tallies"}
+SHARED = {"audit_chain", "contact", "tallies"}
 """One row for everybody."""
+
+KEYS = ("job", "id", "name")
+"""What tells rows of a table apart, whichever it has."""
 
 Rows = Counter[tuple[str, str]]
 
@@ -60,7 +65,7 @@ def changed(database: Database, act: Callable[[], Any]) -> list[tuple[str, dict[
 def touched(database: Database, act: Callable[[], Any]) -> set[tuple[Any, ...]]:
     """Of such rows: table, job or name or id, and generation if any."""
     return {
-        (table, next(row[k] for k in ("job", "name", "id") if k in row), row.get("redrives"))
+        (table, next((row[k] for k in KEYS if k in row), None), row.get("redrives"))
         for table, row in changed(database, act)
     }
 
@@ -157,6 +162,26 @@ def test_a_running_job_is_settled_alone(
     assert parked
 
 
+@pytest.mark.parametrize("how", ["beats", "retires", "is lost"])
+def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
+    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    ids = [make_job(conn, "pay", queue=queue, ordering_key="k") for queue in ("one", "two")]
+    one, _ = claim(conn, workers[0], 1), claim(conn, workers[1], 1)
+    if how == "is lost":
+        silence(conn, workers[0])
+    rows = touched(
+        database,
+        {
+            "beats": lambda: database.rows("select redrive.beat_v1(%s, '{3}')", [workers[0]]),
+            "retires": lambda: store.retire(conn, workers[0]),
+            "is lost": lambda: store.rescue(conn, 60, 3),
+        }[how],
+    )
+
+    held = {("jobs", ids[0], 0), ("claims", one[0].claim, None), ("running_keys", ids[0], None)}
+    assert rows == {("workers", workers[0], None)} | (held if how != "beats" else set())
+
+
 def test_a_redriven_job_is_linked_to_its_own_last_attempt(database: Database) -> None:
     ids = [make_past(database, queue) for queue in ("one", "two")]
     redrive(database.conn, ids)
@@ -164,6 +189,13 @@ def test_a_redriven_job_is_linked_to_its_own_last_attempt(database: Database) ->
     assert database.rows(
         "select queue, headers ->> 'dead_traceparent' from redrive.jobs order by id"
     ) == [("one", "one"), ("two", "two")]
+
+
+def test_a_note_is_of_the_newest_death_of_its_own_job(database: Database) -> None:
+    one, _ = make_dead_letter(database.conn), make_past(database, "two")
+    note = "select redrive.note_v1(%s, 'ada', 'x')"
+
+    assert touched(database, lambda: database.rows(note, one)) == {("dead_letters", one, 0)}
 
 
 def test_a_kind_that_needs_two_keeps_back_no_other(database: Database) -> None:
@@ -195,6 +227,8 @@ def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:
     assert touched(database, lambda: database.rows(close, one)) == {("campaigns", one, None)}
     assert touched(database, lambda: database.rows(close, one)) == set()
     assert touched(database, lambda: database.rows(close, planned)) == set()
+    ended = "select count(*) from redrive.audit where action = 'end redrive'"
+    assert database.value(ended) == 1
 
 
 def test_no_campaign_stands_in_for_another(database: Database) -> None:
@@ -216,10 +250,14 @@ def test_campaigns_that_nobody_carries_on_are_interrupted_one_by_one(database: D
     job_id = make_past(database, "one")
     done, *stale = (make_campaign(database.conn) for _ in range(4))
     database.rows("select redrive.close_campaign_v1(%s, 1, '{}')", done)
-    database.rows("update redrive.campaigns set active_at = active_at - id * interval '1 day'")
+    database.rows(
+        "update redrive.campaigns set active_at = active_at + (id - 99) * interval '1 d'"
+        " where id >= %s",
+        done,
+    )
     operator, other = database.session(), database.session(lock_timeout="1ms")
     operator.rows("begin")
-    redrive(operator.conn, [job_id], campaign=stale[2])
+    redrive(operator.conn, [job_id], campaign=stale[0])
     step = "select redrive.interrupt_campaigns_v1(1)"
     rows = touched(database, lambda: other.rows(step))
     operator.rows("rollback")

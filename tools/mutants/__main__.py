@@ -84,7 +84,6 @@ def tried(mutant: Mutant, runner: Runner, tests: Tests, nearest: int | None) -> 
         if failed is None:
             break
         if failed == STUCK or runner.passes(failed):
-            tests.noticed(mutant, failed)
             return failed
         left = left[left.index(failed) + 1 :]
     return SURVIVED
@@ -146,6 +145,7 @@ def main() -> int:
                 results.add(mutant, end)
                 print(f"{mutant}\n    {end}", flush=True)
             ends[mutant] = end
+            tests.noticed(mutant, end)
     print(*table(ends), sep="\n")
     return int(SURVIVED in set(ends.values()))
 

@@ -55,32 +55,39 @@ class Tests:
     def __init__(self) -> None:
         lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
         self._calls: dict[str, list[str]] = {line["test"]: line["functions"] for line in lines}
+        self._tests = [test for test in self._calls if not test.startswith(TEXTUAL)]
         self._noticed = Counter[tuple[str, str]]()
 
     def of(self, mutant: Mutant) -> list[str]:
         """Those that may notice it. The first: what noticed others in its file, or calls little."""
-        tests = [t for t in self._calls if not t.startswith(TEXTUAL)]
         if mutant.kind in EVERYWHERE:
-            return sorted(tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
+            return sorted(self._tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
         of_function = self._that_call({mutant.function} if mutant.function else set[str]())
         return sorted(
-            of_function or tests,  # what is in no function is behind them all
-            key=lambda t: (-self._noticed[mutant.file, t], len(self._calls[t])),
+            of_function or self._tests,  # what is in no function is behind them all
+            key=lambda t: (
+                -self._noticed[mutant.file, t],
+                -self._noticed["", t],
+                len(self._calls[t]),
+            ),
         )
 
     def _that_call(self, functions: set[str]) -> list[str]:
         """Or call what calls them: one that is inlined is seen to be called by nobody."""
+        seen = set[str]()
         while functions:
-            tests = [t for t in self._calls if not functions.isdisjoint(self._calls[t])]
+            seen |= functions
+            tests = [t for t in self._tests if not functions.isdisjoint(self._calls[t])]
             if tests:
-                return [test for test in tests if not test.startswith(TEXTUAL)]
+                return tests
             callers = {name for name, used in uses().items() if not functions.isdisjoint(used)}
-            functions = callers - functions
+            functions = callers - seen
         return []
 
     def noticed(self, mutant: Mutant, test: str) -> None:
-        """Ask this one early about others there."""
+        """Ask this one early about others, there first of all."""
         self._noticed[mutant.file, test] += 1
+        self._noticed["", test] += 1
 
 
 @cache
