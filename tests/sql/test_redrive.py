@@ -102,6 +102,46 @@ def test_a_key_that_lives_again_is_a_conflict(database: Database) -> None:
 
 def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -> None:
     dead = make_dead_letter(database.conn, idempotency_key="k")
+    make_job(database.conn, idempotency_key="k")
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(database.conn, [dead]) == {dead: "succeeded"}
+    assert database.row("select state, blocked from redrive.dead_letters") == ("open", "succeeded")
+    assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_a_redrive_withdraws_no_job_but_its_own(database: Database) -> None:
+    job_id = make_dead_letter(database.conn, idempotency_key="k")
+    redrive(database.conn, [job_id])
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('invoice.charge', 'k', 0)"
+    )
+
+    assert redrive(database.conn, [job_id]) == {job_id: "not_open"}
+    assert database.column("select id from redrive.jobs") == [job_id]
+
+
+def test_what_is_left_alone_makes_no_older_snapshot_fail(database: Database) -> None:
+    """Nor does a job that has no key."""
+    plain = make_dead_letter(database.conn)
+    back = make_dead_letter(database.conn, idempotency_key="k")
+    redrive(database.conn, [back])
+    worker, reader = make_worker(database.conn), database.session()
+    reader.rows("begin isolation level repeatable read")
+    reader.rows("select")
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(reader.conn, [back, plain]) == {back: "not_open", plain: None}
+
+
+def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
+    database: Database,
+) -> None:
+    """The insert waits for the completion to commit and finds the key free: it must then look
+    again.
+    """
+    dead = make_dead_letter(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     redrive(database.conn, [dead])
     bury(database.conn, worker, claim_one(database.conn, worker))
