@@ -216,7 +216,7 @@ def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> No
 
     assert database.value(repeats, one, 2, "b")
     assert not database.value(repeats, one, 2, "f1"), "that was the death before"
-    assert not database.value(repeats, one + 1, 1, "b"), "that was another job's"
+    assert not database.value(repeats, one + 1, 2, "b"), "that was another job's"
 
 
 def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:

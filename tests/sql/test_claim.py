@@ -591,6 +591,12 @@ def test_different_keys_and_queues_do_not_wait_for_each_other(database: Database
     assert sorted(found) == ids
 
 
+def test_jobs_with_a_key_and_without_are_claimed_together(database: Database) -> None:
+    ids = [make_job(database.conn, ordering_key=key) for key in ("k", None)]
+
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == ids
+
+
 def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)

@@ -141,11 +141,13 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     """The insert waits for the completion to commit and finds the key free: it must then look
     again.
     """
-    dead = make_dead_letter(database.conn, idempotency_key="k")
+    kinds = ("invoice.charge", "a", "b")
+    ids = [make_dead_letter(database.conn, kind, idempotency_key="k") for kind in kinds]
+    dead, *beside = ids
     worker = make_worker(database.conn)
-    redrive(database.conn, [dead])
-    bury(database.conn, worker, claim_one(database.conn, worker))
-    beside = [make_dead_letter(database.conn, kind, idempotency_key="k") for kind in ("a", "b")]
+    redrive(database.conn, ids)
+    for again in claim(database.conn, worker):
+        bury(database.conn, worker, again)
     make_job(database.conn, idempotency_key="k")
     job = claim_one(database.conn, worker)
     settling, operator = database.session(), database.session()
@@ -159,22 +161,25 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
 
     assert waiting.result(10) == {dead: "succeeded", **dict.fromkeys(beside)}
     assert database.rows(
-        "select id, state, blocked from redrive.dead_letters order by id, redrives"
+        "select id, state, blocked from redrive.dead_letters order by redrives, id"
     ) == [
-        (dead, "redriven", None),
+        *((job_id, "redriven", None) for job_id in ids),
         (dead, "open", "succeeded"),
         *((other, "redriven", None) for other in beside),
     ]
     assert database.column("select id from redrive.jobs order by id") == beside, "their own kinds'"
-    assert totals(database.conn)["redriven"] == 3
+    assert totals(database.conn)["redriven"] == 5
 
 
-def test_a_key_that_succeeded_is_that_of_its_kind(database: Database) -> None:
+def test_a_key_is_that_of_its_kind(database: Database) -> None:
+    """Another kind's stands in nobody's way, whether that job has succeeded or lives."""
     dead = make_dead_letter(database.conn, idempotency_key="k")
     make_job(database.conn, "another", idempotency_key="k")
     worker = make_worker(database.conn)
     complete(database.conn, worker, claim_one(database.conn, worker))
+    make_job(database.conn, "a.third", idempotency_key="k")
 
+    assert plan(database.conn, Filter(), actor="ada").blocked == {}
     assert redrive(database.conn, [dead]) == {dead: None}
 
 
