@@ -710,6 +710,18 @@ def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
     assert found == {"now": None, "parked": None}
 
 
+def test_the_next_job_of_a_lane_is_its_own(database: Database) -> None:
+    make_jobs(database.conn, 1)
+    make_neighbours(database)
+    later = "update redrive.jobs set run_at = now() + interval '1 h' where id <> 1"
+    database.rows(later)
+
+    found = dict(store.lanes(database.conn, None))
+    assert found.pop(LANE[0]) is None
+    assert list(found) == sorted(NEIGHBOURS)
+    assert all(found.values())
+
+
 def test_a_paused_queue_has_no_lanes(database: Database) -> None:
     make_jobs(database.conn, 1, queue="a")
     make_jobs(database.conn, 1, queue="b")
@@ -747,6 +759,10 @@ def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) ->
     make_job(database.conn, "a")
     claim_one(database.conn, make_worker(database.conn))
     assert store.is_pending(database.conn, None, ["a"], 0)
+
+    database.rows("select redrive.pause_v1('other', 'ada', 'bank is down')")
+    database.rows("select redrive.set_lanes_v1('default', 1, 'ada', 'x')")
+    assert store.is_pending(database.conn, None, ["a"], 0), "another one is, and this has a row"
 
     database.rows("select redrive.pause_v1('default', 'ada', 'bank is down')")
     assert not store.is_pending(database.conn, None, ["a"], 0)
