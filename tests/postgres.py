@@ -191,9 +191,10 @@ class Server:
         return self._template
 
     def close(self) -> None:
-        """Drop the template."""
+        """Drop the template; whoever asks for it makes another one."""
         if self._template is not None:
             self.admin("drop database {} with (force)", self._template)
+            self._template = None
 
 
 @contextlib.contextmanager

@@ -6,20 +6,21 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import make_worker
-from tests.postgres import Database
+from tests.postgres import Database, Session
 
 
 def _report(
-    database: Database,
+    database: Session,
     failed: int = 0,
     succeeded: int = 0,
     *,
+    name: str = "mail",
     threshold: int = 5,
     cooldown: float = 60,
 ) -> str:
     row = database.row(
-        "select state, open_for, failing from redrive.breakers_v1('{mail}', %s, %s, %s, '{10}',"
-        " %s)",
+        "select state, open_for, failing from redrive.breakers_v1(%s, %s, %s, %s, '{10}', %s)",
+        [name],
         [failed],
         [succeeded],
         [threshold],
@@ -109,7 +110,7 @@ def test_one_worker_of_the_fleet_gets_the_probe_and_its_lease_runs_out(database:
     ]
 
 
-@pytest.mark.parametrize("state", ["open", "closed"])
+@pytest.mark.parametrize("state", ["open", "closed", "half_open"])
 def test_a_forced_breaker_heeds_nothing_it_sees(database: Database, state: str):
     _report(database)
     assert database.value("select redrive.force_breaker_v1('mail', %s, 'ada', 'why')", state)
@@ -131,3 +132,44 @@ def test_nothing_is_written_while_all_is_well(database: Database):
     for _ in range(5):
         _report(database, 0, 100)
     assert database.value("select xmin::text || ctid::text from redrive.breakers") == before
+
+
+def test_each_breaker_stands_for_itself(database: Database):
+    state = "select name, state, failures, forced_by, probe_by is not null from redrive.breakers"
+    assert _report(database, 5, name="bank") == "open"
+    assert [_report(database, failed) for failed in (0, 1)] == ["closed", "closed"]
+    assert database.rows(state + " order by name") == [
+        ("bank", "open", 5, None, False),
+        ("mail", "closed", 1, None, False),
+    ]
+    _report(database, 4)
+    _age(database)
+    assert [_report(database, name=name) for name in ("bank", "mail")] == ["half_open"] * 2
+    assert store.take_probe(database.conn, "mail", make_worker(database.conn), 30)
+    tried = "select name from redrive.breakers where probe_by is not null"
+    assert database.column(tried) == ["mail"]
+    assert database.value("select redrive.force_breaker_v1('bank', 'open', 'ada', 'why')")
+
+    assert database.rows(state + " order by name") == [
+        ("bank", "open", 0, "ada", False),
+        ("mail", "half_open", 5, None, True),
+    ]
+
+
+def test_reports_at_once_add_up(database: Database):
+    _report(database)
+    first, second = database.session(), database.session()
+    first.rows("begin")
+    assert _report(first, 3) == "closed"
+    waiting = second.start(lambda: _report(second, 2))
+    assert database.wait_until_blocked(second) == [first.pid]
+    first.rows("commit")
+
+    assert waiting.result(10) == "open"
+
+
+def test_those_who_wait_are_told_of_a_change(database: Database):
+    database.rows("listen redrive")
+    for failed, told in ((4, 0), (1, 1), (1, 0)):
+        _report(database, failed)
+        assert len(list(database.conn.notifies(timeout=0))) == told

@@ -1,7 +1,8 @@
 """claim_v2 and the lanes it is given."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
+from secrets import token_hex
 
 import psycopg
 import pytest
@@ -31,6 +32,8 @@ from tests.factories import (
 from tests.postgres import Database
 
 LANE = [Lane(0, "default", 0)]
+NEIGHBOURS = [Lane(0, "other", 0), Lane(1, "default", 0), Lane(0, "default", 1)]
+"""Each differs in one thing alone."""
 
 
 def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None:
@@ -156,6 +159,64 @@ def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -
 
     queue_of = dict(database.rows("select id, queue || lane from redrive.jobs"))
     assert [queue_of[job.id] for job in jobs] == ["c0", "c0", "a3", "a3"]
+
+
+def make_neighbours(database: Database) -> None:
+    """Due jobs in every lane that could be taken for ours."""
+    for lane in NEIGHBOURS:
+        make_jobs(database.conn, 2, **asdict(lane))
+
+
+def test_a_claim_heeds_and_holds_its_own_lane_alone(database: Database) -> None:
+    """Others are claimed from meanwhile, and how far they were claimed is no place in this one."""
+    ids = make_jobs(database.conn, 2)
+    make_neighbours(database)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    for lane in NEIGHBOURS:
+        assert len(claim(database.conn, two, 1, lanes=[lane])) == 1
+    mine, other = database.session(), database.session(lock_timeout="1ms")
+    mine.rows("begin")
+    taken = claim(mine.conn, one, lanes=LANE, places=[START])
+    beside = [claim(other.conn, two, lanes=[lane], places=[START]) for lane in NEIGHBOURS]
+    mine.rows("commit")
+
+    assert [job.id for job in taken] == ids
+    assert [len(jobs) for jobs in beside] == [1, 1, 1]
+
+
+def test_a_few_small_jobs_come_with_their_claim_and_others_are_read_later(
+    database: Database,
+) -> None:
+    worker, found = make_worker(database.conn), []
+    for count, size in ((8, 1), (9, 1), (1, 5000)):
+        for _ in range(count):
+            make_job(database.conn, payload={"n": token_hex(size)})
+        rows = database.column(
+            "select id from redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{-infinity}', '{0}',"
+            " '{0}', true, 100) where id is not null",
+            worker,
+        )
+        found.append(len(rows))
+
+    assert found == [8, 0, 0]
+
+
+def test_what_is_read_of_claims_is_the_workers_own_and_new(database: Database) -> None:
+    make_jobs(database.conn, 4)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    old, other, new, another = (claim_one(database.conn, w) for w in (one, two, one, two))
+    read = "select id from redrive.claimed_v1(%s, %s) order by id"
+
+    assert database.column(read, one, old.claim) == [new.id]
+    assert database.column(read, two, 0) == [other.id, another.id]
+
+
+def test_a_claim_of_the_release_before_keeps_its_job(database: Database) -> None:
+    """An old pod writes its number into the row, during an upgrade."""
+    held, free = make_jobs(database.conn, 2)
+    database.rows("update redrive.jobs set worker = 1 where id = %s", held)
+
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [free]
 
 
 def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
@@ -293,6 +354,18 @@ def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:
     assert exchange(database.conn, claim=request).claimed == []
 
 
+def test_jobs_whose_claim_a_crash_took_back_are_found_behind_the_place(database: Database) -> None:
+    ids, worker = make_jobs(database.conn, 3), make_worker(database.conn)
+    request = ClaimRequest(worker, LANE, [START], 3, from_start=False)
+    (before,) = exchange(database.conn, claim=request).lanes
+    place = Place(before.upto or EPOCH, before.upto_id or 0, before.as_of or 0)
+    database.rows("truncate redrive.epoch")
+    database.rows("truncate redrive.claims restart identity")
+    ids += make_jobs(database.conn, 1)
+
+    assert [job.id for job in claim(database.conn, worker, lanes=LANE, places=[place])] == ids
+
+
 def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
     database: Database,
 ) -> None:
@@ -355,7 +428,7 @@ def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     database: Database,
 ) -> None:
     """C11: each bounced the other's jobs for ever."""
-    for kind in ("a.one", "b.one", "b.two", "c.one") * 5:
+    for kind in ("a.one", "b.one", "b.two", "c.one", "c.ones") * 5:
         make_job(database.conn, kind)
     everything = make_worker(database.conn, "old")
     kinds = {"a": ["a.*", "c.one"], "b": ["b.one", "b.two", "c.one"]}
@@ -366,7 +439,7 @@ def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     for _ in range(4):
         a = claim(database.conn, workers["a"], 2, lanes=LANE, places=[START])
         b = claim(database.conn, workers["b"], 2, lanes=LANE, places=[START])
-        assert {job.kind for job in a} <= {"a.one", "c.one"}
+        assert {job.kind for job in a} == {"a.one", "c.one"}
         assert {job.kind for job in b} <= {"b.one", "b.two", "c.one"}
         claimed += a + b
     claimed += claim(database.conn, everything, 100, lanes=LANE, places=[START])
@@ -428,7 +501,7 @@ def test_expired_jobs_are_claimed_and_say_so(database: Database) -> None:
     assert claim_one(database.conn, make_worker(database.conn)).more["expires_in"] <= 0
 
 
-@pytest.mark.parametrize("why", ["never registered", "lost", "retired"])
+@pytest.mark.parametrize("why", ["never registered", "lost", "retired", "being retired"])
 def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str) -> None:
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
@@ -436,6 +509,8 @@ def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str)
         worker += 1
     elif why == "lost":
         database.rows("update redrive.workers set lost_at = now()")
+    elif why == "being retired":
+        database.rows("update redrive.workers set is_closed = true")
     else:
         store.retire(database.conn, worker)
 
@@ -447,11 +522,12 @@ def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str)
 def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Database) -> None:
     (later,) = database.row("select now() + interval '1 hour'")
     make_job(database.conn, run_at=later)
+    make_neighbours(database)
     worker = make_worker(database.conn)
     session = database.session()
     session.rows("begin")
 
-    assert claim(session.conn, worker, lanes=[Lane(0, "default", 0), Lane(0, "nothing", 0)]) == []
+    assert claim(session.conn, worker, lanes=[*LANE, Lane(0, "nothing", 0)]) == []
     assert session.value("select pg_current_xact_id_if_assigned()") is None
     assert (
         session.value(
@@ -464,7 +540,7 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
     make_job(database.conn)
     session.rows("commit")
     session.rows("begin")
-    assert len(claim(session.conn, worker)) == 1
+    assert len(claim(session.conn, worker, lanes=LANE)) == 1
     assert session.value("select pg_current_xact_id_if_assigned()") is not None, (
         "and this is how one would be seen"
     )
@@ -508,7 +584,17 @@ def test_different_keys_and_queues_do_not_wait_for_each_other(database: Database
         for queue in ("x", "y")
     ]
 
-    assert sorted(job.id for job in claim(database.conn, make_worker(database.conn))) == ids
+    worker = make_worker(database.conn)
+    # one at a time: those that run keep nobody else waiting
+    found = [job.id for _ in ids for job in claim(database.conn, worker, 1)]
+
+    assert sorted(found) == ids
+
+
+def test_jobs_with_a_key_and_without_are_claimed_together(database: Database) -> None:
+    ids = [make_job(database.conn, ordering_key=key) for key in ("k", None)]
+
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == ids
 
 
 def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
@@ -624,6 +710,18 @@ def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
     assert found == {"now": None, "parked": None}
 
 
+def test_the_next_job_of_a_lane_is_its_own(database: Database) -> None:
+    make_jobs(database.conn, 1)
+    make_neighbours(database)
+    later = "update redrive.jobs set run_at = now() + interval '1 h' where id <> 1"
+    database.rows(later)
+
+    found = dict(store.lanes(database.conn, None))
+    assert found.pop(LANE[0]) is None
+    assert list(found) == sorted(NEIGHBOURS)
+    assert all(found.values())
+
+
 def test_a_paused_queue_has_no_lanes(database: Database) -> None:
     make_jobs(database.conn, 1, queue="a")
     make_jobs(database.conn, 1, queue="b")
@@ -661,6 +759,10 @@ def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) ->
     make_job(database.conn, "a")
     claim_one(database.conn, make_worker(database.conn))
     assert store.is_pending(database.conn, None, ["a"], 0)
+
+    database.rows("select redrive.pause_v1('other', 'ada', 'bank is down')")
+    database.rows("select redrive.set_lanes_v1('default', 1, 'ada', 'x')")
+    assert store.is_pending(database.conn, None, ["a"], 0), "another one is, and this has a row"
 
     database.rows("select redrive.pause_v1('default', 'ada', 'bank is down')")
     assert not store.is_pending(database.conn, None, ["a"], 0)

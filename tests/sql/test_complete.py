@@ -201,3 +201,14 @@ def test_a_handler_completes_in_its_own_transaction_or_not_at_all(database: Data
     assert handler.value(statement, worker, job.id, job.deliveries) is True
     assert handler.value(statement, worker, job.id, job.deliveries) is False
     assert database.value("select count(*) from redrive.jobs") == 0
+
+
+def test_the_claim_of_a_job_is_its_workers_that_lists_it(database: Database) -> None:
+    """For whoever knows the worker alone: it stands in the fence of what they settle."""
+    make_jobs(database.conn, 3)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    a, b, c = (claim_one(database.conn, worker) for worker in (one, two, one))
+
+    assert database.value(
+        "select redrive.claims_of_v1(%s::int[], %s)", [one, one, two, one], [c.id, a.id, b.id, b.id]
+    ) == [c.claim, a.claim, b.claim, None]

@@ -188,6 +188,8 @@ def test_of_many_each_is_judged_for_itself(database: Database) -> None:
     assert database.rows("select n, detail -> 'ids' from redrive.audit where action = 'edit'") == [
         (1, [third])
     ]
+    assert edit(database.conn, second) is None
+    assert database.column("select n from redrive.edits") == [1, 1], "each has numbers of its own"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,27 @@ def test_bad_arrays_are_refused(
         )
 
     assert caught.value.sqlstate == "RD001"
+
+
+def test_one_bad_payload_among_good_ones_is_refused(database: Database) -> None:
+    dead = [make_dead_letter(database.conn, payload={"n": n}) for n in range(3)]
+    with pytest.raises(psycopg.Error, match="payload: must be an object, not array"):
+        database.rows(
+            "select redrive.edit_v1(%s, %s, %s::jsonb[], %s::text[], '[]', '{}', 'ada', 'x')",
+            dead,
+            [seen(database.conn, job) for job in dead],
+            ["{}", "[]", "{}"],
+            [None] * 3,
+        )
+
+
+def test_an_edit_waits_for_nothing_that_is_done_to_others(database: Database) -> None:
+    one, two = (make_dead_letter(database.conn, payload={"n": 1}) for _ in range(2))
+    other, editor = database.session(), database.session(lock_timeout="1ms")
+    with other.conn.transaction():
+        other.rows("select from redrive.dead_letters where id = %s for update", two)
+
+        assert edit(editor.conn, one) is None
 
 
 def test_a_line_that_cannot_be_written_undoes_the_edit(database: Database) -> None:

@@ -57,6 +57,18 @@ def test_failures_go_with_the_last_generation(database: Database) -> None:
     assert database.value(count) == 0
 
 
+def test_another_generation_of_another_job_is_no_last_one(database: Database) -> None:
+    """Of one job the newest goes and the first stays, of the other the first and only one goes."""
+    (twice,) = make_dead_letters(database.conn, 1)
+    redrive(database.conn, [twice])
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    (once,) = make_dead_letters(database.conn, 1)
+
+    assert database.value(PURGE, [twice, once], [1, 0], ["open"]) == 2
+    assert database.column("select distinct job from redrive.failures") == [twice]
+
+
 def test_all_generations_may_go_at_once(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])

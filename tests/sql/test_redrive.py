@@ -4,6 +4,7 @@ from collections import Counter
 from concurrent.futures import wait
 from datetime import timedelta
 from itertools import combinations
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -110,31 +111,76 @@ def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
+def test_a_redrive_withdraws_no_job_but_its_own(database: Database) -> None:
+    job_id = make_dead_letter(database.conn, idempotency_key="k")
+    redrive(database.conn, [job_id])
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('invoice.charge', 'k', 0)"
+    )
+
+    assert redrive(database.conn, [job_id]) == {job_id: "not_open"}
+    assert database.column("select id from redrive.jobs") == [job_id]
+
+
+def test_what_is_left_alone_makes_no_older_snapshot_fail(database: Database) -> None:
+    """Nor does a job that has no key."""
+    plain = make_dead_letter(database.conn)
+    back = make_dead_letter(database.conn, idempotency_key="k")
+    redrive(database.conn, [back])
+    worker, reader = make_worker(database.conn), database.session()
+    reader.rows("begin isolation level repeatable read")
+    reader.rows("select")
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    assert redrive(reader.conn, [back, plain]) == {back: "not_open", plain: None}
+
+
 def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     database: Database,
 ) -> None:
     """The insert waits for the completion to commit and finds the key free: it must then look
     again.
     """
-    dead = make_dead_letter(database.conn, idempotency_key="k")
-    make_job(database.conn, idempotency_key="k")
+    kinds = ("invoice.charge", "a", "b")
+    ids = [make_dead_letter(database.conn, kind, idempotency_key="k") for kind in kinds]
+    dead, *beside = ids
     worker = make_worker(database.conn)
+    redrive(database.conn, ids)
+    for again in claim(database.conn, worker):
+        bury(database.conn, worker, again)
+    make_job(database.conn, idempotency_key="k")
     job = claim_one(database.conn, worker)
     settling, operator = database.session(), database.session()
     campaign = make_campaign(database.conn)
     settling.rows("begin")
     complete(settling.conn, worker, job)
 
-    waiting = operator.start(lambda: redrive(operator.conn, [dead], campaign=campaign))
+    waiting = operator.start(lambda: redrive(operator.conn, [dead, *beside], campaign=campaign))
     assert database.wait_until_blocked(operator) == [settling.pid]
     settling.rows("commit")
 
-    assert waiting.result(10) == {dead: "succeeded"}
-    assert database.rows("select state, blocked from redrive.dead_letters") == [
-        ("open", "succeeded")
+    assert waiting.result(10) == {dead: "succeeded", **dict.fromkeys(beside)}
+    assert database.rows(
+        "select id, state, blocked from redrive.dead_letters order by redrives, id"
+    ) == [
+        *((job_id, "redriven", None) for job_id in ids),
+        (dead, "open", "succeeded"),
+        *((other, "redriven", None) for other in beside),
     ]
-    assert database.value("select count(*) from redrive.jobs") == 0
-    assert totals(database.conn).get("redriven") is None
+    assert database.column("select id from redrive.jobs order by id") == beside, "their own kinds'"
+    assert totals(database.conn)["redriven"] == 5
+
+
+def test_a_key_is_that_of_its_kind(database: Database) -> None:
+    """Another kind's stands in nobody's way, whether that job has succeeded or lives."""
+    dead = make_dead_letter(database.conn, idempotency_key="k")
+    make_job(database.conn, "another", idempotency_key="k")
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+    make_job(database.conn, "a.third", idempotency_key="k")
+
+    assert plan(database.conn, Filter(), actor="ada").blocked == {}
+    assert redrive(database.conn, [dead]) == {dead: None}
 
 
 def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redriven_job(
@@ -500,3 +546,34 @@ def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Dat
     ]
 
     assert [len(d.result(10)) for d in done] == [500, 500]
+
+
+def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(database: Database) -> None:
+    (job_id,) = make_dead_letters(database.conn, 1)
+
+    assert (
+        meanwhile(
+            database, job_id, "redrive_v1(%s, null, null, 0, 9)", "assign_v1(%s, 'bo', 'ada', 'x')"
+        )
+        == []
+    )
+
+
+def test_two_operators_that_reopen_the_same_do_it_once(database: Database) -> None:
+    (job_id,) = make_dead_letters(database.conn, 1)
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [job_id])
+
+    assert meanwhile(database, job_id, *["reopen_v1(%s, 'ada', 'x')"] * 2) == []
+
+
+def meanwhile(
+    database: Database, job_id: int, first: LiteralString, second: LiteralString
+) -> list[Any]:
+    """What the second does once the first, which it has to wait for, is committed."""
+    one, two = database.session(), database.session()
+    one.rows("begin")
+    assert one.rows("select redrive." + first, [job_id])
+    waiting = two.start(lambda: two.column("select redrive." + second, [job_id]))
+    assert database.wait_until_blocked(two) == [one.pid]
+    one.rows("commit")
+    return waiting.result(10)

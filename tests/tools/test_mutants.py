@@ -1,6 +1,6 @@
 """What `make mutants` takes for a guard, on SQL that is short enough to see."""
 
-from tools.mutants.__main__ import found
+from tools.mutants.__main__ import found, known
 from tools.mutants.guards import mutants
 
 
@@ -26,6 +26,12 @@ def test_a_where_inside_of_another_and_a_case_are_taken_whole_and_looked_into():
     ]
     assert removed("select 1 from a where case when x and y then z end = 1") == [
         "condition: select 1 from a where true"
+    ]
+
+
+def test_a_condition_ends_where_its_clause_does():
+    assert removed("insert into a select 1 from b where x on conflict do nothing") == [
+        "condition: insert into a select 1 from b where true on conflict do nothing"
     ]
 
 
@@ -55,3 +61,7 @@ def test_the_fence_of_a_settlement_is_found_in_its_file():
     guards = {mutant.guard for mutant in found("settle/settle.sql")}
 
     assert any("(select k.is_claimed from checked k)" in guard for guard in guards)
+
+
+def test_what_is_known_to_survive_is_there() -> None:
+    assert known() <= {mutant.name for mutant in found("*")}

@@ -1,8 +1,8 @@
 """Which tests call which SQL function: a pytest plugin that asks the server after each of them.
 
-    REDRIVE_CALLS=file python -m pytest -p tools.mutants.calls tests/sql
+    REDRIVE_CALLS=folder python -m pytest -p tools.mutants.calls tests/sql
 
-writes a JSON object a line: {"test": id, "functions": [name, ...]}.
+writes a JSON object a line, {"test": id, "functions": [name, ...]}, to a file for each of theirs.
 """
 
 import json
@@ -37,6 +37,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Write what was called when all of a test is over."""
     _called.clear()
     result = yield
-    with Path(os.environ["REDRIVE_CALLS"]).open("a") as file:
+    with Path(os.environ["REDRIVE_CALLS"], item.path.name).open("a") as file:
         file.write(json.dumps({"test": item.nodeid, "functions": sorted(_called)}) + "\n")
     return result

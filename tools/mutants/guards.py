@@ -12,14 +12,15 @@ revoke      a whole statement                                 goes
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _COMMENT_OR_STRING = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\$\w*\$|[A-Za-z_][\w$]*|\d[\w.]*|[^\s\w]")
-_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window"}
+_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window", "on"}
 _ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
-"""What ends a WHERE at its own depth; a closing parenthesis does, too."""
+"""What ends a WHERE at its own depth, ON of ON CONFLICT; a closing parenthesis does, too."""
 
 _REFUSAL = re.compile(r"'[a-z_]+: ")
 _LOCK = r"\bfor\s+(?:no\s+key\s+update|key\s+share|update|share)\b(?:\s+of\s+\w+)?"
@@ -50,6 +51,8 @@ class Mutant:
     line: int
     kind: str
     guard: str
+    nth: int
+    """Of those that read alike in this file."""
     function: str | None
     """The one that it is in."""
     text: str
@@ -59,6 +62,11 @@ class Mutant:
     def key(self) -> str:
         """The same as long as the file is."""
         return hashlib.sha256(f"{self.file}\0{self.text}".encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """The same as long as it is there, wherever in its file."""
+        return f"{self.file} {self.kind}: {self.guard}" + f" #{self.nth}" * (self.nth > 1)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.kind}: {self.guard}"
@@ -78,17 +86,23 @@ def mutants(file: str, text: str) -> list[Mutant]:
             *_others(words),
         }
     )
-    return [
-        Mutant(
-            file,
-            line=text.count("\n", 0, start) + 1,
-            kind=kind,
-            guard=" ".join(text[start:end].split()),
-            function=_function(code, start),
-            text=text[:start] + instead + text[end:],
+    alike = Counter[tuple[str, str]]()
+    made = list[Mutant]()
+    for start, end, kind, instead in found:
+        guard = " ".join(text[start:end].split())
+        alike[kind, guard] += 1
+        made.append(
+            Mutant(
+                file,
+                line=text.count("\n", 0, start) + 1,
+                kind=kind,
+                guard=guard,
+                nth=alike[kind, guard],
+                function=_function(code, start),
+                text=text[:start] + instead + text[end:],
+            )
         )
-        for start, end, kind, instead in found
-    ]
+    return made
 
 
 def _function(code: str, start: int) -> str | None:

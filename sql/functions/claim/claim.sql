@@ -165,8 +165,7 @@ begin
                   and not exists (
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
-                        and o.run_at < 'infinity' and o.id <> j.id
-                        and (o.id < j.id or o.worker is not null))
+                        and o.run_at < 'infinity' and (o.id < j.id or o.worker is not null))
                   -- it was not parked when the death that holds it came; see is_key_held_v1
                   and not exists (
                       select from redrive.dead_letters d

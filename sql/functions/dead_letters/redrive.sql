@@ -101,7 +101,7 @@ begin
         select j.id, j.redrives - 1 as redrives, j.queue, j.kind, j.batch
         from unnest(found_ids, causes) as v(id, cause)
         join redrive.jobs j on j.id = v.id
-        where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
+        where j.id = any (ids) and v.cause is null
           and exists (select from redrive.completions c
                       where c.kind = j.kind and c.key = j.idempotency_key)),
     withdrawn as (

@@ -1,0 +1,189 @@
+"""The tests that have to notice: which of them call what, and whether one fails without a guard."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from select import select
+from typing import Self
+
+from tools.generated import ROOT
+from tools.mutants.guards import Mutant
+
+TESTS = "tests/sql"
+TEXTUAL = "tests/sql/test_schema.py"
+"""It compares text: every change of a file would fail there, whatever it means."""
+
+EVERYWHERE = {"path": "test_headers.py", "revoke": "test_roles.py"}
+"""The kinds of guard that one file of tests looks for in every function."""
+
+NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+RESULTS = ROOT / "build" / "mutants"
+DEFINED = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
+LOG = RESULTS / "pytest.log"
+STUCK = "the tests came to no end"
+PATIENCE_SECONDS = 240
+"""How long each hundred tests may take. One that waits for ever is given up after less."""
+
+
+def _files() -> list[Path]:
+    return sorted((ROOT / TESTS).glob("test_*.py"))
+
+
+def _state(files: list[Path]) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+@cache
+def state_of_tests() -> str:
+    """Another one when a test has changed."""
+    return _state(_files())
+
+
+class Tests:
+    """Which of them are run against which mutant: those that call what it is in."""
+
+    def __init__(self) -> None:
+        lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
+        self._calls: dict[str, list[str]] = {line["test"]: line["functions"] for line in lines}
+        self._tests = [test for test in self._calls if not test.startswith(TEXTUAL)]
+        self._noticed = Counter[tuple[str, str]]()
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Those that may notice it. The first: what noticed others in its file, or calls little."""
+        if mutant.kind in EVERYWHERE:
+            return sorted(self._tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
+        of_function = self._that_call({mutant.function} if mutant.function else set[str]())
+        return sorted(
+            of_function or self._tests,  # what is in no function is behind them all
+            key=lambda t: (
+                -self._noticed[mutant.file, t],
+                -self._noticed["", t],
+                len(self._calls[t]),
+            ),
+        )
+
+    def _that_call(self, functions: set[str]) -> list[str]:
+        """Or call what calls them: one that is inlined is seen to be called by nobody."""
+        seen = set[str]()
+        while functions:
+            seen |= functions
+            tests = [t for t in self._tests if not functions.isdisjoint(self._calls[t])]
+            if tests:
+                return tests
+            callers = {name for name, used in uses().items() if not functions.isdisjoint(used)}
+            functions = callers - seen
+        return []
+
+    def noticed(self, mutant: Mutant, test: str) -> None:
+        """Ask this one early about others, there first of all."""
+        self._noticed[mutant.file, test] += 1
+        self._noticed["", test] += 1
+
+
+@cache
+def uses() -> dict[str, set[str]]:
+    """Which functions' names stand in the file of which."""
+    texts = [path.read_text() for path in (ROOT / "sql/functions").rglob("*.sql")]
+    return {
+        name: set(re.findall(r"redrive\.(\w+)", text)) - {name}
+        for text in texts
+        for name in DEFINED.findall(text)
+    }
+
+
+def _calls() -> list[Path]:
+    """A file of lines for each file of tests as it is."""
+    found = {test: RESULTS / f"{test.stem}-{_state([test])}.jsonl" for test in _files()}
+    new = [test for test, calls in found.items() if not calls.exists()]
+    if new:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        print("which tests call what: some minutes", flush=True)
+        with tempfile.TemporaryDirectory() as folder, _copy() as home:
+            names = [str(test.relative_to(ROOT)) for test in new]
+            _pytest(home, "tools.mutants.calls", "-n", "auto", *names, REDRIVE_CALLS=folder).wait()
+            for test in new:
+                lines = Path(folder, test.name)
+                found[test].write_text(lines.read_text() if lines.exists() else "")
+    return list(found.values())
+
+
+class Runner:
+    """The tests in a copy of the files, whose guards go one at a time; see again.py."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._passes = dict[str, bool]()
+
+    def __enter__(self) -> Self:
+        home = self._stack.enter_context(_copy())
+        asked, given = os.pipe(), os.pipe()
+        pipes = asked[0], given[1]
+        pytest = _pytest(
+            home, "tools.mutants.again", TESTS, pass_fds=pipes, REDRIVE_PIPES=json.dumps(pipes)
+        )
+        self._stack.callback(pytest.wait)
+        self._stack.callback(pytest.kill)
+        for pipe in pipes:
+            os.close(pipe)
+        self._asked = self._stack.enter_context(os.fdopen(asked[1], "w", 1))
+        self._given = self._stack.enter_context(os.fdopen(given[0]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def first_failure(self, tests: Sequence[str], without: Mutant | None = None) -> str | None:
+        """The first test that fails, and does so again; None when all pass."""
+        changed = without and {"file": without.file, "text": without.text}
+        print(json.dumps({"changed": changed, "tests": tests}), file=self._asked)
+        if not select([self._given], [], [], PATIENCE_SECONDS * (1 + len(tests) // 100))[0]:
+            self.__exit__()
+            self.__enter__()
+            return STUCK
+        answer = self._given.readline()
+        if not answer:
+            msg = f"pytest ended: {LOG} says why"
+            raise RuntimeError(msg)
+        return json.loads(answer)
+
+    def passes(self, test: str) -> bool:
+        """Whether it does when no guard is gone: something else may be why it failed."""
+        if test not in self._passes:
+            self._passes[test] = self.first_failure([test]) is None
+        return self._passes[test]
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    """The files as they are now."""
+    with tempfile.TemporaryDirectory(prefix="redrive-mutants-") as home:
+        copy = Path(home, "redrive")
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        yield copy
+
+
+def _pytest(
+    home: Path, plugin: str, *arguments: str, pass_fds: Sequence[int] = (), **more: str
+) -> subprocess.Popen[bytes]:
+    env = {"PYTHONPATH": str(home / "service"), "REDRIVE_TEST_POSTGRES": "embedded:18", **more}
+    options = ["-q", "-m", "not slow", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", plugin]
+    with LOG.open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, *arguments],
+            cwd=home,
+            env=os.environ | env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=pass_fds,
+        )
