@@ -1,5 +1,7 @@
 """redrive campaign plan --try: handlers run where nothing can leave."""
 
+import base64
+import ctypes
 import os
 import signal
 import socket
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from redrive.dry_run import confine
 from redrive.rules.failure import describe
@@ -20,6 +23,11 @@ from tests.postgres import Database
 
 PLAN = ("campaign", "plan", "--handlers", "tests.cli.tried:jobs")
 CALLS = [handler.kind for handler in tried.jobs if handler.kind.startswith("call.")]
+
+HAS_LANDLOCK = pytest.mark.skipif(
+    ctypes.CDLL(None).syscall(confine.CREATE_RULESET, None, ctypes.c_size_t(0), 1) < 1,
+    reason="the kernel cannot protect files",
+)
 
 
 @pytest.fixture
@@ -63,6 +71,8 @@ def test_how_they_end_is_counted_and_nothing_is_kept(redrive: Redrive, database:
     for kind in ("mended", "mended.async", "slow", "slow.async", "crash", "bug"):
         make_dead_letter(database.conn, kind, payload)
     died_so(database, payload)
+    wide = Jsonb({"wide": "x" * 250_000})  # more than a socket takes at once
+    database.rows("update redrive.dead_letters set payload = payload || %s", wide)
     before = everything(database)
     found = try_all(redrive)
 
@@ -114,13 +124,28 @@ def test_of_each_group_the_oldest_then_the_newest(redrive: Redrive, database: Da
     assert sorted(cause[30:] for cause in found) == ["A0, token=", "A3, token=", "other, token="]
 
 
-def test_files_stay(redrive: Redrive, database: Database, tmp_path: Path) -> None:
+def test_what_is_encrypted_is_opened(redrive: Redrive, database: Database) -> None:
+    keys = {"REDRIVE_ENCRYPTION_KEYS": "k1 " + base64.b64encode(bytes(32)).decode()}
+    redrive("enqueue", "bug", '{"currency": "XAU", "token": ""}', **keys)
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, *claim(database.conn, worker))
+    assert database.value("select payload ? '$redrive' from redrive.dead_letters")
+    found = redrive(*PLAN, "--try", "1", "--json", **keys).json["tried"]
+
+    assert found["failed"] == {"ValueError: no such currency: XAU, token=": 1}
+
+
+@HAS_LANDLOCK
+def test_files_stay_and_temporary_ones_are_written(
+    redrive: Redrive, database: Database, tmp_path: Path
+) -> None:
     kept = tmp_path / "order.csv"
     kept.write_text("an order")
     make_dead_letter(database.conn, "file.kept", {"path": str(kept)})
+    make_dead_letter(database.conn, "file.temporary")
     found = try_all(redrive)
 
-    assert kept.read_text() == "an order"
+    assert (kept.read_text(), found["returned"]) == ("an order", 1)
     assert [cause.partition(":")[0] for cause in found["failed"]] == ["PermissionError"]
 
 
@@ -168,6 +193,7 @@ def test_the_other_numbers_of_the_same_calls_end_it(tmp_path: Path) -> None:
     assert ran.returncode == -signal.SIGSYS
 
 
+@HAS_LANDLOCK
 def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
     """A second listener is refused: whoever is confined cannot confine."""
     ours, theirs = socket.socketpair()

@@ -34,8 +34,6 @@ def mended(payload: Payload, job: Job) -> None:
     job.side_effect("charged", id=payload["n"])
     job.progress(0.5)
     job.checkpoint({"page": payload["n"]})
-    with tempfile.NamedTemporaryFile("w") as file:
-        file.write("a page")
     subprocess.run(["true"], check=True)
     ring = ctypes.CDLL(None, use_errno=True).syscall(425, 0, None)
     if (job.redrives, ring, ctypes.get_errno()) != (1, -1, errno.EPERM):
@@ -44,7 +42,7 @@ def mended(payload: Payload, job: Job) -> None:
 
 @jobs.handle("mended.async")
 async def mended_async(payload: Payload, job: Job) -> str:
-    await asyncio.gather(asyncio.sleep(0), asyncio.to_thread(job.checkpoint, payload))
+    await asyncio.gather(asyncio.sleep(0), asyncio.to_thread(job.checkpoint, {"n": payload["n"]}))
     return "done"
 
 
@@ -111,6 +109,12 @@ def call_again_and_again(payload: Payload) -> None:
 @jobs.handle("file.kept")
 def remove_a_file(payload: Payload) -> None:
     Path(payload["path"]).unlink()
+
+
+@jobs.handle("file.temporary")
+def write_a_file(payload: Payload) -> None:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("a page")
 
 
 @jobs.handle("slow", policy=Policy(timeout=0.2))

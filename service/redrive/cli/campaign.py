@@ -230,7 +230,7 @@ def plan_campaign(
     open a connection or change a file. A plan that nobody starts is forgotten after a day.
     """
     if is_heal and (chosen.narrows() or tries):
-        raise click.UsageError("--heal looks at all groups; leave the filters and --try out")
+        raise click.UsageError("--heal looks at all groups; leave the filters out, and --try")
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try runs handlers; say --handlers MODULE:ATTRIBUTE, too")
@@ -247,18 +247,24 @@ def plan_campaign(
         )
         found = _unfit(conn, made, registered)
         tried = _tried(conn, made, registered, settings, tries)
+    _show_plan(made, found, tried, rate, as_json=as_json)
+    for missed in made.missing:
+        not_found(f"job {missed} has no open dead letter, or it does not match")
+    return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+
+
+def _show_plan(
+    made: Plan, found: Unfit, tried: "Tried | None", rate: float | None, *, as_json: bool
+) -> None:
     if as_json:
         seconds = math.ceil(made.matched / rate) if rate else None
         more = {"seconds": seconds, "stops_after": exposure(CANARIES)}
         emit(asdict(made) | asdict(found) | more | ({"tried": asdict(tried)} if tried else {}))
-    else:
-        show_plan(made, rate)
-        for line in (*_unfit_remarks(found), *_tried_remarks(tried)):
-            click.echo(line)
-        click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
-    for missed in made.missing:
-        not_found(f"job {missed} has no open dead letter, or it does not match")
-    return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+        return
+    show_plan(made, rate)
+    for line in (*_unfit_remarks(found), *_tried_remarks(tried)):
+        click.echo(line)
+    click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:
@@ -297,7 +303,7 @@ def _tried(
 
 
 def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
-    """What it means, too: no handler could do anything, so that one line is not the whole truth."""
+    """And what it means: how far a handler comes is not how it would have ended."""
     if tried is None:
         return
     failed = sum(tried.failed.values())

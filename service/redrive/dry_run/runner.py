@@ -30,6 +30,7 @@ from redrive.worker.protocol import (
     decode_up,
 )
 from redrive.worker.shared_state import SharedState
+from redrive.worker.supervisor.crash import Crash
 from redrive.worker.supervisor.pool import RUNNER
 
 START_SECONDS = 60.0
@@ -84,30 +85,37 @@ class ConfinedRunner:
         assert self._process.stderr  # noqa: S101 # it is a pipe
         self._errors = stack.enter_context(self._process.stderr).fileno()
         os.set_blocking(self._errors, False)
-        self._listener = _listener(ours)
-        if self._listener is None:
-            self._process.wait()
-            self._drain()
-            msg = f"--try: handlers cannot be confined here: {self._said.decode().strip()}"
-            raise CannotConfine(msg)
+        self._listener = self._handed_over(ours)
         stack.callback(os.close, self._listener)
         for fd in (self._listener, self._errors, self._channel.fileno()):
             self._poll.register(fd, select.POLLIN)
-        self._import()
+        if not self._has_imported():
+            # what it says of itself is without secrets; nobody knows of other output
+            said = self._last_words().partition("redrive: ")[2]
+            how = "without outgoing calls" if self.calls else "where nothing can leave"
+            why = said or Crash(self.status())
+            msg = f"--try: the handlers cannot be imported {how}: {why}"
+            raise CannotConfine(msg)
 
-    def _import(self) -> None:
+    def _handed_over(self, ours: socket.socket) -> int:
+        """The listener that hears of each call of the process."""
+        ours.settimeout(START_SECONDS)
+        _, found, _, _ = socket.recv_fds(ours, 1, 1)
+        ours.setblocking(False)  # noqa: FBT003 # takes no keyword
+        if not found:
+            msg = f"--try: handlers cannot be confined here: {self._last_words()}"
+            raise CannotConfine(msg)
+        return found[0]
+
+    def _has_imported(self) -> bool:
         with contextlib.suppress(TookTooLong, Died):
-            for message in self._hear(START_SECONDS):
-                if isinstance(message, Hello):
-                    return
+            return any(isinstance(message, Hello) for message in self._hear(START_SECONDS))
+        return False
+
+    def _last_words(self) -> str:
         self._kill()
         self._drain()
-        # what it says of itself is without secrets; nobody knows of other output
-        _, _, why = self._said.decode(errors="replace").partition("redrive: ")
-        cause = "without outgoing calls" if self.calls else "where nothing can leave"
-        said = why.strip() or f"exit status {self._process.returncode}"
-        msg = f"--try: the handlers cannot be imported {cause}: {said}"
-        raise CannotConfine(msg)
+        return self._said.decode(errors="replace").strip()
 
     def run(self, work: Work, queue: str, seconds: float) -> Report | None:
         """Run an attempt of a job. Returns how it ended, None = the handler returned.
@@ -160,7 +168,6 @@ class ConfinedRunner:
 
     def _refuse(self) -> None:
         """Answer one call that would make a socket."""
-        assert self._listener is not None  # noqa: S101 # it is polled
         call = bytearray(CALL_BYTES)
         with contextlib.suppress(FileNotFoundError):  # who called was killed meanwhile
             fcntl.ioctl(self._listener, RECEIVE, call)
@@ -202,11 +209,3 @@ def _spawn(fd: int, shared_fd: int, home: str, handlers: str) -> subprocess.Pope
         env=inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home},
         start_new_session=True,
     )
-
-
-def _listener(ours: socket.socket) -> int | None:
-    """What hears of calls of the process; None: it has ended without that."""
-    ours.settimeout(START_SECONDS)
-    _, found, _, _ = socket.recv_fds(ours, 1, 1)
-    ours.setblocking(False)  # noqa: FBT003 # takes no keyword
-    return found[0] if found else None

@@ -40,9 +40,10 @@ _CHOSEN: LiteralString = """
           from redrive.campaign_jobs j
           join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
           where j.campaign = %s and j.state is null and d.kind = any (%s)
-          window letters as (partition by d.fingerprint)) c
+          window letters as (partition by d.fingerprint)
+          order by turn, size desc, j.n limit %s) c
     join redrive.dead_letters d on d.id = c.id and d.redrives = c.redrives
-    order by c.turn, c.size desc, c.n limit %s"""
+    order by c.turn, c.size desc, c.n"""
 """The oldest of each group, the largest first, then the newest of each, the second oldest, ..."""
 
 
