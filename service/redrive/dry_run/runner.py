@@ -21,6 +21,7 @@ from redrive.worker.protocol import (
     Checkpoint,
     CheckpointKept,
     Done,
+    Down,
     Ended,
     Hello,
     Jobs,
@@ -109,7 +110,8 @@ class ConfinedRunner:
 
     def _has_imported(self) -> bool:
         with contextlib.suppress(TookTooLong, Died):
-            return any(isinstance(message, Hello) for message in self._hear(START_SECONDS))
+            said = self._hear(START_SECONDS, START_SECONDS)
+            return any(isinstance(message, Hello) for message in said)
         return False
 
     def _last_words(self) -> str:
@@ -124,8 +126,7 @@ class ConfinedRunner:
             TookTooLong, Died: the runner is of no more use.
         """
         self.calls = 0
-        with contextlib.suppress(OSError):  # it is gone, as will be heard
-            self._channel.send(Jobs(0, [queue], [work]))
+        self._tell(Jobs(0, [queue], [work]))
         for message in self._hear(seconds):
             match message:
                 case Done():
@@ -133,13 +134,17 @@ class ConfinedRunner:
                 case Ended(reports=[report]):
                     return report
                 case Checkpoint(id=job, deliveries=deliveries, n=n):
-                    self._channel.send(CheckpointKept(job, deliveries, n, is_kept=True))
+                    self._tell(CheckpointKept(job, deliveries, n, is_kept=True))
                 case _:
                     pass  # what else it says is recorded nowhere
         raise TookTooLong
 
-    def _hear(self, seconds: float) -> Iterator[Up]:
-        """What it says within this time, while all its calls are refused."""
+    def _tell(self, message: Down) -> None:
+        with contextlib.suppress(OSError):  # it is gone, as will be heard
+            self._channel.send(message)
+
+    def _hear(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Iterator[Up]:
+        """What it says within this time, or that after a call; all its calls are refused."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             writes = select.POLLOUT if self._channel.is_blocked else 0
@@ -153,7 +158,7 @@ class ConfinedRunner:
                     self._drain()
                 else:
                     self._refuse()
-                    until = min(until, time.monotonic() + AFTER_CALL_SECONDS)
+                    until = min(until, time.monotonic() + after_call)
         if self._process.poll() is not None:
             raise Died
         raise TookTooLong
