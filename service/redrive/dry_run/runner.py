@@ -71,48 +71,49 @@ class ConfinedRunner:
         self._said = b""
         self._poll = select.poll()
         with contextlib.ExitStack() as stack:
-            self._start(handlers, stack)
+            ours = self._spawn(handlers, stack)
+            self._listen(ours, stack)
+            self._wait_for_import()
             self.close = stack.pop_all().close
             """End it, and remove the files it made."""
 
-    def _start(self, handlers: str, stack: contextlib.ExitStack) -> None:
+    def _spawn(self, handlers: str, stack: contextlib.ExitStack) -> socket.socket:
+        """Start the process. Returns our end of the channel."""
         home = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         shared = stack.enter_context(contextlib.closing(SharedState(1)))
         ours, theirs = socket.socketpair()
         self._channel = stack.enter_context(contextlib.closing(Channel(ours)))
         with theirs:
-            self._process = _spawn(theirs.fileno(), shared.fd, home, handlers)
+            self._process = _started(theirs.fileno(), shared.fd, home, handlers)
         stack.callback(self._kill)
+        return ours
+
+    def _listen(self, ours: socket.socket, stack: contextlib.ExitStack) -> None:
+        """Take over the listener that hears of each call of the process."""
         assert self._process.stderr  # noqa: S101 # it is a pipe
         self._errors = stack.enter_context(self._process.stderr).fileno()
         os.set_blocking(self._errors, False)
-        self._listener = self._handed_over(ours)
-        stack.callback(os.close, self._listener)
-        for fd in (self._listener, self._errors, self._channel.fileno()):
-            self._poll.register(fd, select.POLLIN)
-        if not self._has_imported():
-            # what it says of itself is without secrets; nobody knows of other output
-            said = self._last_words().partition("redrive: ")[2]
-            how = "without outgoing calls" if self.calls else "where nothing can leave"
-            why = said or Crash(self.status())
-            msg = f"--try: the handlers cannot be imported {how}: {why}"
-            raise CannotConfine(msg)
-
-    def _handed_over(self, ours: socket.socket) -> int:
-        """The listener that hears of each call of the process."""
         ours.settimeout(START_SECONDS)
         _, found, _, _ = socket.recv_fds(ours, 1, 1)
         ours.setblocking(False)  # noqa: FBT003 # takes no keyword
         if not found:
             msg = f"--try: handlers cannot be confined here: {self._last_words()}"
             raise CannotConfine(msg)
-        return found[0]
+        (self._listener,) = found
+        stack.callback(os.close, self._listener)
+        for fd in (self._listener, self._errors, self._channel.fileno()):
+            self._poll.register(fd, select.POLLIN)
 
-    def _has_imported(self) -> bool:
+    def _wait_for_import(self) -> None:
         with contextlib.suppress(TookTooLong, Died):
             said = self._hear(START_SECONDS, START_SECONDS)
-            return any(isinstance(message, Hello) for message in said)
-        return False
+            if any(isinstance(message, Hello) for message in said):
+                return
+        # what a runner says of itself is without secrets; nobody knows of other output
+        why = self._last_words().partition("redrive: ")[2] or Crash(self.status())
+        how = "without outgoing calls" if self.calls else "where nothing can leave"
+        msg = f"--try: the handlers cannot be imported {how}: {why}"
+        raise CannotConfine(msg)
 
     def _last_words(self) -> str:
         self._kill()
@@ -197,7 +198,7 @@ class ConfinedRunner:
         self._process.wait()
 
 
-def _spawn(fd: int, shared_fd: int, home: str, handlers: str) -> subprocess.Popen[bytes]:
+def _started(fd: int, shared_fd: int, home: str, handlers: str) -> subprocess.Popen[bytes]:
     """Start it, with the arguments of `confine.main` and `worker.runner.process.main`."""
     runner = (str(fd), str(shared_fd), "1", str(os.getpid()), handlers, "", "{}", "")
     # what exports spans would only be refused
