@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from redrive.console import pages
+from redrive.console import around, pages
 from redrive.console.query import parse
 from redrive.database.criteria import Criteria
 from redrive.dead_letters.filter import Filter
@@ -22,7 +22,8 @@ ALERTS = {
     if "alert" in rule
 }
 FILTERS: dict[str, type[Criteria]] = {"/dead-letters": Filter, "/jobs": JobFilter}
-PATHS = {route.path for route in pages.router.routes if "GET" in route.methods}  # type: ignore[attr-defined]
+ROUTES = [*pages.router.routes, *around.router.routes]
+PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("alert", ALERTS)

@@ -23,8 +23,8 @@ PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
 EDIT: LiteralString = (
     "select redrive.edit_v1(%s::bigint[], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
-    " where d.state = 'open'), array['{{\"n\": 2}}'::jsonb], '{{null}}', '[]', '{{/n}}',"
-    " 'ada', 'why')"
+    " where d.id = (select max(id) from redrive.dead_letters)), array['{{\"n\": 2}}'::jsonb],"
+    " '{{null}}', '[]', '{{/n}}', 'ada', 'why')"
 )
 IMPORT: LiteralString = (
     "select redrive.import_v1('sqs', jsonb_build_array(jsonb_build_object('source_id', '1',"
@@ -192,6 +192,8 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
         operator.rows(START, started)
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
     campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
+    if act == "edit":  # of one that no campaign is to put back
+        dead = make_dead_letter(database.conn)
     before = database.value("select max(id) from redrive.audit")
     operator.rows(
         statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])
