@@ -81,7 +81,7 @@ def try_some(  # noqa: PLR0913 # what is tried, and by what
         handlers: the registry that `target` names, as `module:attribute`.
 
     Raises:
-        CannotConfine: no handler was run.
+        CannotConfine: there is no process to run them in.
     """
     trial = _Trial(handlers, target)
     with contextlib.closing(trial):
