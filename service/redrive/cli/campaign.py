@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import psycopg
@@ -39,6 +39,9 @@ from redrive.handlers import Handlers
 from redrive.rules.campaign import ABORT_SHARE, CANARIES, State, exposure, is_version
 from redrive.rules.heal import worded
 from redrive.settings import Settings
+
+if TYPE_CHECKING:
+    from redrive.dry_run.tries import Tried
 
 MANY = 1000
 """Of more than that it is said when: at once, or in the off hours."""
@@ -189,6 +192,13 @@ def campaign() -> None:
     help="Leave out what these cannot take. [env: REDRIVE_HANDLERS]",
 )
 @click.option(
+    "--try",
+    "tries",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Let --handlers run N of them where nothing can leave: how far do they come?",
+)
+@click.option(
     "--heal",
     "is_heal",
     is_flag=True,
@@ -203,6 +213,7 @@ def plan_campaign(
     max_redrives: int,
     with_quarantined: bool,
     handlers: str | None,
+    tries: int | None,
     is_heal: bool,
     actor: str | None,
     database_url: str | None,
@@ -212,14 +223,18 @@ def plan_campaign(
 
     \b
     redrive campaign plan --kind invoice.charge --where payload.currency=XAU --rate 5
+    redrive campaign plan --group 5f2c --handlers app.jobs:jobs --try 5
     redrive campaign plan --heal
 
     With --handlers they read the payloads, as their version and model want them, and what they
-    cannot take is left out. A plan that nobody starts is forgotten after a day.
+    cannot take is left out. With --try they also run, on some of them, in a process that cannot
+    open a connection or change a file. A plan that nobody starts is forgotten after a day.
     """
-    if is_heal and chosen.narrows():
-        raise click.UsageError("--heal looks at all groups; leave the filters out")
+    if is_heal and (chosen.narrows() or tries):
+        raise click.UsageError("--heal looks at all groups; leave the filters out, and --try")
     settings = settings_for(database_url, actor=actor, handlers=handlers)
+    if tries and not settings.handlers:
+        raise click.UsageError("--try runs handlers; say --handlers MODULE:ATTRIBUTE, too")
     if is_heal:
         return _healing(settings, as_json=as_json)
     registered = registry.load(settings.handlers) if settings.handlers else None
@@ -232,18 +247,25 @@ def plan_campaign(
             with_quarantined=with_quarantined,
         )
         found = _unfit(conn, made, registered)
-    if as_json:
-        seconds = math.ceil(made.matched / rate) if rate else None
-        more = {"seconds": seconds, "stops_after": exposure(CANARIES)}
-        emit(asdict(made) | asdict(found) | more)
-    else:
-        show_plan(made, rate)
-        for line in _unfit_remarks(found):
-            click.echo(line)
-        click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
+        tried = _tried(conn, made, registered, settings, tries)
+    _show_plan(made, found, tried, rate, as_json=as_json)
     for missed in made.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not made.matched else Exit.DONE
+
+
+def _show_plan(
+    made: Plan, found: Unfit, tried: "Tried | None", rate: float | None, *, as_json: bool
+) -> None:
+    if as_json:
+        seconds = math.ceil(made.matched / rate) if rate else None
+        more = {"seconds": seconds, "stops_after": exposure(CANARIES)}
+        emit(asdict(made) | asdict(found) | more | ({"tried": asdict(tried)} if tried else {}))
+        return
+    show_plan(made, rate)
+    for line in (*_unfit_remarks(found), *_tried_remarks(tried)):
+        click.echo(line)
+    click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:
@@ -263,6 +285,39 @@ def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None)
         return Unfit()
     with progress("read", made.matched) as advance:
         return leave_out(conn, made.plan, handlers, progress=advance)
+
+
+def _tried(
+    conn: psycopg.Connection[Any],
+    made: Plan,
+    handlers: Handlers | None,
+    settings: Settings,
+    count: int | None,
+) -> "Tried | None":
+    """What became of those that the handlers were run on; None where that was not asked for."""
+    if not count or handlers is None or made.plan is None:
+        return None
+    from redrive.dry_run.tries import try_some  # noqa: PLC0415 # it brings the worker
+
+    with progress("tried", min(count, made.matched)) as advance:
+        return try_some(conn, made, handlers, settings.handlers or "", count, progress=advance)
+
+
+def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
+    """And what it means: how far a handler comes is not how it would have ended."""
+    if tried is None:
+        return
+    failed = sum(tried.failed.values())
+    yield (
+        f"tried where nothing can leave: {tried.returned} returned, {failed} failed,"
+        f" {tried.stopped_at_call} came as far as an outgoing call, {tried.timed_out} timed out"
+    )
+    for cause, count in sorted(tried.failed.items()):
+        yield f"{count} failed when tried: {printable(cause)}"
+    if tried.again:
+        yield f"{tried.again} failed of what they died of"
+    if tried.stopped_at_call:
+        yield "what comes after an outgoing call nobody knows: its canaries will tell"
 
 
 def _unfit_remarks(found: Unfit) -> Iterator[str]:

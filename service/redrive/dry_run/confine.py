@@ -1,0 +1,127 @@
+"""Become a command that nothing leaves: `python -I -S confine.py CHANNEL HOME COMMAND...`.
+
+The kernel sees to it before the command has begun, and for whatever the command starts: opening a
+socket is refused, files are read-only outside of HOME, memory is bounded. Needs no privilege, and
+of Python the standard library alone, so that no module of an application has run before.
+
+    no sockets   each call that would make one waits for whoever has the other end of
+                 CHANNEL, a Unix socket through which the listener for such calls is handed over
+    files        by Landlock, where the kernel has it; else no file can grow
+"""
+
+import ctypes
+import os
+import resource
+import socket
+import struct
+import sys
+from pathlib import Path
+
+ARCHITECTURES = {"x86_64": (0xC000003E, 317, 41, 53), "aarch64": (0xC00000B7, 277, 198, 199)}
+"""As the kernel knows it, and its numbers of seccomp, socket and socketpair."""
+IO_URING_SETUP = 425
+X32 = 0x40000000
+"""Numbers from here on are those of another interface to the same calls."""
+
+KILL, NOTIFY, REFUSE, ALLOW = 0x80000000, 0x7FC00000, 0x00050001, 0x7FFF0000
+"""What a filter answers: end the process; ask the listener; EPERM; go on."""
+LOAD, AND, RETURN, IF_EQUAL, IF_AT_LEAST = 0x20, 0x54, 0x06, 0x15, 0x35
+NUMBER, ARCHITECTURE, SECOND_ARGUMENT = 0, 4, 24
+"""Where a filter finds them."""
+SOCKET_TYPE = 0xF
+"""Without SOCK_NONBLOCK and SOCK_CLOEXEC."""
+
+NO_NEW_PRIVILEGES, FILTER_MODE, NEW_LISTENER = 38, 1, 8
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF, BENEATH = 444, 445, 446, 1
+CHANGES = sum(1 << right for right in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+"""Of Landlock: write, remove, make."""
+TRUNCATE, HAS_TRUNCATE = 1 << 14, 3
+OF_A_FILE = 1 << 1 | TRUNCATE
+
+SHARED = ("/dev/shm", "/dev/null")  # noqa: S108 # memory that processes share, as their locks do
+MEMORY, FILE = 2 << 30, 64 << 20
+"""Bytes."""
+
+
+def main(arguments: list[str]) -> None:
+    """Confine this process, hand the listener over and become the command."""
+    if sys.platform != "linux":
+        sys.exit("only Linux can do that")
+    channel, home, *command = arguments
+    _limit(resource.RLIMIT_DATA, MEMORY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    _called("no_new_privs", libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _limit(resource.RLIMIT_FSIZE, FILE if _protect_files(libc, home, *SHARED) else 0)
+    listener = _refuse_calls(libc)
+    with socket.socket(fileno=os.dup(int(channel))) as other:
+        socket.send_fds(other, [b"!"], [listener])
+    os.execv(command[0], command)  # noqa: S606 # no shell is wanted
+
+
+def _refuse_calls(libc: ctypes.CDLL) -> int:
+    """Let no socket be made from now on. Returns the listener."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        sys.exit(f"no filter is known for {machine}, only for {', '.join(ARCHITECTURES)}")
+    architecture, seccomp, *numbers = ARCHITECTURES[machine]
+    code = ctypes.create_string_buffer(_program(architecture, *numbers))
+    program = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))
+    call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
+    return _called("seccomp", call)
+
+
+def _program(architecture: int, new_socket: int, pair: int) -> bytes:
+    """The filter, for the kernel's small machine: what to do, how many to skip if so or not."""
+    steps = (
+        (LOAD, 0, 0, ARCHITECTURE),
+        (IF_EQUAL, 0, 11, architecture),
+        (LOAD, 0, 0, NUMBER),
+        (IF_AT_LEAST, 9, 0, X32),
+        (IF_EQUAL, 6, 0, IO_URING_SETUP),  # it makes sockets, too; libraries do without
+        (IF_EQUAL, 4, 0, new_socket),
+        (IF_EQUAL, 0, 5, pair),
+        # the ends of a stream know each other alone; a datagram can be sent to any other socket
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (AND, 0, 0, SOCKET_TYPE),
+        (IF_EQUAL, 2, 0, socket.SOCK_STREAM),
+        (RETURN, 0, 0, NOTIFY),
+        (RETURN, 0, 0, REFUSE),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, KILL),
+    )
+    return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
+    """Let nothing but these be changed. Returns whether the kernel can do that."""
+    version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+    rights = CHANGES | (TRUNCATE if version >= HAS_TRUNCATE else 0)
+    attributes = struct.pack("Q", rights)
+    rules = libc.syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    for path in filter(os.path.exists, writable):
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        allowed = rights if Path(path).is_dir() else rights & OF_A_FILE
+        rule = struct.pack("=Qi", allowed, place)
+        _called("landlock", libc.syscall(ADD_RULE, rules, BENEATH, rule, 0))
+    _called("landlock", libc.syscall(RESTRICT_SELF, rules, 0))
+    return True
+
+
+def _limit(what: int, most: int) -> None:
+    """Lower a limit, or leave one that is lower."""
+    _, hard = resource.getrlimit(what)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (limit, limit))
+
+
+def _called(what: str, result: int) -> int:
+    """The result of a call, or the end of this process where the kernel refused it."""
+    if result < 0:
+        sys.exit(f"the kernel refuses {what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

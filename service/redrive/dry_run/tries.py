@@ -1,0 +1,170 @@
+"""Some dead letters of a plan, given to their handlers in a process that nothing leaves."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters.campaign import Plan
+from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
+from redrive.encryption import Whose, shown_failure
+from redrive.handlers import Handlers, decode_object, encode_json
+from redrive.rules.failure import made_up
+from redrive.rules.model import Category
+from redrive.signals import seconds
+from redrive.worker.protocol import Report, Work
+from redrive.worker.supervisor.crash import Crash
+
+Row = Mapping[str, Any]
+
+MAX_SECONDS = 10.0
+"""What a handler gets at most, if its policy gives it more."""
+SLACK_SECONDS = 0.5
+"""Past its timeout: what an async handler gets to react to its cancellation."""
+MAX_CAUSE = 200
+LATE = "DeadlineExceeded"
+"""As a runner calls it."""
+
+_CHOSEN: LiteralString = """
+    select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
+           d.payload::text as payload, d.deliveries, d.redrives, d.fingerprint,
+           date_part('epoch', d.created_at) as created,
+           (select jsonb_build_object('delivery', p.deliveries, 'data', p.data)
+            from redrive.checkpoints p where p.job = d.id) as checkpoint
+    from (select j.n, j.id, j.redrives, count(*) over letters as size,
+                 least(2 * row_number() over (letters order by j.n) - 1,
+                       2 * row_number() over (letters order by j.n desc)) as turn
+          from redrive.campaign_jobs j
+          join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+          where j.campaign = %s and j.state is null and d.kind = any (%s)
+          window letters as (partition by d.fingerprint)
+          order by turn, size desc, j.n limit %s) c
+    join redrive.dead_letters d on d.id = c.id and d.redrives = c.redrives
+    order by c.turn, c.size desc, c.n"""
+"""The oldest of each group, the largest first, then the newest of each, the second oldest, ..."""
+
+
+@dataclass(slots=True)
+class Tried:
+    """How they ended.
+
+    Attributes:
+        returned: the handler returned, and no call of it was refused.
+        failed: cause -> how many failed so.
+        again: how many of these of the very failure they died of.
+        stopped_at_call: they made an outgoing call; what comes after it nobody knows.
+        timed_out: they took longer than their policy allows, or than MAX_SECONDS.
+    """
+
+    returned: int = 0
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    again: int = 0
+    stopped_at_call: int = 0
+    timed_out: int = 0
+
+
+def try_some(  # noqa: PLR0913 # what is tried, and by what
+    conn: psycopg.Connection[Any],
+    made: Plan,
+    handlers: Handlers,
+    target: str,
+    count: int,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Tried:
+    """Run handlers on so many dead letters of a plan. Nothing is kept of it.
+
+    Args:
+        handlers: the registry that `target` names, as `module:attribute`.
+
+    Raises:
+        CannotConfine: there is no process to run them in.
+    """
+    trial = _Trial(handlers, target)
+    with contextlib.closing(trial):
+        for row in _chosen(conn, made, handlers, count):
+            trial.run(row)
+            progress(1)
+    return trial.tried
+
+
+def _chosen(
+    conn: psycopg.Connection[Any], made: Plan, handlers: Handlers, count: int
+) -> list[dict[str, Any]]:
+    kinds = [kind for kind in made.kinds if handlers.get(kind)]
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_CHOSEN, (made.plan, kinds, count)).fetchall()
+
+
+class _Trial:
+    """Counts what becomes of jobs, in one runner as long as that is of use."""
+
+    def __init__(self, handlers: Handlers, target: str) -> None:
+        self.tried = Tried()
+        self._handlers = handlers
+        self._target = target
+        self._runner: ConfinedRunner | None = None
+
+    def run(self, row: Row) -> None:
+        """Run an attempt of a dead letter, and count how it ended."""
+        self._runner = self._runner or ConfinedRunner(self._target)
+        runner, tried = self._runner, self.tried
+        failure = self._failure(runner, row)
+        if runner.calls:
+            tried.stopped_at_call += 1
+        elif failure is None:
+            tried.returned += 1
+        elif failure["error_class"] == LATE:
+            tried.timed_out += 1
+        else:
+            cause = ": ".join(filter(None, (failure["error_class"], failure["message"])))
+            cause = cause[:MAX_CAUSE]
+            tried.failed[cause] = tried.failed.get(cause, 0) + 1
+            tried.again += failure["fingerprint"] == row["fingerprint"]
+
+    def _failure(self, runner: ConfinedRunner, row: Row) -> Row | None:
+        """What ended the attempt; None = its handler returned."""
+        limit = seconds(self._handlers.known(row["kind"]).policy.timeout)
+        try:
+            report = runner.run(_work(row), row["queue"], min(limit, MAX_SECONDS) + SLACK_SECONDS)
+        except TookTooLong:
+            self.close()
+            return made_up(LATE, "", Category.LOST, row["kind"]).record()
+        except Died:
+            text = f"its process died: {Crash(runner.status())}"
+            self.close()
+            return made_up("RunnerLost", text, Category.LOST, row["kind"]).record()
+        return report and _failure_of(report)
+
+    def close(self) -> None:
+        """End the runner, if there is one."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+
+def _failure_of(report: Report) -> Row:
+    """The record of a failure, or what stands for it where a handler gave its job back."""
+    if report.failure is None:
+        why = report.reason or str(report.outcome)
+        return {"error_class": why, "message": "", "fingerprint": None}
+    failure = decode_object(report.failure) | {"deliveries": report.deliveries}
+    return shown_failure(report.id, failure)
+
+
+def _work(row: Row) -> Work:
+    """The job as a runner would get it, once it was put back."""
+    extras = {
+        "redrives": row["redrives"] + 1,
+        "tenant": row["tenant"],
+        "headers": row["headers"],
+        "idempotency_key": Whose.of(row).idempotency_key,
+        "ordering_key": row["ordering_key"],
+        "checkpoint": row["checkpoint"],
+    }
+    text = encode_json(extras).decode()
+    deliveries = row["deliveries"] + 1
+    return Work(row["id"], deliveries, 1, row["kind"], row["payload"], text, 1, row["created"])

@@ -1,0 +1,132 @@
+"""Handlers that are tried: each goes a way of its own to the world, or none."""
+
+import asyncio
+import ctypes
+import errno
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from redrive import Handlers, Job, Policy
+
+jobs = Handlers()
+Payload = dict[str, Any]
+
+
+@jobs.handle("bug")
+def bug(payload: Payload) -> None:
+    msg = f"no such currency: {payload['currency']}, token={payload['token']}"
+    raise ValueError(msg)
+
+
+@jobs.handle("mended")
+def mended(payload: Payload, job: Job) -> None:
+    job.side_effect("charged", id=payload["n"])
+    job.progress(0.5)
+    job.checkpoint({"page": payload["n"]})
+    subprocess.run(["true"], check=True)
+    ring = ctypes.CDLL(None, use_errno=True).syscall(425, 0, None)
+    if (job.redrives, ring, ctypes.get_errno()) != (1, -1, errno.EPERM):
+        raise AssertionError
+
+
+@jobs.handle("mended.async")
+async def mended_async(payload: Payload, job: Job) -> str:
+    await asyncio.gather(asyncio.sleep(0), asyncio.to_thread(job.checkpoint, {"n": payload["n"]}))
+    return "done"
+
+
+@jobs.handle("call.postgres")
+def write_to_postgres(payload: Payload) -> None:
+    with psycopg.connect(payload["url"]) as conn:
+        conn.execute("create table written (n int)")
+
+
+@jobs.handle("call.postgres.async")
+async def write_to_postgres_async(payload: Payload) -> None:
+    async with await psycopg.AsyncConnection.connect(payload["url"]) as conn:
+        await conn.execute("create table written (n int)")
+
+
+@jobs.handle("call.urllib")
+def call_by_urllib(payload: Payload) -> None:
+    urllib.request.urlopen(f"http://127.0.0.1:{payload['port']}/")
+
+
+@jobs.handle("call.swallowed")
+def call_and_say_nothing(payload: Payload) -> None:
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", payload["port"]))
+
+
+@jobs.handle("call.curl")
+def call_by_another_program(payload: Payload) -> None:
+    program = f"import socket; socket.create_connection(('127.0.0.1', {payload['port']}))"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@jobs.handle("call.thread")
+def call_by_a_thread(payload: Payload) -> None:
+    thread = threading.Thread(target=call_and_say_nothing, args=(payload,))
+    thread.start()
+    thread.join()
+
+
+@jobs.handle("call.asyncio")
+async def call_by_asyncio(payload: Payload) -> None:
+    await asyncio.open_connection("127.0.0.1", payload["port"])
+
+
+@jobs.handle("call.datagram")
+def call_by_a_datagram(payload: Payload) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.sendto(b"!", payload["path"])
+
+
+@jobs.handle("call.pair")
+def call_by_one_of_a_pair(payload: Payload) -> None:
+    with socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0] as other:
+        other.sendto(b"!", payload["path"])
+
+
+@jobs.handle("call.for-ever", policy=Policy(timeout=60))
+def call_again_and_again(payload: Payload) -> None:
+    while True:
+        call_and_say_nothing(payload)
+        time.sleep(0.01)
+
+
+@jobs.handle("file.kept")
+def remove_a_file(payload: Payload) -> None:
+    Path(payload["path"]).unlink()
+
+
+@jobs.handle("file.temporary")
+def write_a_file(payload: Payload) -> None:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("a page")
+
+
+@jobs.handle("slow", policy=Policy(timeout=0.2))
+def slow(payload: Payload) -> None:
+    time.sleep(60)
+
+
+@jobs.handle("slow.async", policy=Policy(timeout=0.2))
+async def slow_async(payload: Payload) -> None:
+    await asyncio.sleep(60)
+
+
+@jobs.handle("crash")
+def crash(payload: Payload) -> None:
+    os._exit(3)
