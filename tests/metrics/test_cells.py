@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,9 +50,10 @@ def test_a_cell_that_hangs_is_down_and_the_others_are_shown(
         stats.read_ahead()  # so that what is there is shown at once
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes what connects, and says nothing
         port = silent.getsockname()[1]
-        readers["sa"] = DatabaseStats(f"postgresql://u:p4ss@127.0.0.1:{port}/x")
+        readers["sa"] = DatabaseStats(f"postgresql://u:p4ss@127.0.0.1:{port}/x?connect_timeout=60")
         registry.register(CellStats(readers))
         text = generate_latest(registry).decode()
+        assert "cell" in {thread.name for thread in threading.enumerate()}, "it is still waited for"
     for cell in three:
         readers[cell].link.close()
 
