@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redrive.job_function import JobFunction
     from redrive.results import Ended, wait
     from redrive.rules.categories import Rule
+    from redrive.rules.cells import cell_of
     from redrive.rules.heal import Heal
     from redrive.rules.job_fields import JobFields, JobOptions
     from redrive.rules.model import Category
@@ -34,6 +35,7 @@ _MODULES = {
     "Ended": "redrive.results",
     "wait": "redrive.results",
     "Rule": "redrive.rules.categories",
+    "cell_of": "redrive.rules.cells",
     "Heal": "redrive.rules.heal",
     "JobFields": "redrive.rules.job_fields",
     "JobOptions": "redrive.rules.job_fields",
@@ -66,6 +68,7 @@ __all__ = [
     "Schedule",
     "Snooze",
     "StaleClaim",
+    "cell_of",
     "close_batch",
     "enqueue",
     "enqueue_many",

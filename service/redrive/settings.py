@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -20,7 +20,11 @@ from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.limits import NAME
 
+if TYPE_CHECKING:
+    from redrive.database.cells import Cell
+
 PREFIX = "REDRIVE_"
+CELLS = PREFIX + "DATABASES"
 ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
 OTHERS_PREFIXES = ("REDRIVE_TEST_", "REDRIVE_DEMO_", "REDRIVE_CHAOS_")
@@ -44,6 +48,10 @@ class Settings(BaseSettings):
 
     database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
     database_url_file: Path | None = Field(None, description="A file that holds the URL instead.")
+    databases: Path | None = Field(
+        None, description="A YAML or JSON file of several databases, in place of the URL."
+    )
+    cell: str | None = Field(None, min_length=1, description="Which of these is meant.")
     handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
@@ -187,8 +195,15 @@ class Settings(BaseSettings):
         """Where the database is, for what connects more than once.
 
         Raises:
-            SettingsError: neither variable is set.
+            SettingsError: no variable says so, or several databases are meant.
         """
+        cells = self.cells()
+        if len(cells) > 1:
+            names = ", ".join(cell.name for cell in cells)
+            msg = f"{CELLS} has several cells; name one by --cell or REDRIVE_CELL: {names}"
+            raise SettingsError(msg)
+        if cells:
+            return cells[0].address
         if self.database_url is None and self.database_url_file is None:
             msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
             raise SettingsError(msg)
@@ -196,14 +211,26 @@ class Settings(BaseSettings):
             return Address(self.database_url)
         return Address(file=self.database_url_file)
 
-    def url(self) -> str:
-        """Where the database is just now.
+    def cells(self) -> "tuple[Cell, ...]":
+        """Those of REDRIVE_DATABASES that are meant; none where it is not set.
 
         Raises:
-            SettingsError: neither variable is set, the file cannot be read, or the text is not a
-                Postgres URL.
+            SettingsError: the file is wrong, or there is no such cell.
         """
-        return self.address().read()
+        if self.databases is None:
+            if self.cell is not None:
+                msg = f"the cell {self.cell!r} is one of {CELLS}, which is not set"
+                raise SettingsError(msg)
+            return ()
+        from redrive.database.cells import read  # noqa: PLC0415 # most have one database
+
+        cells = read(self.databases)
+        found = tuple(cell for cell in cells if self.cell in {None, cell.name})
+        if not found:
+            names = ", ".join(cell.name for cell in cells)
+            msg = f"there is no cell {self.cell!r} in {CELLS}; there are: {names}"
+            raise SettingsError(msg)
+        return found
 
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on; None = all. Raises SettingsError for a name that is not valid."""

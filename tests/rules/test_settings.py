@@ -100,7 +100,7 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(
 ):
     monkeypatch.setenv("REDRIVE_DATABASE_URL", url)
     with pytest.raises(SettingsError) as refused:
-        load().url()
+        load().address().read()
 
     assert str(refused.value).startswith("REDRIVE_DATABASE_URL")
     assert "p4ss" not in str(refused.value)
@@ -112,7 +112,7 @@ def test_a_url_can_be_read_from_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     secret.write_text("postgresql://u:p@h/d\n")
     monkeypatch.setenv("REDRIVE_DATABASE_URL_FILE", str(secret))
 
-    assert load().url() == "postgresql://u:p@h/d"
+    assert load().address().read() == "postgresql://u:p@h/d"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_named(
         secret.write_bytes(content)
     monkeypatch.setenv("REDRIVE_DATABASE_URL_FILE", str(secret))
     with pytest.raises(SettingsError) as refused:
-        load().url()
+        load().address().read()
 
     assert "REDRIVE_DATABASE_URL" in str(refused.value)
     assert "\n" not in str(refused.value)

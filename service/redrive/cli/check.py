@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, NamedTuple
 
@@ -10,9 +10,9 @@ import click
 import psycopg
 from psycopg.rows import class_row
 
-from redrive.cli.connection import database
+from redrive.cli.connection import ask_each, database
 from redrive.cli.exits import Exit
-from redrive.cli.options import database_option, json_option, settings_for
+from redrive.cli.options import database_option, json_option, settings_of_cells
 from redrive.cli.output import emit
 from redrive.cli.unhandled import sentence
 from redrive.database import audit, foreign
@@ -53,20 +53,23 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
 
     Exit code 1 when something is wrong.
     """
-    settings = settings_for(database_url, handlers=handlers)
-    findings = [*_of_the_process(settings), *_of_the_database(settings)]
-    for finding in findings:
+    cells = settings_of_cells(database_url, handlers=handlers)
+    answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
+    findings: list[tuple[Mapping[str, str], Finding]]
+    findings = [({}, finding) for finding in _of_the_process(cells[0])]
+    findings += [(cell, finding) for cell, its in answers for finding in its]
+    for cell, finding in findings:
         if as_json:
-            emit(finding._asdict())
+            emit({**cell, **finding._asdict()})
         else:
-            _show(finding)
-    return Exit.DONE if all(finding.ok for finding in findings) else Exit.FAILED
+            _show(cell, finding)
+    return code or (Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED)
 
 
-def _show(finding: Finding) -> None:
+def _show(cell: Mapping[str, str], finding: Finding) -> None:
     mark = click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
     text = escaped_lines(finding.text.replace("\n", "\n     "))
-    click.echo(f"{mark} {finding.check:12} {text}")
+    click.echo(" ".join((mark, *cell.values(), f"{finding.check:12}", text)))
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:

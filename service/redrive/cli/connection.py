@@ -2,19 +2,31 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 import psycopg
 
-from redrive.database import connect, migrate
+from redrive.cli.exits import Exit
+from redrive.database import migrate
 from redrive.database.connect import Address
 from redrive.dead_letters.runs import hold_lock
-from redrive.errors import SchemaError, SchemaTooNew
+from redrive.errors import (
+    Busy,
+    InvalidJob,
+    RedriveError,
+    SchemaError,
+    SchemaTooNew,
+    SettingsError,
+)
+from redrive.rules.escape import escaped
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
+
+T = TypeVar("T")
 
 logger = logging.getLogger("redrive.cli")
 
@@ -34,10 +46,32 @@ def database(
     Raises:
         SchemaError: the schema is missing, too old or too new.
     """
-    with connect.connect(settings.url(), name="redrive cli", statement_timeout="0") as conn:
+    with settings.address().connect("redrive cli", statement_timeout="0") as conn:
         if not any_schema:
             migrate.require(conn)
         yield conn
+
+
+def ask_each(
+    cells: Sequence["Settings"], read: Callable[["Settings"], T]
+) -> tuple[list[tuple[dict[str, str], T]], Exit]:
+    """What each cell answers, beside the column that tells it apart; and the exit code.
+
+    Of several, one that does not answer is told on stderr and keeps nobody from seeing the others.
+    With one there is no column, and its error is raised.
+    """
+    if len(cells) == 1:
+        return [({}, read(cells[0]))], Exit.DONE
+    answers: list[tuple[dict[str, str], T]] = []
+    worst = Exit.DONE
+    for settings in cells:
+        try:
+            answers.append(({"cell": str(settings.cell)}, read(settings)))
+        except (psycopg.Error, RedriveError) as error:
+            code, text = explain(error)
+            click.echo(f"redrive: cell {settings.cell}: {escaped(text)}", err=True)
+            worst = max(worst, code)
+    return answers, worst
 
 
 @contextmanager
@@ -68,7 +102,7 @@ def wait_for_schema(where: Address, patience: float) -> None:
     began = time.monotonic()
     while True:
         try:
-            with connect.connect(where.read(), name="redrive start") as conn:
+            with where.connect("redrive start") as conn:
                 return migrate.require(conn)
         except SchemaTooNew:
             raise
@@ -90,6 +124,27 @@ def first_line(error: Exception) -> str:
     It never holds the password.
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def explain(error: BaseException) -> tuple[Exit, str]:
+    """The exit code of an error, and what to say of it."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            return Exit.FAILED, "stopped"
+        case SettingsError() | InvalidJob():
+            return Exit.USAGE, str(error)
+        case SchemaError():
+            return Exit.SCHEMA, str(error)
+        case Busy():
+            return Exit.BUSY, str(error)
+        case psycopg.OperationalError(sqlstate=None):
+            return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
+        case psycopg.errors.InsufficientPrivilege():
+            return Exit.FAILED, f"{refused(error)}; docs/roles.md says which role may do it"
+        case psycopg.Error():  # without its DETAIL, which holds values of rows
+            return Exit.FAILED, refused(error)
+        case _:
+            return Exit.FAILED, str(error)
 
 
 def refused(error: psycopg.Error) -> str:

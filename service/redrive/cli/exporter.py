@@ -4,12 +4,14 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Sequence
 
 import click
 import psycopg
 
 from redrive.cli.connection import trouble_of, wait_for_schema
-from redrive.cli.options import database_option, settings_for
+from redrive.cli.options import database_option, settings_of_cells
+from redrive.observability.cells import CellStats
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
 from redrive.observability.metrics import Exposition
@@ -29,27 +31,40 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
 
     \b
     redrive exporter --http-port 9808
+
+    With REDRIVE_DATABASES the figures of all cells, each with the label cell.
     """
-    settings = settings_for(database_url, http_port=http_port)
+    cells = settings_of_cells(database_url, http_port=http_port)
+    settings = cells[0]
     set_up(settings.log_format, settings.log_level)
-    wait_for_schema(settings.address(), settings.startup_timeout)
-    stats = DatabaseStats(settings.address())
-    port = _serve(settings.http_port, stats)
+    if settings.cell is None:
+        wait_for_schema(settings.address(), settings.startup_timeout)
+    readers = [DatabaseStats(cell.address()) for cell in cells]
+    named = {cell.cell: stats for cell, stats in zip(cells, readers, strict=True) if cell.cell}
+    port = _serve(settings.http_port, readers, CellStats(named) if named else readers[0])
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = _stop_signal()
+    for stats in readers[1:]:  # one that hangs must not hold up another
+        threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
+    _tend(readers[0], stop)
+
+
+def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats) -> int:
+    """Answer probes and scrapes, from threads of their own. Returns the port."""
+    exposition = Exposition(None, shown.collect)
+
+    def ready() -> dict[str, str | None]:
+        faults = [trouble_of(stats.link.failures, stats.link.fault) for stats in readers]
+        return {"database": faults[0] if all(faults) else None}
+
+    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+
+
+def _tend(stats: DatabaseStats, stop: threading.Event) -> None:
+    """Read ahead of scrapes, until told to stop."""
     while not stop.wait(MAX_AGE_SECONDS):
         _keep(stats)
         stats.read_ahead()
-
-
-def _serve(port: int, stats: DatabaseStats) -> int:
-    """Answer probes and scrapes, from threads of their own. Returns the port."""
-    exposition = Exposition(None, stats.collect)
-
-    def ready() -> dict[str, str | None]:
-        return {"database": trouble_of(stats.link.failures, stats.link.fault)}
-
-    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
 
 
 def _stop_signal() -> threading.Event:

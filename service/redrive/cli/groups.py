@@ -1,11 +1,13 @@
 """The commands of `redrive dlq` that are about groups: list, report, mute."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.connection import database
+from redrive.cli.connection import ask_each, database
 from redrive.cli.exits import Exit
 from redrive.cli.options import (
     Change,
@@ -15,10 +17,17 @@ from redrive.cli.options import (
     json_option,
     pager_option,
     settings_for,
+    settings_of_cells,
 )
 from redrive.cli.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+
+COLUMNS = ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group")
 
 
 @click.command("groups")
@@ -34,14 +43,17 @@ from redrive.dead_letters import report as incident
 @database_option
 @json_option
 @pager_option
-def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None:
+def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     """List the causes of dead letters, the most frequent first.
 
     \b
     redrive dlq groups --category bug --new-since 1.4.2
     """
-    with database(settings_for(database_url)) as conn:
-        found = groups.find(conn, **options)
+    cells = settings_of_cells(database_url)
+    answers, code = ask_each(cells, lambda settings: _find(settings, options))
+    found = [cell | group for cell, its in answers for group in its]
+    found.sort(key=itemgetter("open"), reverse=True)
+    found = found[: options["limit"]]
     if not as_json:
         for group in found:
             group["group"] += " (muted)" if group["muted_until"] else ""
@@ -50,11 +62,17 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> None
     with paged():
         listing(
             found,
-            ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group"),
+            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
             as_json=as_json,
             right=("open", "total"),
             empty="no open dead letters",
         )
+    return code
+
+
+def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with database(settings) as conn:
+        return groups.find(conn, **options)
 
 
 @click.command()

@@ -9,16 +9,9 @@ from collections.abc import Sequence
 import click
 import psycopg
 
-from redrive.cli.connection import first_line, refused
+from redrive.cli.connection import explain
 from redrive.cli.exits import Exit
-from redrive.errors import (
-    Busy,
-    CannotImport,
-    InvalidJob,
-    RedriveError,
-    SchemaError,
-    SettingsError,
-)
+from redrive.errors import CannotImport, RedriveError
 from redrive.rules.escape import escaped, escaped_lines
 
 COMMANDS = {
@@ -98,32 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
-        code, text = _explain(error)
+        code, text = explain(error)
         shown = escaped_lines(text) if isinstance(error, CannotImport) else escaped(text)
         click.echo(f"redrive: {shown}", err=True)
         return code
     return result if isinstance(result, int) else Exit.DONE
-
-
-def _explain(error: BaseException) -> tuple[Exit, str]:
-    """The exit code of an error, and what to say of it."""
-    match error:
-        case click.Abort() | KeyboardInterrupt():
-            return Exit.FAILED, "stopped"
-        case SettingsError() | InvalidJob():
-            return Exit.USAGE, str(error)
-        case SchemaError():
-            return Exit.SCHEMA, str(error)
-        case Busy():
-            return Exit.BUSY, str(error)
-        case psycopg.OperationalError(sqlstate=None):
-            return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
-        case psycopg.errors.InsufficientPrivilege():
-            return Exit.FAILED, f"{refused(error)}; docs/roles.md says which role may do it"
-        case psycopg.Error():  # without its DETAIL, which holds values of rows
-            return Exit.FAILED, refused(error)
-        case _:
-            return Exit.FAILED, str(error)
 
 
 def _stop(_number: int, _frame: object) -> None:

@@ -87,9 +87,32 @@ class Later(Instant):
         return super().convert(value, param, ctx)
 
 
-database_option: Decorator = click.option(
-    "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
-)
+CELL = "redrive.cell"
+"""In the context of a command: the cell that --cell names."""
+
+
+def _keep_cell(context: click.Context, _: click.Parameter, cell: str | None) -> None:
+    if cell is not None:
+        context.meta[CELL] = cell
+
+
+def database_option(command: Command) -> Command:
+    """Add what says which database; the command gets the URL, and hands it to `settings_for`."""
+    options = [
+        click.option(
+            "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
+        ),
+        click.option(
+            "--cell",
+            metavar="NAME",
+            expose_value=False,
+            callback=_keep_cell,
+            help="Which of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
+        ),
+    ]
+    return with_options(options, command)
+
+
 json_option: Decorator = click.option(
     "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
 )
@@ -115,12 +138,37 @@ def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
     """The settings with the flags of this command.
 
     Raises:
-        SettingsError: a value is not allowed, or a variable is none of ours.
+        SettingsError: a value is not allowed, a variable is none of ours, or of several cells none
+            is named.
     """
+    settings = _read(database_url, **flags)
+    if settings.databases or settings.cell:
+        settings.address()  # refused before anybody is asked for anything
+    return settings
+
+
+def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]":
+    """The same for a list of all cells: for each its settings, as if it were named.
+
+    Raises:
+        SettingsError: as above, but for several cells.
+    """
+    settings = _read(database_url, **flags)
+    cells = [settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()]
+    return cells or [settings]
+
+
+def _read(database_url: str | None, **flags: Any) -> "Settings":
     from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
 
     refuse_unknown(_variables)
-    return load(database_url=database_url, **flags)
+    cell: str | None = click.get_current_context().meta.get(CELL)
+    settings = load(database_url=database_url, cell=cell, **flags)
+    if database_url is None:
+        return settings
+    if cell is not None:
+        raise click.UsageError("give --database-url or --cell, not both")
+    return settings.model_copy(update={"databases": None, "cell": None})
 
 
 def _variables() -> Iterator[str]:

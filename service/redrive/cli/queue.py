@@ -1,13 +1,13 @@
 """redrive queue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
 from psycopg.rows import dict_row, scalar_row
 
-from redrive.cli.connection import database
+from redrive.cli.connection import ask_each, database
 from redrive.cli.exits import Exit
 from redrive.cli.options import (
     Change,
@@ -16,11 +16,12 @@ from redrive.cli.options import (
     database_option,
     json_option,
     settings_for,
+    settings_of_cells,
 )
 from redrive.cli.output import counted, emit, not_found, printable, table
 from redrive.cli.unhandled import sentence
 from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.unhandled import unhandled
+from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.limits import check_name
 from redrive.rules.waiting import why_queue
 
@@ -68,16 +69,28 @@ def queue() -> None:
 @queue.command("ls")
 @database_option
 @json_option
-def list_queues(database_url: str | None, as_json: bool) -> None:
+def list_queues(database_url: str | None, as_json: bool) -> int:
     """List the queues, their jobs by state, and kinds without a worker.
 
     \b
     redrive queue ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
+    answers, code = ask_each(settings_of_cells(database_url), _read)
+    rows = [cell | row for cell, (found, _) in answers for row in found]
+    if as_json:
+        for row in rows:
+            emit(row)
+        return code
+    _show_queues(rows)
+    for cell, (_, waiting) in answers:
+        for found in waiting:
+            click.echo(_named(cell) + sentence(found))
+    return code
+
+
+def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
+    """The queues, and the kinds without a worker."""
+    with database(settings) as conn, conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
             "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
             " from redrive.depths_v1()"
@@ -94,29 +107,30 @@ def list_queues(database_url: str | None, as_json: bool) -> None:
         answer = why_queue(row["queue"], around)
         row["why"] = answer and {"code": str(answer.code), "text": answer.text}
         row["fair_by"] = "tenant" if row["queue"] in fair else None
-    if as_json:
-        for row in rows:
-            of_queue = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
-            emit(row | {"unhandled": of_queue})
-        return
-    _show_queues(rows)
-    for found in waiting:
-        click.echo(sentence(found))
+        row["unhandled"] = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
+    return rows, waiting
+
+
+def _named(of_cell: Mapping[str, Any]) -> str:
+    """What a line about one of several cells begins with."""
+    return f"{of_cell['cell']}: " if "cell" in of_cell else ""
 
 
 def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     """The table for people, and why nothing runs where jobs are due."""
+    first = [name for name in ("cell", "queue") if any(name in row for row in rows)]
     table(
-        ("queue", *STATES, "paused", "fair by", "oldest ready"),
-        ([row["queue"], *(row[s] for s in STATES), *_described(row)] for row in rows),
+        (*first, *STATES, "paused", "fair by", "oldest ready"),
+        ([*(row[c] for c in (*first, *STATES)), *_described(row)] for row in rows),
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
     for row in rows:
         if row["why"] and row["ready"]:
-            click.echo(f"{row['queue']}: {printable(row['why']['text'])}")
+            click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
         if row["limited"]:
-            click.echo(f"{row['queue']}: {row['limited']} wait behind limits (redrive limit ls)")
+            behind = f"{row['limited']} wait behind limits (redrive limit ls)"
+            click.echo(f"{_named(row)}{row['queue']}: {behind}")
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -1,13 +1,16 @@
 """redrive worker ls: who works, on what, and since when they were heard of."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.connection import database
-from redrive.cli.options import database_option, json_option, pager_option, settings_for
+from redrive.cli.connection import ask_each, database
+from redrive.cli.options import database_option, json_option, pager_option, settings_of_cells
 from redrive.cli.output import length, listing, paged
 from redrive.live_jobs.workers import find
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 COLUMNS = (
     "name",
@@ -27,7 +30,7 @@ KINDS_SHOWN = 3
 @database_option
 @json_option
 @pager_option
-def list_workers(database_url: str | None, as_json: bool) -> None:
+def list_workers(database_url: str | None, as_json: bool) -> int:
     """List the workers, and since when they were heard of.
 
     Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or lost.
@@ -35,16 +38,23 @@ def list_workers(database_url: str | None, as_json: bool) -> None:
     \b
     redrive worker ls
     """
-    with database(settings_for(database_url)) as conn:
-        rows = find(conn)
+    cells = settings_of_cells(database_url)
+    answers, code = ask_each(cells, _read)
+    rows = [cell | row for cell, its in answers for row in its]
     with paged():
         listing(
             rows if as_json else map(_for_people, rows),
-            COLUMNS,
+            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
             as_json=as_json,
             right=("slots", "inflight"),
             empty="no worker",
         )
+    return code
+
+
+def _read(settings: "Settings") -> list[dict[str, Any]]:
+    with database(settings) as conn:
+        return find(conn)
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:

@@ -111,6 +111,13 @@ class Address:
     url: str = field(default="", repr=False)
     file: Path | None = None
     variable: str = "REDRIVE_DATABASE_URL"
+    role: str | None = None
+    """What the login takes on, to do no more than that may."""
+
+    def connect(self, name: str, **settings: str) -> "OwnConnection":
+        """Open a connection. Raises SettingsError as `read` does."""
+        role = {"role": self.role} if self.role else {}
+        return connect(self.read(), name=name, **settings, **role)
 
     def read(self) -> str:
         """The URL or conninfo.
@@ -121,7 +128,8 @@ class Address:
         """
         if self.file is None:
             return _checked(self.url, self.variable)
-        name = f"{self.variable}_FILE is {self.file}; it"
+        suffix = "_FILE" if self.variable.isupper() else "_file"  # of a variable, or of a field
+        name = f"{self.variable}{suffix} is {self.file}; it"
         try:
             text = self.file.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -334,7 +342,7 @@ class Link:
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
-            conn = connect(self._where.read(), name=self._name, **self._settings)
+            conn = self._where.connect(self._name, **self._settings)
         except SettingsError as error:  # perhaps it is just being written
             raise CannotLogIn(str(error)) from None
         except psycopg.OperationalError as error:

@@ -482,8 +482,7 @@ class DatabaseStats:
     def _read(self) -> Iterator[Metric]:
         began = time.monotonic()
         body = self._fetch()
-        about_up = "1 if the database's figures could be read, else 0."
-        yield _gauge("redrive_stats_up", about_up, (), {(): body is not None})
+        yield up(is_up=body is not None)
         if body is not None:
             snapshot = self._decode(body)
             about_duration = "How long reading the database's figures took."
@@ -523,6 +522,12 @@ class DatabaseStats:
         depths = DLQ_DEPTH.add_up(_by_event(_where_it_is(snapshot)), kinds)
         shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
         yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
+
+
+def up(*, is_up: bool) -> Metric:
+    """Whether the figures that follow could be read."""
+    about = "1 if the database's figures could be read, else 0."
+    return _gauge("redrive_stats_up", about, (), {(): is_up})
 
 
 def _by_event(totals: Iterable[Tally]) -> Mapping[str, Sequence[Tally]]:

@@ -1,0 +1,93 @@
+"""The file of several databases, one a cell: read, and refused with one line.
+
+- {name: eu, url_file: /secrets/eu/url, role: redrive_viewer}
+- {name: us, url: "postgresql://redrive@us.internal/redrive"}
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from redrive.database.connect import Address
+from redrive.errors import SettingsError
+
+VARIABLE = "REDRIVE_DATABASES"
+
+
+class Cell(NamedTuple):
+    """One database of several."""
+
+    name: str
+    address: Address
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # as queues have
+    url: Annotated[str, Field(repr=False)] = ""
+    url_file: Path | None = None
+    role: (
+        Literal["redrive_viewer", "redrive_operator", "redrive_worker", "redrive_producer"] | None
+    ) = None
+
+
+_LINES = TypeAdapter(Annotated[list[_Line], Field(min_length=1)])
+KEYS = ", ".join(_Line.model_fields)
+
+
+def read(path: Path) -> tuple[Cell, ...]:
+    """Read a file of cells.
+
+    Raises:
+        SettingsError: it cannot be read, or a field is wrong. No URL is told.
+    """
+    try:
+        lines = _LINES.validate_python(_parsed(path))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        hint = f" (a cell has: {KEYS})" if first["type"] == "extra_forbidden" else ""
+        raise _refused(path, f"{where}: {first['msg']}{hint}") from None
+    names = [line.name for line in lines]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _refused(path, f"two cells are named {twice}")
+    return tuple(Cell(line.name, _address(path, line)) for line in lines)
+
+
+def _address(path: Path, line: _Line) -> Address:
+    if bool(line.url) == bool(line.url_file):
+        raise _refused(path, f"cell {line.name} must have either url or url_file")
+    file = line.url_file and path.parent / line.url_file
+    return Address(line.url, file, f"{VARIABLE}: cell {line.name}: url", line.role)
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = path.read_text()
+        return msgspec.json.decode(text) if path.suffix == ".json" else _yaml(path, text)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise _refused(path, f"it cannot be read: {why}") from None
+    except msgspec.DecodeError as error:
+        raise _refused(path, f"it is not valid JSON: {error}") from None
+
+
+def _yaml(path: Path, text: str) -> Any:
+    if not find_spec("yaml"):  # of an extra
+        raise _refused(path, "YAML needs pip install 'redrive[http]'; write JSON, named .json")
+    import yaml  # noqa: PLC0415 # as above
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        raise _refused(path, f"it is not valid YAML{line}") from None
+
+
+def _refused(path: Path, why: str) -> SettingsError:
+    return SettingsError(f"{VARIABLE} is {path}; {why}")

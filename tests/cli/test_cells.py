@@ -1,0 +1,152 @@
+"""Commands over several databases: three cells on one server, and one that is out of reach."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import cell_of, enqueue
+from tests.cli.conftest import Ran, Redrive
+from tests.factories import make_dead_letter, make_worker
+from tests.postgres import Database, Server
+
+CELLS = ("eu", "us", "ap")
+GONE = "postgresql://user:p4ss@127.0.0.1:1/x"
+
+
+def written(folder: Path, urls: dict[str, str], **more: str) -> str:
+    """A file of cells."""
+    path = folder / "cells.json"
+    path.write_text(json.dumps([{"name": name, "url": url} | more for name, url in urls.items()]))
+    return str(path)
+
+
+@pytest.fixture
+def cells(server: Server) -> Iterator[dict[str, Database]]:
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(server.database()) for name in CELLS}
+
+
+@pytest.fixture
+def at(redrive: Redrive, cells: dict[str, Database], tmp_path: Path) -> Callable[..., Ran]:
+    """Run a command with these cells, and others beside them."""
+
+    def run(*arguments: str, beside: dict[str, str] | None = None, **environment: str) -> Ran:
+        urls = {name: database.url for name, database in cells.items()} | (beside or {})
+        return redrive(*arguments, REDRIVE_DATABASES=written(tmp_path, urls), **environment)
+
+    return run
+
+
+def test_lists_are_of_all_cells_and_one_that_is_gone_hides_no_other(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    keys = [f"customer-{n}" for n in range(30)]
+    for key in keys:
+        enqueue(cells[cell_of(key, cells)].conn, "a", tenant=key, queue="mail")
+    for n, (cell, database) in enumerate(cells.items(), 1):
+        make_worker(database.conn, f"{cell}/1")
+        for _ in range(n):
+            make_dead_letter(database.conn)
+
+    def told(*arguments: str, **of_cells: Any) -> list[dict[str, Any]]:
+        ran = at(*arguments, "--json", **of_cells)
+        assert ran.code == (69 if of_cells else 0), ran.err
+        assert (ran.err == "") != bool(of_cells)
+        return ran.lines
+
+    ready = {row["cell"]: row["ready"] for row in told("queue", "ls") if row["queue"] == "mail"}
+    assert ready == Counter(cell_of(key, CELLS) for key in keys)
+    workers = [(row["cell"], row["name"]) for row in told("worker", "ls")]
+    assert workers == [(cell, f"{cell}/1") for cell in CELLS]
+    groups = [(row["cell"], row["open"]) for row in told("dlq", "groups")]
+    assert groups == [("ap", 3), ("us", 2), ("eu", 1)]
+    assert [row["cell"] for row in told("dlq", "groups", "--limit", "1")] == ["ap"]
+    checked = {row.get("cell") for row in told("check", beside={"sa": GONE})}
+    assert checked == {None, *CELLS}
+
+    shown = at("queue", "ls", beside={"sa": GONE}, COLUMNS="160")
+    assert shown.out.split()[:2] == ["cell", "queue"]
+    assert shown.err.startswith("redrive: cell sa: the database is out of reach: ")
+    assert "p4ss" not in shown.err
+    assert at("dlq", "groups", COLUMNS="160").out.split()[:2] == ["cell", "open"]
+    assert at("worker", "ls", COLUMNS="160").out.split()[:2] == ["cell", "name"]
+
+
+def test_a_cell_that_is_named_is_as_if_it_were_the_only_one(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    for database in cells.values():
+        database.rows("select redrive.enqueue('a', queue => 'mail')")
+
+    (row,) = at("queue", "ls", "--json", "--cell", "us").lines
+    assert "cell" not in row
+    paused = at("queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_CELL="us")
+    assert paused.code == 0, paused.err
+    counts = {name: d.value("select count(*) from redrive.audit") for name, d in cells.items()}
+    assert counts == {"eu": 0, "us": 1, "ap": 0}
+    direct = at("queue", "ls", "--json", "--database-url", cells["us"].url, REDRIVE_CELL="eu")
+    assert direct.json["paused"] is True
+
+
+ONE = (
+    "queue pause mail --why x --yes",
+    "dlq redrive --all --why x --yes",
+    "purge --yes",
+    "enqueue a",
+    "migrate",
+    "dlq ls",
+)
+
+
+def test_what_is_for_one_cell_refuses_to_guess(redrive: Redrive, tmp_path: Path) -> None:
+    path = written(tmp_path, dict.fromkeys(CELLS, GONE))
+    for command in ONE:
+        ran = redrive(*command.split(), REDRIVE_DATABASES=path)
+
+        assert ran.code == 64
+        assert ran.err.endswith("name one by --cell or REDRIVE_CELL: eu, us, ap\n")
+
+
+def test_a_cell_that_there_is_not_and_a_file_that_there_is_not_are_refused(
+    redrive: Redrive, tmp_path: Path
+) -> None:
+    path = written(tmp_path, dict.fromkeys(CELLS, GONE))
+    unknown = redrive("queue", "ls", "--cell", "uk", REDRIVE_DATABASES=path)
+    both = redrive("queue", "ls", "--cell", "eu", "--database-url", GONE, REDRIVE_DATABASES=path)
+    missing = redrive("queue", "ls", REDRIVE_DATABASES="/nowhere/cells.json")
+    alone = redrive("queue", "ls", "--cell", "eu")
+
+    assert [ran.code for ran in (unknown, both, missing, alone)] == [64] * 4
+    assert "there is no cell 'uk' in REDRIVE_DATABASES; there are: eu, us, ap" in unknown.err
+    assert "--database-url or --cell, not both" in both.err
+    assert "REDRIVE_DATABASES is /nowhere/cells.json; it cannot be read: No such" in missing.err
+    assert "is one of REDRIVE_DATABASES, which is not set" in alone.err
+
+
+def test_a_role_is_all_that_a_login_has_there(
+    redrive: Redrive, database: Database, tmp_path: Path
+) -> None:
+    path = written(tmp_path, {"eu": database.url}, role="redrive_viewer")
+    database.rows("select redrive.enqueue('a', queue => 'mail')")
+    ran = redrive("queue", "ls", "--json", REDRIVE_DATABASES=path)
+    refused = redrive("queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_DATABASES=path)
+
+    assert ran.json["ready"] == 1
+    assert refused.code == 1
+    assert "permission denied for function pause_v1 (42501); docs/roles.md" in refused.err
+
+
+def test_sql_finds_the_cell_that_python_does(database: Database) -> None:
+    """The statement of docs/cells.md."""
+    page = (Path(__file__).parents[2] / "docs" / "cells.md").read_text()
+    statement: Any = page.partition("```sql\n")[2].partition(";\n```")[0]
+    keys = [*(f"customer-{n}" for n in range(50)), "Zoë", "", "日本"]
+    assert "'customer-17'" in statement
+
+    found = {key: database.value(statement.replace("'customer-17'", "%s"), key) for key in keys}
+    assert found == {key: cell_of(key, CELLS) for key in keys}
