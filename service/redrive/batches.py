@@ -79,8 +79,7 @@ def _callback(name: str, job: JobFields | None) -> str | None:
         if field not in OF_A_CALLBACK:
             path, rule = f"{name}.{field}", "is not for a job that waits for a batch"
             raise InvalidJob(path, rule)
-    given = for_json(checked)
-    return to_json({field: value for field, value in given.items() if field in OF_A_CALLBACK})
+    return to_json(for_json(checked))
 
 
 @overload
