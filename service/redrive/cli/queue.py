@@ -116,7 +116,8 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
         if row["why"] and row["ready"]:
             click.echo(f"{row['queue']}: {printable(row['why']['text'])}")
         if row["limited"]:
-            click.echo(f"{row['queue']}: {row['limited']} wait behind limits (redrive limit ls)")
+            waiting = f"of the scheduled, {row['limited']} are due and wait behind limits"
+            click.echo(f"{row['queue']}: {waiting} (redrive limit ls)")
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:
