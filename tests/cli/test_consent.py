@@ -1,6 +1,7 @@
 """Nothing changes before somebody agrees: at a terminal by a word, without one by --yes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -24,7 +25,9 @@ IN_ORDER = (
     'dlq edit 1 --patch [{"op":"add","path":"/a","value":1}]',
     "dlq mute GROUP",
     "dlq mute GROUP --off",
+    "job reveal 1",
     "dlq redrive --id 1",
+    "dlq import FILE --source sqs",
     "job now 2",
     "job cancel 2",
     "limit set emails --rate 20/1m",
@@ -75,8 +78,10 @@ def _path(line: str) -> str:
 
 
 def test_without_a_terminal_nothing_changes_until_yes_is_said(
-    database: Database, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    file = tmp_path / "letters.jsonl"
+    file.write_text('{"kind": "mail", "payload": {}, "source_id": "1"}\n')
     make_dead_letter(database.conn)
     make_job(database.conn, delay=9_000)
     make_schedule(database.conn, "report")
@@ -86,7 +91,7 @@ def test_without_a_terminal_nothing_changes_until_yes_is_said(
     lines = "select count(*) from redrive.audit"
 
     for line in IN_ORDER:
-        said = [*line.replace("GROUP", group).split(), "--why", "why"]
+        said = [*line.replace("GROUP", group).replace("FILE", str(file)).split(), "--why", "why"]
         said += ["--database-url", database.url]
         before = database.value(lines)
         main(said)

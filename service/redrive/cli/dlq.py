@@ -13,6 +13,7 @@ from redrive.cli.edit import edit
 from redrive.cli.exits import Exit
 from redrive.cli.explain import explain
 from redrive.cli.filters import filter_options
+from redrive.cli.imports import import_dead_letters
 from redrive.cli.options import (
     Change,
     Run,
@@ -218,3 +219,4 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
 
 
 dlq.add_command(groups.mute)
+dlq.add_command(import_dead_letters)

@@ -1,9 +1,6 @@
 """redrive limit."""
 
-from typing import Any
-
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
@@ -15,6 +12,7 @@ from redrive.cli.options import (
     settings_for,
 )
 from redrive.cli.output import emit, not_found, printable, table
+from redrive.live_jobs import limits
 from redrive.rules.concurrency import NAME, of_rate, per_second
 
 SHOWN = ("limit", "running", "at once", "rate", "waiting")
@@ -56,15 +54,8 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     \b
     redrive limit ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        rows = cursor.execute(
-            "select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"
-        ).fetchall()
-    for row in rows:
-        row["rate"] = row["rate"] and of_rate(row["rate"])
+    with database(settings_for(database_url)) as conn:
+        rows = limits.find(conn)
     if as_json:
         for row in rows:
             emit(row)
@@ -119,9 +110,7 @@ def remove_limit(name: str, change: Change) -> int:
     return Exit.DONE
 
 
-def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> Any:
-    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.set_limit_v1(%s, %s, %s, %s, %s)",
-            (name, concurrency, rate, change.settings.who(), change.why),
-        ).fetchone()
+def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
+    who = {"actor": change.settings.who(), "why": change.why}
+    with database(change.settings) as conn:
+        return limits.put(conn, name, concurrency, rate, **who)

@@ -21,7 +21,7 @@ MEANINGS = {
     "audit": "lines of the audit log",
     "campaigns": "redrives whose dead letters are purged",
     "groups": "groups without an open dead letter",
-    "keys": "idempotency keys of what succeeded",
+    "keys": "idempotency keys of what succeeded, ids of what was imported",
     "names": "counters and breakers that nobody uses any more",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
