@@ -1199,10 +1199,20 @@ create function redrive.enqueue(kind text, payload jsonb default '{}', queue tex
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.enqueue to redrive_operator, redrive_producer, redrive_worker;
 
-create function redrive.enqueue_many_v1(jobs jsonb)
+create function redrive.enqueue_each_v1(jobs jsonb)
     returns table(n int, id bigint, created boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.enqueue_many_v1(jobs jsonb)
+    returns table(n int, id bigint, created boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.enqueue_many_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 

@@ -1,8 +1,8 @@
 """Batches: jobs that belong together, and a job that runs once all of them have ended."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from datetime import timedelta
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
@@ -23,6 +23,45 @@ OF_A_CALLBACK = frozenset(
 """The fields that a job may have which waits for a batch."""
 
 
+class OpenBatch(int):
+    """The number of a batch, which `with` closes at its end, unless that is an exception."""
+
+    conn: Any
+
+    @classmethod
+    def of(cls, conn: Any, number: int) -> Self:
+        """Return the one of this number."""
+        batch = cls(number)
+        batch.conn = conn
+        return batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
+            close_batch(self.conn, self)
+
+
+class OpeningBatch(Awaitable[OpenBatch]):
+    """The same of an async connection, to be awaited or used by `async with`."""
+
+    def __init__(self, opened: Awaitable[OpenBatch]) -> None:
+        self._opened = opened
+        self._batch: OpenBatch
+
+    def __await__(self) -> Generator[Any, Any, OpenBatch]:
+        return self._opened.__await__()
+
+    async def __aenter__(self) -> OpenBatch:
+        self._batch = await self
+        return self._batch
+
+    async def __aexit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
+            await close_batch(self._batch.conn, self._batch)
+
+
 @overload
 def open_batch(
     conn: SyncConnection,
@@ -30,7 +69,7 @@ def open_batch(
     on_success: JobFields | None = None,
     on_end: JobFields | None = None,
     close_within: Seconds = ...,
-) -> int: ...
+) -> OpenBatch: ...
 @overload
 def open_batch(
     conn: AsyncConnection,
@@ -38,20 +77,19 @@ def open_batch(
     on_success: JobFields | None = None,
     on_end: JobFields | None = None,
     close_within: Seconds = ...,
-) -> Awaitable[int]: ...
+) -> OpeningBatch: ...
 def open_batch(
     conn: Any,
     *,
     on_success: JobFields | None = None,
     on_end: JobFields | None = None,
     close_within: Seconds = timedelta(days=1),
-) -> int | Awaitable[int]:
+) -> OpenBatch | OpeningBatch:
     """Begin a batch in the transaction that is open on `conn`.
 
-        batch = open_batch(conn, on_success={"kind": "report.send", "payload": {"report": 3}})
-        for page in pages:
-            enqueue(conn, "page.render", {"page": page}, batch=batch)
-        close_batch(conn, batch)
+        with open_batch(conn, on_success={"kind": "report.send", "payload": {"id": 3}}) as batch:
+            for page in pages:
+                enqueue(conn, "page.render", {"page": page}, batch=batch)
 
     Args:
         conn: as for `enqueue`.
@@ -61,14 +99,19 @@ def open_batch(
         close_within: seconds or a timedelta; what nobody has closed by then is given up.
 
     Returns:
-        the batch's id, for `batch=` of `enqueue` and for `close_batch`.
+        the batch's id, an int for `batch=` of `enqueue` and for `close_batch`; `with` closes it at
+        its end. After an exception it is open still, until its transaction is rolled back, it is
+        closed, or it is given up. An async connection gives an awaitable, for `async with`, too.
 
     Raises:
         InvalidJob: a callback cannot be stored; its `path` and `rule` say why.
     """
     callbacks = _callback("on_success", on_success), _callback("on_end", on_end)
     within = check_duration("close_within", close_within)
-    return sql_drivers.scalar(conn, OPEN, (*callbacks, within), int)
+    opened = sql_drivers.scalar(
+        conn, OPEN, (*callbacks, within), lambda number: OpenBatch.of(conn, number)
+    )
+    return OpeningBatch(opened) if sql_drivers.is_async(conn) else opened
 
 
 def _callback(name: str, job: JobFields | None) -> str | None:
@@ -79,8 +122,7 @@ def _callback(name: str, job: JobFields | None) -> str | None:
         if field not in OF_A_CALLBACK:
             path, rule = f"{name}.{field}", "is not for a job that waits for a batch"
             raise InvalidJob(path, rule)
-    given = for_json(checked)
-    return to_json({field: value for field, value in given.items() if field in OF_A_CALLBACK})
+    return to_json(for_json(checked))
 
 
 @overload

@@ -54,7 +54,11 @@ def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]
 
 _NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
 _COPIED = frozenset(COPIED)
+_DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
 _OBJECTS = tuple(name for name, field in PARAMETERS.items() if field.type == "object")
+_Row = msgspec.defstruct(
+    "_Row", [(name, Any, default) for name, default in _DEFAULTS.items()], omit_defaults=True
+)
 _NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
 _copied_values = _values_of(COPIED)
 _other_values = _values_of(_NOT_COPIED)
@@ -224,9 +228,13 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
         yield (to_json(chunk),)
 
 
-def for_json(job: CheckedJob) -> dict[str, Any]:
-    """A checked job as enqueue_many_v1 takes it."""
-    return job | {name: msgspec.Raw(job[name]) for name in _OBJECTS}
+def for_json(job: CheckedJob) -> Any:
+    """A checked job as enqueue_many_v1 takes it; what is as by default is left out."""
+    row: Any = _Row(*job.values())
+    for name in _OBJECTS:
+        if (value := job[name]) is not _DEFAULTS[name]:
+            setattr(row, name, msgspec.Raw(value))
+    return row
 
 
 def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:

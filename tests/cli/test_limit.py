@@ -23,7 +23,7 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     assert rows["emails"] == {"concurrency": 1, "rate": "20/m", "used": 1, "waiting": 2}
     assert rows["c:*"]["used"] == 1
     assert redrive("queue", "ls", "--json").json["limited"] == 2
-    assert "default: 2 wait behind limits" in redrive("queue", "ls").out
+    assert "of the scheduled, 2 are due and wait behind limits" in redrive("queue", "ls").out
     assert "20/m" in redrive("limit", "ls").out
     shown = redrive("job", "ls", "--state", "blocked", "--json").lines
     assert [row["waiting_for"] for row in shown] == ["limited"] * 2

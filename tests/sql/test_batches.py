@@ -1,6 +1,7 @@
 """Batches: one callback, when all jobs have ended or succeeded, whatever became of them between."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -489,6 +490,22 @@ def test_closing_takes_the_time_that_was_given(database: Database) -> None:
         open_batch(database.conn, close_within=0)
 
 
+def test_with_closes_a_batch_unless_an_exception_ends_it(database: Database) -> None:
+    """Jobs may be missing then: it waits for them, or is given up."""
+    with open_batch(database.conn) as whole:
+        enqueue_many(database.conn, [{"kind": "page", "payload": {"batch": whole}, "batch": whole}])
+    with contextlib.suppress(LookupError), open_batch(database.conn) as half:
+        raise LookupError
+    with pytest.raises(errors.DivisionByZero), open_batch(database.conn):
+        database.conn.execute("select 1 / 0")
+
+    assert not close_batch(database.conn, whole)
+    assert close_batch(database.conn, half)
+    assert database.rows("select payload, batch from redrive.jobs") == [
+        ({"batch": int(whole)}, int(whole))
+    ]
+
+
 def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
     """SQLAlchemy and asyncpg, besides psycopg; a unique job on the way."""
     options: Any = {"unique_for": 60, "unique_by": ["n"], "on_conflict": "skip", "delay": 5}
@@ -496,10 +513,10 @@ def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
     async def by_asyncpg() -> None:
         asyncpg = pytest.importorskip("asyncpg")
         conn = await asyncpg.connect(**of_asyncpg(database.url))
-        batch = await open_batch(conn, on_end=END)
-        for _ in range(2):
-            await enqueue(conn, "page", {"n": 1}, batch=batch, **options)
-        assert await close_batch(conn, batch)
+        async with open_batch(conn, on_end=END) as batch:
+            for _ in range(2):
+                await enqueue(conn, "page", {"n": 1}, batch=batch, **options)
+        assert not await close_batch(conn, batch)
         await conn.close()
 
     def by_sqlalchemy() -> None:

@@ -125,12 +125,13 @@ def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, funct
     assert parameters == [(name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()]
 
 
-def test_enqueue_many_reads_the_fields_of_a_job(database: Database) -> None:
+@pytest.mark.parametrize("function", [function_of(MANY_FROM_PYTHON), "enqueue_each_v1"])
+def test_enqueue_many_reads_the_fields_of_a_job(database: Database, function: str) -> None:
     source = database.value(
         "select prosrc from pg_proc where pronamespace = 'redrive'::regnamespace and proname = %s",
-        function_of(MANY_FROM_PYTHON),
+        function,
     )
-    record = re.search(r"jsonb_to_record\(a\.value\) as r\((.*?)\)", source, re.DOTALL)
+    record = re.search(r"jsonb_to_record\w*\([\w.]+\) as r?\((.*?)\)", source, re.DOTALL)
     assert record
 
     assert [column.split()[0] for column in record[1].split(",")] == list(PARAMETERS)

@@ -15,10 +15,12 @@ from redrive.live_jobs.find import find
 from redrive.worker import store
 from tests.factories import (
     Claimed,
+    Depth,
     bury,
     claim,
     claim_one,
     complete,
+    depths,
     failure,
     lanes_of,
     make_dead_letter,
@@ -635,6 +637,9 @@ def test_a_job_says_which_limit_it_waits_behind(database: Database) -> None:
         ("emails", 1, 1, 2)
     ]
     assert database.rows("select queue, waiting from redrive.limited_v1()") == [("default", 2)]
+    assert depths(conn)["default"] == Depth(scheduled=2, running=1), (
+        "not ready: another pod could not run them either"
+    )
     while running:
         complete(conn, worker, running)
         running = next(iter(claim(conn, worker)), None)  # type: ignore[assignment]

@@ -145,7 +145,9 @@ def test_a_limit_is_set_and_listed(database: Database, capsys: Any) -> None:
     make_job(database.conn)
     where = ("--database-url", database.url)
 
-    assert main(["queue", "limit", "queues=7", "--why", "few", "--actor", "ada", *where]) == 0
+    assert (
+        main(["queue", "limit", "queues=7", "--why", "few", "--yes", "--actor", "ada", *where]) == 0
+    )
     capsys.readouterr()
     assert main(["queue", "limits", "--json", *where]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [

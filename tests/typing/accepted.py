@@ -43,7 +43,8 @@ def every_sync_connection_gives_a_value(
     assert_type(enqueue_many(by_psycopg, []), int)
     assert_type(enqueue_reporting(by_session, "invoice.charge"), Enqueued)
     assert_type(idempotent(by_session, "invoice-17"), bool)
-    assert_type(open_batch(by_session, on_end={"kind": "report.send"}), int)
+    with open_batch(by_session, on_end={"kind": "report.send"}) as batch:
+        enqueue(by_session, "page.render", batch=batch)
     assert_type(close_batch(by_psycopg, 1), bool)
     enqueue(by_psycopg, "mail", unique_for=60, unique_by=["to"], on_conflict="replace", delay=5)
 
@@ -63,6 +64,8 @@ async def every_async_connection_gives_an_awaitable(
     assert_type(await enqueue_many(by_asyncpg, []), int)
     assert_type(await enqueue_reporting(by_session, "invoice.charge"), Enqueued)
     assert_type(await idempotent(by_psycopg, "invoice-17"), bool)
+    async with open_batch(by_asyncpg) as batch:
+        await enqueue(by_asyncpg, "page.render", batch=batch)
     assert_type(await close_batch(by_asyncpg, await open_batch(by_asyncpg)), bool)
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pydantic import BaseModel
 from sqlalchemy import func, select
 
-from redrive import GiveUp, Handlers, Job, Policy, close_batch, open_batch
+from redrive import GiveUp, Handlers, Job, Policy, open_batch
 from shop import bank
 from shop.tables import Order, Payment, begin
 
@@ -78,11 +78,10 @@ def monthly_statements(job: Job) -> None:
     The jobs of all customers and the end of this one commit together, so that nobody gets two.
     """
     with begin() as session:
-        batch = open_batch(session, on_end={"kind": "statements.sent", "queue": "mail"})
         paid = select(Order.customer).where(Order.state == "paid").distinct()
         statements = [Statement(customer=customer) for customer in session.scalars(paid)]
-        send_statement.enqueue_many(session, statements, batch=batch)
-        close_batch(session, batch)
+        with open_batch(session, on_end={"kind": "statements.sent", "queue": "mail"}) as batch:
+            send_statement.enqueue_many(session, statements, batch=batch)
         job.complete(session)
 
 

@@ -129,8 +129,8 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
         if row["why"] and row["ready"]:
             click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
         if row["limited"]:
-            behind = f"{row['limited']} wait behind limits (redrive limit ls)"
-            click.echo(f"{_named(row)}{row['queue']}: {behind}")
+            waiting = f"of the scheduled, {row['limited']} are due and wait behind limits"
+            click.echo(f"{_named(row)}{row['queue']}: {waiting} (redrive limit ls)")
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -17,7 +17,15 @@ import msgspec
 from redrive.errors import InvalidJob
 from redrive.signals import seconds
 
-_encode = msgspec.json.Encoder().encode
+
+def _number(value: object) -> int:
+    """A kind of int that is none of msgspec's own, such as the number of a batch."""
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(type(value).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_number).encode
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}\Z")
 MAX_PAYLOAD_BYTES = 262_144
 MAX_DEPTH = 64
@@ -75,7 +83,7 @@ def check_number(field: str, value: object, low: int, high: int) -> int:
     """Return `value` if it is a whole number between `low` and `high`, else raise InvalidJob."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidJob(field, f"must lie between {low} and {high}")
-    return value
+    return int(value)
 
 
 def check_priority(field: str, value: object) -> int:

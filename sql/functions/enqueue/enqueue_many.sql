@@ -1,33 +1,143 @@
 -- enqueue_many: jobs as a JSON array of objects with the parameters of enqueue as fields
--- (durations in seconds).
+-- (durations in seconds), all of them in one statement; what that cannot do, one by one.
 -- out:   n (position from 0), id, created
+-- errors: as enqueue
+-- locks: of each key in the order of the jobs, as enqueue
+-- plan:  completions_pkey, jobs_idempotency_idx, jobs_pkey
 create or replace function redrive.enqueue_many_v1(jobs jsonb)
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
+#variable_conflict use_column
 declare
-    job record;
+    in_turn boolean;             -- whether one is refused, or may take another's place
+    is_unique boolean;           -- whether one is
+    ids bigint[];                -- of all
+    keyed int[];                 -- which have a key, counted from 1; and parallel to it:
+    kinds text[];
+    keys text[];
+    windows timestamptz[];       -- what was enqueued before is not in the way of a unique one
+    came boolean[];
+    done int[];                  -- which succeeded before,
+    done_as bigint[];            -- as these jobs
+    taken int[];                 -- which have another's key,
+    holders bigint[];            -- and whose; null: whoever had it ended meanwhile
 begin
-    for job in
-        select (a.n - 1)::int as n, r.*
-        from jsonb_array_elements(jobs) with ordinality a(value, n),
-        lateral jsonb_to_record(a.value) as r(
+    with given as materialized (
+        -- first what is read more than once
+        select r.ordinality as n, nextval('redrive.jobs_id_seq') as id, r.kind,
+               case when r.unique_for is null then r.idempotency_key
+                    else redrive.unique_key_v1(coalesce(r.queue, 'default'), r.tenant,
+                                               r.ordering_key, coalesce(r.payload, '{}'),
+                                               r.unique_by) end as key,
+               make_interval(secs => r.unique_for) as unique_for,
+               -- what enqueue refuses, and could not be stored at all
+               (r.kind is null or r.priority not between -1000 and 1000
+                or r.run_at = 'infinity' or r.run_at < '2000-01-01 00:00:00+00'
+                or length(r.idempotency_key) > 255 or r.idempotency_key like '$unique:%'
+                or length(r.ordering_key) > 255
+                or make_interval(secs => r.expires_in)
+                   not between interval '1 ms' and interval '100 years'
+                or r.on_conflict = 'replace'
+                or num_nonnulls(r.delay, r.unique_for, r.unique_by, r.on_conflict) > 0
+                   and redrive.unique_fault_v1(
+                       coalesce(r.payload, '{}'), r.run_at, r.idempotency_key,
+                       make_interval(secs => r.delay), make_interval(secs => r.unique_for),
+                       r.unique_by, r.on_conflict, r.batch) is not null) as is_odd,
+               coalesce(r.payload, '{}') as payload, coalesce(r.queue, 'default') as queue,
+               r.run_at, coalesce(r.priority, 0) as priority, r.max_attempts, r.ordering_key,
+               r.tenant, make_interval(secs => r.expires_in) as expires_in,
+               coalesce(r.headers, '{}') as headers, make_interval(secs => r.delay) as delay,
+               r.batch
+        from rows from (jsonb_to_recordset(jobs) as (
             kind text, payload jsonb, queue text, run_at timestamptz, priority int,
             max_attempts int, idempotency_key text, ordering_key text, tenant text,
             expires_in float8, headers jsonb, delay float8, unique_for float8,
-            unique_by text[], on_conflict text, batch bigint)
-        order by a.n
-    loop
-        n := job.n;
-        select e.id, e.created into id, created
-        from redrive.enqueue_v2(
-            job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,
-            coalesce(job.priority, 0), job.max_attempts, job.idempotency_key, job.ordering_key,
-            job.tenant, make_interval(secs => job.expires_in), coalesce(job.headers, '{}'),
-            make_interval(secs => job.delay), make_interval(secs => job.unique_for), job.unique_by,
-            job.on_conflict, job.batch) e;
-        return next;
-    end loop;
+            unique_by text[], on_conflict text, batch bigint)) with ordinality as r),
+    added as (
+        insert into redrive.jobs as j (
+            id, kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
+            ordering_key, tenant, expires_at, headers, batch)
+        select g.id, g.kind, g.payload, g.queue,
+               greatest(g.run_at, clock_timestamp() + coalesce(g.delay, '0')), g.priority,
+               case when g.tenant is null then 0 else coalesce(
+                   (select 1 + abs(hashtext(g.tenant)::bigint) % q.lanes from redrive.queues q
+                    where q.queue = g.queue and q.lanes > 1), 0) end,
+               g.max_attempts, g.key, g.ordering_key, g.tenant,
+               clock_timestamp() + g.expires_in, g.headers, g.batch
+        from given g
+        where not exists (select from given o where o.is_odd)
+        on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
+        returning j.id, j.idempotency_key)
+    select bool_or(g.is_odd), bool_or(g.unique_for is not null), array_agg(g.id),
+           array_agg(g.n) filter (where g.key is not null),
+           array_agg(g.kind) filter (where g.key is not null),
+           array_agg(g.key) filter (where g.key is not null),
+           array_agg(clock_timestamp() - g.unique_for) filter (where g.key is not null),
+           array_agg(g.id in (select a.id from added a)) filter (where g.key is not null)
+    into in_turn, is_unique, ids, keyed, kinds, keys, windows, came
+    from given g;
+    if in_turn then
+        return query select e.n, e.id, e.created from redrive.enqueue_each_v1(jobs) e;
+        return;
+    end if;
+    if keyed is not null then
+        -- A key may have succeeded between two snapshots: each insert above waited for the job that
+        -- held it, so what that job's completion wrote is visible to these statements.
+        if is_unique then
+            delete from redrive.completions c
+            using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
+            where v.is_new and c.kind = v.kind and c.key = v.key and c.enqueued_at <= v.window_start;
+        end if;
+        select array_agg(v.n), array_agg(c.job) into done, done_as
+        from unnest(keyed, kinds, keys, came) as v(n, kind, key, is_new)
+        join redrive.completions c on c.kind = v.kind and c.key = v.key
+        where v.is_new;
+        perform redrive.refuse_unseen_v1(array_agg(v.kind), array_agg(v.key))
+        from unnest(kinds, keys, came) as v(kind, key, is_new)
+        where v.is_new and current_setting('transaction_isolation') not like 'read %';
+    end if;
+    if done is null and (keyed is null or true = all (came)) then
+        return query
+        select (o.n - 1)::int, o.id, true from unnest(ids) with ordinality as o(id, n);
+        return;
+    end if;
+
+    with gone as (
+        delete from redrive.jobs j
+        where j.id = any (array(select ids[d.n] from unnest(done) as d(n)))
+        returning j.queue, j.kind, j.batch),
+    uncounted as (
+        insert into redrive.deltas (queue, kind, event, n)
+        select g.queue, g.kind, 'enqueued', -count(*) from gone g group by g.queue, g.kind)
+    insert into redrive.batch_deltas (batch, total)
+    select g.batch, -count(*) from gone g where g.batch is not null group by g.batch;
+    select array_agg(v.n), array_agg(coalesce(j.id, c.job)) into taken, holders
+    from unnest(keyed, kinds, keys, windows, came) as v(n, kind, key, window_start, is_new)
+    left join redrive.jobs j on j.kind = v.kind and j.idempotency_key = v.key
+    left join redrive.completions c
+        on c.kind = v.kind and c.key = v.key
+           and (v.window_start is null or c.enqueued_at > v.window_start)
+    where not v.is_new;
+    done := done || taken;
+    done_as := done_as || holders;
+    return query
+    select (o.n - 1)::int, o.id, true from unnest(ids) with ordinality as o(id, n)
+    where o.n not in (select d.n from unnest(done) as d(n))
+    union all
+    select d.n - 1, d.job, false from unnest(done, done_as) as d(n, job) where d.job is not null
+    union all
+    select r.places[e.n + 1], e.id, e.created
+    from (select array_agg(d.n - 1 order by d.n) as places,
+                 jsonb_agg(jobs -> d.n - 1 order by d.n) as jobs
+          from unnest(done, done_as) as d(n, job) where d.job is null) r,
+    lateral redrive.enqueue_each_v1(r.jobs) e
+    order by 1;
 end
 $$;

@@ -9,24 +9,35 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
 declare
-    fault constant text := case
-        when octet_length(new.headers::text) > 8192 then 'headers: at most 8192 bytes'
-        else redrive.payload_fault(new.payload) end;
+    fault text;
 begin
-    if fault is not null then
-        raise exception using errcode = 'RD001', message = fault;
+    if pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192 then
+        fault := case when octet_length(new.headers::text) > 8192 then 'headers: at most 8192 bytes'
+                      else redrive.payload_fault(new.payload) end;
+        if fault is not null then
+            raise exception using errcode = 'RD001', message = fault;
+        end if;
+    end if;
+    if new.ordering_key is null then
+        return new;
     end if;
     -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
+    -- In this order: one that dies in between is seen to live, or to be dead.
     perform from redrive.jobs o
     where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id < new.id
     order by o.id desc limit 1;
-    -- In this order: one that dies in between is seen to live, or to be dead.
-    if found or (new.ordering_key is not null and (
-            redrive.is_key_held_v1(new.queue, new.ordering_key, new.id)
-            -- a younger one runs, whose end wakes it
-            or new.redrives > 0 and exists (
-                select from redrive.running_keys r
-                where r.queue = new.queue and r.ordering_key = new.ordering_key))) then
+    if not found then
+        perform from redrive.dead_letters d  -- as is_key_held, without the cost of a call
+        where d.queue = new.queue and d.ordering_key = new.ordering_key
+          and d.id < new.id and d.holds_key and d.state = 'open'
+        limit 1;
+    end if;
+    if not found and new.redrives > 0 then
+        -- a younger one runs, whose end wakes it
+        perform from redrive.running_keys r
+        where r.queue = new.queue and r.ordering_key = new.ordering_key;
+    end if;
+    if found then
         new.run_at := 'infinity';
     end if;
     return new;

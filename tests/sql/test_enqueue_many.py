@@ -1,0 +1,195 @@
+"""enqueue_many_v1 adds all jobs in one statement, and does what enqueue does one by one."""
+
+import json
+import random
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from redrive.batches import open_batch
+from redrive.enqueue import enqueue_many, enqueue_reporting
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_worker,
+)
+from tests.postgres import Connection, Database
+
+KIND = "invoice.charge"
+
+
+def before(database: Database) -> int:
+    """Keys that live, are dead and have succeeded, fair tenants. Returns a batch."""
+    conn = database.conn
+    worker = make_worker(conn)
+    for key in ("succeeded-0", "succeeded-1"):
+        make_job(conn, idempotency_key=key)
+    make_job(conn, payload={"n": 0}, unique_for=3600)
+    complete(conn, worker, *claim(conn, worker))
+    database.rows("update redrive.completions set enqueued_at = now() - interval '30 min'")
+    make_dead_letter(conn, idempotency_key="dead-0")
+    for key in ("live-0", "live-1"):
+        make_job(conn, idempotency_key=key)
+    make_job(conn, payload={"n": 1}, unique_for=3600)
+    make_job(conn, ordering_key="o1")
+    database.rows("insert into redrive.queues (queue, lanes) values ('fair', 4)")
+    return open_batch(conn)
+
+
+def drawn(dice: random.Random, batch: int) -> dict[str, Any]:
+    """One of the jobs of a call."""
+    key = dice.choice([None, "new", "succeeded", "dead", "live", "unique", "unique"])
+    job: dict[str, Any] = {"kind": KIND, "payload": {"n": dice.randrange(3)}}
+    if key == "unique":
+        job["unique_for"] = dice.choice([60, 7200])
+        if dice.random() < 0.1:
+            job["on_conflict"] = "replace"
+    elif key:
+        job["idempotency_key"] = f"{key}-{dice.randrange(2)}"
+    options = {
+        "queue": "fair",
+        "tenant": f"t{dice.randrange(9)}",
+        "ordering_key": f"o{dice.randrange(3)}",
+        "priority": -3,
+        "max_attempts": 3,
+        "expires_in": 60,
+        "delay": 60,
+        "headers": {"a": 1},
+        "batch": None if job.get("on_conflict") else batch,
+    }
+    return job | {name: value for name, value in options.items() if dice.random() < 0.3}
+
+
+LEFT: LiteralString = """
+    select jsonb_build_array(
+        (select jsonb_agg(
+             to_jsonb(j) - '{id,run_at,created_at,expires_at}'::text[] || jsonb_build_object(
+                 'parked', j.run_at = 'infinity', 'delayed', j.run_at > now() + interval '30 s',
+                 'expires', j.expires_at is not null)
+             order by j.id) from redrive.jobs j),
+        (select jsonb_agg(to_jsonb(t) order by t.queue, t.kind, t.event) from redrive.totals t),
+        (select jsonb_agg(c.key order by c.key) from redrive.completions c),
+        (select jsonb_agg(r.wanted #- '{run_at}' order by r.id) from redrive.replacements r),
+        (select coalesce(sum(d.total), 0) from redrive.batch_deltas d))"""
+
+
+def through(conn: Connection, function: str, jobs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """What one of the functions returns, its new ids by their places, and what it leaves."""
+    with conn.transaction(force_rollback=True):
+        # a name of ours is no input
+        found: Any = conn.execute(
+            f"select * from redrive.{function}(%s) order by n",  # type: ignore[arg-type]
+            (json.dumps(jobs),),
+        ).fetchall()
+        left = conn.execute(LEFT).fetchone()
+    places = {job: f"new {n}" for n, job, created in found if created}
+    return [(n, places.get(job, job), created) for n, job, created in found], left
+
+
+def test_all_at_once_is_as_one_after_the_other(database: Database) -> None:
+    """Keys that are taken, twice in a call, windows, replacements, ordering keys, batches."""
+    batch = before(database)
+    dice = random.Random(15)  # the same draws each time
+    taken = 0
+    for _ in range(60):
+        jobs = [drawn(dice, batch) for _ in range(dice.choice([1, 3, 12]))]
+        found = through(database.conn, "enqueue_many_v1", jobs)
+        assert found == through(database.conn, "enqueue_each_v1", jobs), jobs
+        taken += sum(not created for _, _, created in found[0])
+    assert taken > 60
+
+
+KEYED: Any = [{"kind": KIND, "idempotency_key": key} for key in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "created"), [("live", 2), ("succeeded", 2), ("dead", 3), ("rollback", 3)]
+)
+def test_it_waits_for_whoever_has_a_key(database: Database, ending: str, created: int) -> None:
+    worker = make_worker(database.conn)
+    other, many = database.session(), database.session()
+    if ending in {"succeeded", "dead"}:
+        held = make_job(database.conn, idempotency_key="b")
+        job = claim_one(database.conn, worker)
+    other.rows("begin")
+    match ending:
+        case "succeeded":
+            complete(other.conn, worker, job)
+        case "dead":
+            bury(other.conn, worker, job)
+        case _:
+            held = make_job(other.conn, idempotency_key="b")
+
+    waiting = many.start(
+        lambda: many.rows(
+            "select id, created from redrive.enqueue_many_v1(%s) order by n", json.dumps(KEYED)
+        )
+    )
+    assert database.wait_until_blocked(many) == [other.pid]
+    other.rows("rollback" if ending == "rollback" else "commit")
+    found = waiting.result(10)
+
+    assert [new for _, new in found] == [True, created == 3, True]
+    assert (found[1][0] == held) == (created == 2)
+    assert database.value("select count(*) from redrive.jobs") == (
+        2 if ending == "succeeded" else 3
+    )
+
+
+def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(database: Database) -> None:
+    """The key of the first one is taken; while the second one waits, its holder dies."""
+    worker = make_worker(database.conn)
+    make_job(database.conn, idempotency_key="a")
+    other, many = database.session(), database.session()
+    other.rows("begin")
+    make_job(other.conn, idempotency_key="b")
+    waiting = many.start(lambda: enqueue_many(many.conn, KEYED))
+    database.wait_until_blocked(many)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    other.rows("commit")
+
+    assert waiting.result(10) == 2
+    assert sorted(database.column("select idempotency_key from redrive.jobs")) == ["a", "b", "c"]
+
+
+def test_a_key_that_succeeded_after_the_snapshot_is_a_serialization_failure(
+    database: Database,
+) -> None:
+    conn = database.connect()
+    conn.autocommit, conn.isolation_level = False, IsolationLevel.REPEATABLE_READ
+    conn.execute("select 1")
+    worker = make_worker(database.conn)
+    make_job(database.conn, idempotency_key="b")
+    complete(database.conn, worker, claim_one(database.conn, worker))
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        enqueue_many(conn, KEYED)
+    conn.rollback()
+    assert enqueue_many(conn, KEYED) == 2
+
+
+def test_a_key_is_looked_up_and_not_searched_for(database: Database) -> None:
+    """By the plan of an empty table: what is read for a job does not grow with what is there."""
+    conn = database.conn
+    touched: LiteralString = (
+        "select sum(idx_tup_fetch + seq_tup_read) from pg_stat_xact_all_tables"
+        " where relname in ('jobs', 'completions')"
+    )
+    enqueue_many(conn, KEYED)
+    reads: list[int] = []
+    for n in range(2):
+        many: Any = [{"kind": KIND, "idempotency_key": f"{n}-{i}"} for i in range(1000)]
+        with conn.transaction():
+            start = database.value(touched) or 0
+            enqueue_many(conn, many)
+            assert enqueue_many(conn, many) == 0
+            reads.append(database.value(touched) - start)
+
+    assert reads == [2000, 2000], "once where it conflicts, once for the id of the other"
+    assert enqueue_reporting(conn, KIND, idempotency_key="0-7").outcome == "live"
