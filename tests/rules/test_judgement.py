@@ -481,7 +481,7 @@ def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(
         _answered(429, retry_after="40"),
         _answered(
             503,
-            retry_after=format_datetime(datetime.now(UTC) + timedelta(seconds=3000), usegmt=True),
+            retry_after=format_datetime(datetime.now(UTC) + timedelta(hours=20), usegmt=True),
         ),
         type(
             "E",
@@ -496,7 +496,7 @@ def test_retry_after_is_read_off_an_exception(error: Exception):
     failure = describe(error, "k")
 
     assert failure.retry_after is not None
-    assert failure.retry_after == 40 or 2000 < failure.retry_after <= 3000
+    assert failure.retry_after == 40 or 0 < failure.retry_after <= 72_000
 
 
 # ---------------------------------------------------------------------- signals and losses

@@ -65,13 +65,10 @@ def prepare(session: Session, function: str) -> None:
         for n, name in enumerate(names[: len(types)], 1):
             statement = re.sub(rf"redrive_v2\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
     else:
-        arrays = len(types) - 1  # the last one is not one of those side by side
-        statement = statement.replace(
-            ", ".join(names[:arrays]), ", ".join(numbers.split(", ")[:arrays])
-        )
-        for name in ("workers", "claims", "ids", "ended"):
-            number = names.index(name) + 1
-            statement = re.sub(rf"(?<![.]){name}(?=[,)])", f"${number}", statement)
+        for n, name in enumerate(names[: len(types)], 1):
+            if name not in {"deliveries", "losses", "refunds"}:  # columns, too: these are qualified
+                statement = re.sub(rf"(?<![.\w]){name}(?=[\[,)])", f"${n}", statement)
+            statement = statement.replace(f"{function}.{name}[", f"${n}[")
     session.rows(f"prepare statement ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
 
 
