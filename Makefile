@@ -40,8 +40,9 @@ test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
 
 .PHONY: examples
-examples: ## test each example as a new user would, in an environment of its own
+examples: ## test the examples as a new user would, in environments of their own
 	$(MAKE) -C examples/shop test
+	$(MAKE) -C examples test
 
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
