@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import django
+import psycopg
 import pytest
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.utils import ConnectionHandler
 from django.utils.connection import ConnectionProxy
@@ -29,6 +31,7 @@ def connections(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator
     parameters = conninfo_to_dict(database.url)
     default = {
         "ENGINE": "django.db.backends.postgresql",
+        "OPTIONS": {"isolation_level": 2, "sslmode": "disable"},
         "NAME": parameters["dbname"],
         "USER": parameters["user"],
         "HOST": parameters["host"],
@@ -75,3 +78,25 @@ def test_a_transaction_that_a_handler_left_open_is_rolled_back_from_another_thre
 
 def test_a_connection_that_was_never_used_has_no_transaction(connections: Any):
     assert not in_transaction(connections["default"])
+
+
+def test_redrive_goes_where_the_connection_leads(
+    connections: Any, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    from redrive.django import database as of_the_app  # it wants settings
+
+    monkeypatch.setattr(of_the_app, "connections", connections)
+    with psycopg.connect(of_the_app.conninfo()) as conn:
+        assert conn.info.dbname == conninfo_to_dict(database.url)["dbname"]
+        assert conn.info.get_parameters()["sslmode"] == "disable"
+
+
+def test_a_database_that_is_no_postgres_is_refused(
+    connections: Any, monkeypatch: pytest.MonkeyPatch
+):
+    from redrive.django import database as of_the_app  # as above
+
+    sqlite = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3"}})
+    monkeypatch.setattr(of_the_app, "connections", sqlite)
+    with pytest.raises(ImproperlyConfigured, match=r"'default'.* is sqlite; let REDRIVE_DATABASE"):
+        of_the_app.conninfo()

@@ -7,7 +7,7 @@ from psycopg.conninfo import conninfo_to_dict
 database = conninfo_to_dict(os.environ["DATABASE_URL"])
 
 DATABASES = {
-    "default": {  # Redrive: psycopg 3 or 2; the jobs are in the same database
+    "default": {  # Redrive: the jobs are in the same database
         "ENGINE": "django.db.backends.postgresql",
         "NAME": database.get("dbname"),
         "USER": database.get("user"),

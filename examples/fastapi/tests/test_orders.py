@@ -1,12 +1,12 @@
 """The API as its clients see it, and what is in the database then."""
 
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
+from anyio import run_process
 from httpx import ASGITransport, AsyncClient
 
 from orders import api
@@ -46,12 +46,8 @@ async def test_an_order_is_confirmed_by_a_worker(client: AsyncClient, url: str) 
 
     with psycopg.connect(url) as conn:
         assert_enqueued(conn, "order.confirm", {"order": answer.json()["id"]}, queue="mail")
-    done = subprocess.run(
+    done = await run_process(
         [sys.executable, "-m", "redrive", "worker", "--handlers", "orders:jobs", "--until-empty"],
-        check=True,
         env=os.environ | {"REDRIVE_HTTP_PORT": "0"},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
     )
-    assert f"we have your order {answer.json()['id']}" in done.stdout
+    assert f"we have your order {answer.json()['id']}" in done.stdout.decode()

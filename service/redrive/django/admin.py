@@ -15,7 +15,7 @@ from redrive.django.models import Console
 URL: str | None = getattr(settings, "REDRIVE_CONSOLE_URL", None)
 
 
-class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # it takes none at run time
+class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # of the stubs
     """Leads away instead of listing rows."""
 
     def changelist_view(self, request: Any, *_: Any, **__: Any) -> HttpResponseRedirect:

@@ -45,11 +45,12 @@ def run(arguments: list[str]) -> int:
 @contextmanager
 def _defaults() -> Iterator[None]:
     """Set what the environment does not: it may name another login, as one with fewer rights."""
-    values = {"REDRIVE_HANDLERS": "redrive.django.worker:jobs"}
-    if "REDRIVE_DATABASE_URL_FILE" not in os.environ:
-        values["REDRIVE_DATABASE_URL"] = conninfo()
-    missing = values.keys() - os.environ.keys()
-    os.environ.update({name: values[name] for name in missing})
+    missing: dict[str, str] = {}
+    if "REDRIVE_HANDLERS" not in os.environ:
+        missing["REDRIVE_HANDLERS"] = "redrive.django.worker:jobs"
+    if not os.environ.keys() & {"REDRIVE_DATABASE_URL", "REDRIVE_DATABASE_URL_FILE"}:
+        missing["REDRIVE_DATABASE_URL"] = conninfo()
+    os.environ |= missing
     try:
         yield
     finally:
