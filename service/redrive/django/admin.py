@@ -1,6 +1,6 @@
 """A link from the admin to Redrive's console, for whoever has the permission redrive.view_console.
 
-Where the console is say the settings: REDRIVE_CONSOLE_URL. Who may do what there says the console.
+The settings say where that is: REDRIVE_CONSOLE_URL. Who may do what there, the console says.
 """
 
 from typing import Any

@@ -14,12 +14,12 @@ from redrive.django.registry import collect, within
 
 @contextmanager
 def _fresh_connections() -> Iterator[None]:
-    """Do for a job what Django does for a request: connections that are old or broken go."""
+    """Do for a job what Django does for a request: connections that are old or broken go.
+
+    Not after it: a transaction that it left open, with its completion in it, has to be seen.
+    """
     close_old_connections()
-    try:
-        yield
-    finally:
-        close_old_connections()
+    yield
 
 
 django.setup()
