@@ -45,7 +45,7 @@ ENV PATH=/opt/redrive/bin:$PATH PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1 PYTHON
 WORKDIR /app
 # A number, so that Kubernetes can see that it is not root. It has no home and owns nothing.
 USER 65532:65532
-EXPOSE 9808
+EXPOSE 9808 9809
 STOPSIGNAL SIGTERM
 # No shell and no init in between: redrive is process 1, gets SIGTERM itself and waits for its own runners.
 ENTRYPOINT ["redrive"]

@@ -37,12 +37,29 @@ recording: install ## draw docs/demo.svg, which the README shows, from a run of 
 
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
-	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or scenario)" $(ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
 
 .PHONY: examples
 examples: ## test the examples as a new user would, in environments of their own
 	$(MAKE) -C examples/shop test
 	$(MAKE) -C examples test
+
+.PHONY: moving-test
+moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters
+	@tools/programs moving
+	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
+
+.PHONY: package
+package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--home https://..." as they are published
+	build/package/bin/python -m tools.package $(ARGS)
+
+.PHONY: package-test
+package-test: install build/package/.installed ## build them, look inside, install the wheel alone with each Python there is, and run it
+	$(BIN)/pytest -m package tests/package $(ARGS)
+
+.PHONY: site
+site: install build/site/.installed ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
+	$(BIN)/python -m tools.site $(ARGS)
 
 .PHONY: chaos
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
@@ -89,6 +106,10 @@ generate: install ## make again whatever is made from other files, or copied
 chart-fuzz: install ## draw 10,000 random values for the chart: each is refused by name, or valid; some 20 minutes
 	REDRIVE_CHART_FUZZ=10000 $(BIN)/pytest -n auto -rP tests/chart/test_fuzz.py $(ARGS)
 
+.PHONY: api-fuzz
+api-fuzz: install ## ask the console's JSON API all that its description allows, 500 times each call; some ten minutes
+	REDRIVE_API_FUZZ=500 $(BIN)/pytest -rP tests/console/test_schema.py $(ARGS)
+
 .PHONY: mutants
 mutants: install ## remove each guard in the SQL in turn: some test must fail; ARGS="--minutes 2", "--files settle/*", "--shard 1/4"
 	$(BIN)/python -m tools.mutants $(ARGS)
@@ -102,10 +123,18 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl.
+# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, chromium.
 .PHONY: programs
 programs:
 	@tools/programs
+
+.PHONY: vendor
+vendor: ## bring htmx from the npm registry, as tools/vendor names it; wants npm
+	@tools/vendor
+
+.PHONY: console-pictures
+console-pictures: install programs ## pictures of the console's pages, dark and light, at three widths; those of docs/ anew
+	$(BIN)/python -m tools.console
 
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
@@ -113,7 +142,10 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra otlp --output-file requirements/runtime.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
+	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)
+	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
+	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
 
 # Beside .venv: environments of what one lock names and nothing else.
 build/%/.installed: requirements/%.txt tools/venv

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import campaigns, features, recovery, scenarios
+from bench import campaigns, console, features, recovery, scenarios
 from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
@@ -115,6 +115,8 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("dlq", "dead letters, all redriven", scenarios.redriven, only_ours=True)
     title = "a campaign over many dead letters"
     yield Table("campaign", title, campaigns.campaign, variants=tuple(campaigns.CASES))
+    title = "console, beside a million dead letters and five million live jobs"
+    yield Table("console", title, console.Pages(), variants=tuple(console.PATHS), once=True)
 
 
 def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
@@ -151,7 +153,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-        " claim, features, recovery, dlq, campaign",
+        " claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")

@@ -40,6 +40,7 @@ grant execute on function
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.beat_v1(int[], int[]), redrive.retire_v1(int), redrive.retire_v2(int, bigint[]),
     redrive.beat_v2(int[], int[], jsonb[]), redrive.run_alone_v1(int, bigint),
+    redrive.forgive_v1(bigint[], int[]),
     redrive.wake_slot_v1(text),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
@@ -103,7 +104,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
     redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
-    redrive.heals
+    redrive.heals, redrive.imports
     to redrive_operator;
 -- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
 grant execute on function
@@ -126,7 +127,7 @@ grant execute on function
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
     redrive.dismiss_v1(bigint[], text, text),
-    redrive.reopen_v1(bigint[], text, text),
+    redrive.reopen_v1(bigint[], text, text), redrive.reveal_v1(bigint, text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
     redrive.in_campaign_v1(bigint[]), redrive.healing_v1(text[]),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
@@ -135,7 +136,8 @@ grant execute on function
     redrive.mute_v1(text, timestamptz, text, text), redrive.fold_groups_v1(),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
-    redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text)
+    redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),
+    redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[])
 to redrive_operator;
 
 grant execute on function

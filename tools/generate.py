@@ -8,14 +8,25 @@ import argparse
 import subprocess
 import sys
 
-from tools import chart_copies, docs_tables, faults_page, generated, metrics_page, values_table
+from tools import (
+    chart_copies,
+    code_owners,
+    docs_tables,
+    faults_page,
+    generated,
+    metrics_page,
+    values_table,
+    versions,
+)
 from tools.dashboards import generate as dashboards
 
 GENERATORS = (
+    versions.files,
     dashboards.files,
     chart_copies.files,
     values_table.files,
     docs_tables.files,
+    code_owners.files,
     faults_page.files,
     metrics_page.files,
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from redrive.console.metrics import requests
 from redrive.observability import process
 from redrive.observability.metrics import Metrics
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
@@ -22,6 +23,9 @@ NOT_SHOWN: dict[str, str] = {
     "redrive_limit_slots": "only those who set limits have any: `redrive limit ls` shows the same",
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
+    "redrive_console_request_seconds": "only those who run the console have it",
+    "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
+    " fired",
 }
 """Metrics on no dashboard and in no alert, and why they are exported all the same."""
 
@@ -40,7 +44,8 @@ first. They come from one snapshot
 that is made new at most every two seconds, however many ask. When it cannot be read,
 `redrive_stats_up` is 0 and the rest is left out: an old figure would look like a calm one. The
 *figures of a worker* are its own: `rate()` each series first, add up after. The *figures of a
-process* are those of the exporter and of each worker.
+process* are those of the exporter, of each worker and of the console, which serves its own on
+`REDRIVE_CONSOLE_PORT` (9809).
 
 Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
 as `other`. Of the database that is: more than 1,000 queues, 500 kinds, or 3,000 kinds of queues.
@@ -81,6 +86,11 @@ def of_the_database(url: str) -> list[Metric]:
         return list(stats.collect())
     finally:
         stats.link.close()
+
+
+def of_the_console() -> list[Metric]:
+    """The families that only `redrive console` exports, besides those of any process."""
+    return list(requests().collect())
 
 
 def series(family: Metric) -> set[str]:
@@ -133,6 +143,7 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
             HEAD,
             _section("Figures of the database", database),
             _section("Figures of a worker", worker),
+            _section("Figures of the console", of_the_console()),
             _section("Figures of a process", process.collect()),
             "## Values of labels\n\n| label | of | values |\n|---|---|---|\n",
             *labels,

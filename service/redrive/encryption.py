@@ -146,9 +146,12 @@ class Keyring:
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
         """The envelope with what tells equal values apart from others, and says nothing of them."""
+        return {MARK: {**envelope[MARK], "u": self.digest(plain)}}
+
+    def digest(self, plain: Any) -> str:
+        """What is equal for equal values, and says nothing of them to whoever has not the key."""
         told = msgspec.json.encode(plain, order="sorted")
-        digest = hmac.digest(self._first, b"unique " + told, "sha256")
-        return {MARK: {**envelope[MARK], "u": _to_text(digest)}}
+        return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
 
     def seal_failure(self, record: Mapping[str, Any], job: int, delivery: int) -> dict[str, Any]:
         """A failure's record with its message and detail sealed, except for IN_CLEAR."""

@@ -327,7 +327,7 @@ class Handlers:
         It takes nothing, `(job)`, or what a handler takes; parameters with defaults keep them.
 
         Args:
-            cron, tz, catch_up, name: as of a Schedule.
+            cron: as of a Schedule; so are `tz`, `catch_up` and `name`.
             kind: of its jobs; by default the function's name.
             options: as for `handle`.
 

@@ -109,13 +109,45 @@ class Settings(BaseSettings):
         description="Addresses of the proxies whose headers say who asks, comma-separated.",
     )
     console_groups: str | None = Field(
-        None, description="Roles of the proxy's groups, as oncall=operator,staff=viewer."
+        None,
+        description="Roles of groups, as the proxy or the provider names them, like"
+        " oncall=operator,staff=viewer.",
     )
     console_user_header: str = Field(
         "X-Forwarded-User", min_length=1, description="The proxy's header with the name."
     )
     console_groups_header: str = Field(
         "X-Forwarded-Groups", min_length=1, description="The proxy's header with the groups."
+    )
+    console_url: str | None = Field(
+        None, description="Where people open the console; a provider sends them back to it."
+    )
+    console_oidc_issuer: str | None = Field(
+        None, description="OpenID Connect provider that people sign in with to the console."
+    )
+    console_oidc_client_id: str | None = Field(
+        None, min_length=1, description="The console's name at the provider."
+    )
+    console_oidc_client_secret: str | None = Field(
+        None, min_length=1, repr=False, description="Its secret there; none for a public client."
+    )
+    console_oidc_client_secret_file: Path | None = Field(
+        None, description="A file that holds this secret instead."
+    )
+    console_oidc_scopes: str = Field(
+        "openid email profile", description="What the provider is asked for, with openid."
+    )
+    console_oidc_user_claim: str = Field(
+        "email", min_length=1, description="The provider's claim with the name."
+    )
+    console_oidc_groups_claim: str = Field(
+        "groups", min_length=1, description="The provider's claim with the groups."
+    )
+    console_trace_url: str | None = Field(
+        None, description="Where the console finds a trace: https://..., with {trace_id} in it."
+    )
+    console_logs_url: str | None = Field(
+        None, description="Where it finds the log lines of a job: https://..., with {job_id} in it."
     )
     startup_timeout: float = Field(
         10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
@@ -262,7 +294,7 @@ def _explain(error: ValidationError) -> str:
     name = str(first["loc"][0])
     value = first.get("input")
     field = Settings.model_fields[name]
-    held = "" if "url" in name or "key" in name else f" is {value!r};"
+    held = "" if {"url", "key", "secret"} & set(name.split("_")) else f" is {value!r};"
     return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
 
 

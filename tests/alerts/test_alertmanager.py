@@ -113,6 +113,10 @@ def test_an_incident_is_a_family_and_a_queue() -> None:
     assert all("group_by" not in inner for inner in route["routes"])
 
 
+def has_queue(alert: dict[str, Any]) -> bool:
+    return "$labels.queue" in alert["annotations"]["dashboard_url"]
+
+
 def test_a_page_silences_only_the_ticket_about_the_same_trouble(
     alerts: dict[str, dict[str, Any]],
 ) -> None:
@@ -123,13 +127,11 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
     assert rule["equal"] == ["cluster", "namespace", "job", "queue", "alert_family"]
     # Labels that are missing on both sides count as equal: what has no queue must not share a
     # family with what has one.
-    with_queue = {
-        a["labels"]["alert_family"] for a in alerts.values() if "console_url" in a["annotations"]
-    }
+    with_queue = {a["labels"]["alert_family"] for a in alerts.values() if has_queue(a)}
     critical = {
         a["labels"]["alert_family"]
         for a in alerts.values()
-        if a["labels"]["severity"] == "critical" and "console_url" not in a["annotations"]
+        if a["labels"]["severity"] == "critical" and not has_queue(a)
     }
 
     assert not with_queue & critical

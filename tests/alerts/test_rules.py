@@ -69,11 +69,12 @@ def test_every_alert_says_what_how_much_and_where_to_look(
     for name, alert in alerts.items():
         notes = alert["annotations"]
 
-        assert set(notes) - {"console_url"} == {
+        assert set(notes) == {
             "summary",
             "description",
             "runbook_url",
             "dashboard_url",
+            "console_url",
         }, name
         assert "{{" not in notes["summary"], (
             f"{name}: a summary is the same for every alert of the name"

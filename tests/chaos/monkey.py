@@ -293,7 +293,10 @@ class Monkey:
         return [
             f"exit {w.process.returncode}: {w.log.read_text()[-2000:]}"
             for w in (*self.gone, *self.workers)
-            if w.process.poll() is not None and w.pid not in wanted
+            if w.process.poll() is not None
+            and w.pid not in wanted
+            # the release before begins on no schema but its own: it came while that changed
+            and not (w.process.returncode == 78 and self.system.is_old(w))
         ]
 
     def calm(self) -> None:
@@ -354,8 +357,10 @@ class Outcome:
     settled_in: float
     dead_by_old: int
     failures: dict[str, list[Any]] = field(default_factory=dict)
-    evidence: dict[int, list[ledger.Entry]] = field(default_factory=dict)
-    """Of each failure's first jobs, what their handlers wrote."""
+    evidence: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
+    """Of each failure's first jobs: what their handlers wrote, what we did to their processes, and
+    what the queue has on record.
+    """
 
     def told(self) -> str:
         """The failures, for people."""
@@ -393,6 +398,12 @@ class Outcome:
 
 def _quantile(values: list[float], share: float) -> float | None:
     return round(values[min(len(values) - 1, int(len(values) * share))], 1) if values else None
+
+
+def _of_job(n: int, facts: Facts) -> list[tuple[Any, ...]]:
+    entries = facts.ledger.get(n, [])
+    pids = {pid for entry in entries for pid in (entry.pid, entry.parent)}
+    return [*entries, *(fault for fault in facts.faults if fault.pid in pids)]
 
 
 @contextlib.contextmanager
@@ -458,7 +469,12 @@ def run(
                     silences=system.silences([*monkey.gone, *monkey.workers]),
                 )
                 more = system.failures(conn)
-            verdict = judge(facts)
+                verdict = judge(facts)
+                evidence = {
+                    n: [*_of_job(n, facts), *system.recorded(conn, n)]
+                    for ns in verdict.failures().values()
+                    for n in ns[:5]
+                }
             failures = {
                 **verdict.failures(),
                 **more,
@@ -481,7 +497,7 @@ def run(
                 settled_in,
                 len(forgiven),
                 failures,
-                {n: facts.ledger.get(n, []) for ns in verdict.failures().values() for n in ns[:5]},
+                evidence,
             )
         finally:
             monkey.end()

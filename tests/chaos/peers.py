@@ -268,6 +268,10 @@ class OnPeer:
         """Nothing more is known of it."""
         return {}
 
+    def recorded(self, conn: psycopg.Connection[Any], n: int) -> list[tuple[Any, ...]]:  # noqa: ARG002 # as Redrive's
+        """Nothing."""
+        return []
+
     def silences(self, workers: list[Any]) -> list[Fault]:  # noqa: ARG002 # as Redrive's
         """It does not say."""
         return []

@@ -151,6 +151,15 @@ class Redrive:
         twice = conn.execute("select n from effects group by n having count(*) > 1").fetchall()
         return {"effects_twice": [n for (n,) in twice]}
 
+    def recorded(self, conn: psycopg.Connection[Any], n: int) -> list[tuple[Any, ...]]:
+        """What is on record of a job's failures."""
+        return conn.execute(
+            "select f.at, f.deliveries, f.attempt, f.worker, f.error_class, f.message, f.detail"
+            " from redrive.failures f join redrive.dead_letters d on d.id = f.job"
+            " where (d.payload->>'n')::bigint = %s order by f.at",
+            (n,),
+        ).fetchall()
+
     def silences(self, workers: list[Worker]) -> list[Fault]:
         """When workers noticed by themselves that they were not heard."""
         offset = time.time() - time.monotonic()

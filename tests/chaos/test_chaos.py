@@ -19,7 +19,7 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(caps
     with capsys.disabled():
         print(f"\nseed {SEED}, schedule:\n{as_text(plan(SHORT, SEED))}")
         outcome = run(SHORT, SEED, print)
-        print(json.dumps(outcome.as_json()))
+        print(json.dumps(outcome.as_json()), outcome.told(), sep="\n")
 
     assert outcome.told() == ""
     assert outcome.slowest_term < DRAIN + 2 or os.getloadavg()[0] > 4

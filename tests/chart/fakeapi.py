@@ -25,7 +25,8 @@ RESOURCES = {
     "apps/v1": {"Deployment": "deployments", "ReplicaSet": "replicasets"},
     "batch/v1": {"Job": "jobs", "CronJob": "cronjobs"},
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
-    "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies"},
+    "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"},
+    "gateway.networking.k8s.io/v1": {"HTTPRoute": "httproutes"},
     "autoscaling/v2": {"HorizontalPodAutoscaler": "horizontalpodautoscalers"},
     "monitoring.coreos.com/v1": {
         "PodMonitor": "podmonitors",

@@ -225,6 +225,16 @@ SWITCHES = [path for path in LEAVES if path[-1] == "enabled" and path[0] != "pos
 ANYTHING = (
     st.none() | st.booleans() | st.integers() | st.sampled_from([*WORDS, [], {}, ["a"], {"a": 1}])
 )
+CONSOLE = json.dumps(
+    {
+        "enabled": True,
+        "url": "https://redrive.example",
+        "logins": {role: {"existingSecret": role} for role in ("viewer", "operator", "approver")},
+        "tokens": {"existingSecret": "tokens"},
+        "sessionKey": {"existingSecret": "key"},
+        "httpRoute": {"parentRefs": [{"name": "gateway"}]},
+    }
+)
 POOL_NAMES = st.sampled_from(["no", "on", "null", "mail", "n", "a-1", "e" * 20])
 
 
@@ -243,6 +253,8 @@ def values(draw: st.DrawFn) -> Values:
         put(drawn, path, True)
     if draw(st.booleans()):
         put(drawn, ("redrive", "automatic", "filter"), {"queue": ["mail"]})
+    if draw(st.booleans()):
+        put(drawn, ("console",), json.loads(CONSOLE))
     for path in draw(st.lists(st.sampled_from(LEAVES), max_size=6, unique=True)):
         put(drawn, path, draw(of(schema_at(path), path[-1])))
     for name in draw(st.lists(POOL_NAMES, max_size=2, unique=True)):
@@ -399,6 +411,16 @@ CUSTOM: dict[str, dict[str, Any]] = {
                 groups=listed(
                     closed("name", "rules", name=TEXT, interval=DURATION, rules=listed(RULE))
                 ),
+            )
+        ),
+    },
+    "gateway.networking.k8s.io/v1": {
+        "HTTPRoute": kind(
+            closed(
+                "parentRefs",
+                parentRefs=listed(closed("name", name=TEXT, namespace=TEXT, sectionName=TEXT)),
+                hostnames=listed(TEXT),
+                rules=listed(closed(backendRefs=listed(closed("name", name=TEXT, port=COUNT)))),
             )
         ),
     },

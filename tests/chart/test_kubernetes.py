@@ -18,7 +18,7 @@ VALUES = {path.stem: read_values(path) for path in [*EXAMPLES, EVERYTHING]} | {
     "trial-closed": {"postgres": {"trial": {"enabled": True}}, "networkPolicy": {"enabled": True}},
 }
 VERSIONS = [v for v in dict.fromkeys(utils.all_versions()) if int(v.split(".")[1]) >= 30]
-OF_OTHERS = re.compile(r"^(monitoring\.coreos\.com|keda\.sh)/")
+OF_OTHERS = re.compile(r"^(monitoring\.coreos\.com|keda\.sh|gateway\.networking\.k8s\.io)/")
 """Kinds that no Kubernetes brings; the tests on a real cluster check them against their own
 definitions.
 """

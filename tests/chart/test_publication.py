@@ -12,12 +12,14 @@ from tests.chart.helm import CHART, ROOT
 SCRIPT = ROOT / ".ci" / "publish-chart"
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 DIGEST = "sha256:" + "a" * 64
+IMAGE = "ghcr.example/me/redrive"
 HOME = "https://git.example/me/redrive"
 # Instead of helm and cosign, which would publish: they write down what they are asked.
 RECORDER = f"""#!/bin/sh
 echo "$(basename "$0") $*" >> "$RECORD"
 [ "$1" != push ] || echo "Digest: {DIGEST}"
 [ "$1" != package ] || cp "$2/Chart.yaml" "$RECORD.chart"
+[ "$1" != package ] || cp "$2/values.yaml" "$RECORD.values"
 """
 
 
@@ -28,7 +30,7 @@ def publish(tag: str, where: Path) -> tuple[subprocess.CompletedProcess[str], li
         (where / name).chmod(0o755)
     environment = os.environ | {"PATH": f"{where}:{os.environ['PATH']}", "RECORD": str(record)}
     done = subprocess.run(
-        [SCRIPT, tag, "ghcr.example/me/charts", HOME],
+        [SCRIPT, tag, "ghcr.example/me/charts", HOME, IMAGE],
         env=environment,
         capture_output=True,
         text=True,
@@ -56,6 +58,8 @@ def test_a_release_is_signed_by_what_was_pushed_and_says_where_it_comes_from(
     assert asked[3] == f"cosign sign --yes ghcr.example/me/charts/redrive@{DIGEST}"
     published = yaml.safe_load((tmp_path / "record.chart").read_text())
     assert (published["home"], published["sources"]) == (HOME, [HOME])
+    values = yaml.safe_load((tmp_path / "record.values").read_text())
+    assert values["image"] | {"repository": IMAGE, "tag": ""} == values["image"]
 
 
 def test_a_tag_that_is_not_the_charts_version_publishes_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,19 @@ def monitored(**properties: Any) -> dict[str, Any]:
     return {"monitoring": {name: of | properties.get(name, {}) for name, of in enabled.items()}}
 
 
+def console(**properties: Any) -> dict[str, Any]:
+    """One that people could enter, but for what is given."""
+    given = {
+        "enabled": True,
+        "tokens": {"existingSecret": "tokens"},
+        "logins": {"operator": {"existingSecret": "operator"}},
+    }
+    return {"database": LOGINS, "console": given | properties}
+
+
+OPEN_ID = {"issuer": "https://id.example", "clientId": "redrive"}
+
+
 def keda(trigger: str, **properties: Any) -> dict[str, Any]:
     return pool(autoscaling={"type": "keda", "keda": {"trigger": trigger} | properties})
 
@@ -72,6 +85,27 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             {"database": LOGINS | {"connectionBudget": 10}} | pool(replicas=5),
             "database.connectionBudget is 10; the pools",
         ),
+        ({"console": {"enabled": True}}, "console.enabled is true and nobody could sign in"),
+        (console(tokens={}), "set console.tokens.existingSecret, or console.groups with"),
+        (console(logins={}), "console.logins: set existingSecret (or url) of viewer, operator or"),
+        (console(proxy={"addresses": ["10.0.0.1"]}), "console.groups is empty"),
+        (console(groups={"leads": "approver"}), "console.groups: leads is approver, and"),
+        (
+            console(oidc=OPEN_ID, groups={"oncall": "operator"}),
+            "console.url: the OIDC provider sends people back there",
+        ),
+        (
+            console(oidc=OPEN_ID | {"clientId": ""}, groups={"oncall": "operator"}),
+            "console.oidc.clientId is not set",
+        ),
+        (console(replicas=2), "console.replicas is 2 and console.sessionKey.existingSecret is not"),
+        (console(ingress={"enabled": True}), "console.ingress.enabled is true and console.url is"),
+        (
+            console(httpRoute={"enabled": True}, url="https://a.example"),
+            "console.httpRoute.parentRefs is empty",
+        ),
+        (console(url="https://a.example/redrive"), "at '/console/url'"),
+        (console(groups={"oncall": "boss"}), "at '/console/groups/oncall'"),
         (
             {"redrive": {"automatic": {"enabled": True}}},
             "redrive.automatic.filter: name at least one",

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from redrive.handlers import Handlers
+from redrive.settings import load as load_settings
 from redrive.targets.caller import register
 from redrive.targets.file import load
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
-from tests.chart.helm import CHART, HelmRefusedError, Release
+from tests.chart.helm import CHART, ROOT, HelmRefusedError, Release
 
 KEDA = {
     "type": "keda",
@@ -66,6 +67,13 @@ def test_the_same_values_give_the_same_bytes(render: Render, path: Any) -> None:
     values = read_values(path)
 
     assert render(values).text == render(values, again=True).text
+
+
+def test_the_values_that_quickstart_writes_install(render: Render) -> None:
+    release = render(read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml"))
+
+    worker = environment(release, "Deployment", "rel-worker-main")
+    assert worker["REDRIVE_HANDLERS"] == "handlers:jobs"
 
 
 def test_each_example_is_shown_in_the_documentation() -> None:
@@ -357,7 +365,7 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
     for name, secret in mounting.items():
         (item,) = secret["items"]
         pod = everything.get("Deployment", name)["spec"]["template"]["spec"]
-        reader = next(c for c in pod["containers"] if c["name"] in {"worker", "tools"})
+        reader = next(c for c in pod["containers"] if c["name"] in {"worker", "tools", "console"})
         mounts = {m["name"]: m["mountPath"] for m in reader["volumeMounts"]}
         found = {e["name"]: e.get("value") for e in reader["env"]}
         assert (secret["secretName"], item["key"]) == ("keyring", "ring.txt")
@@ -663,8 +671,9 @@ def test_a_pool_has_its_own_identity_priority_and_containers(everything: Release
 def test_a_monitor_takes_relabelings_and_limits(everything: Release) -> None:
     """O19: scrapeTimeout, sampleLimit, relabelings and metricRelabelings could not be set."""
     spec = everything.get("PodMonitor", "everything")["spec"]
-    [endpoint] = spec["podMetricsEndpoints"]
+    endpoint, of_console = spec["podMetricsEndpoints"]
 
+    assert of_console == endpoint | {"port": "http"}
     assert spec["sampleLimit"] == 50000
     assert endpoint["scrapeTimeout"] == "10s"
     assert [r["targetLabel"] for r in endpoint["relabelings"]] == ["job", "node"]
@@ -679,7 +688,8 @@ def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
     assert endpoint["relabelings"] == [
         {"action": "replace", "targetLabel": "job", "replacement": "rel"}
     ]
-    assert monitor["selector"]["matchExpressions"][0]["values"] == ["worker", "exporter"]
+    components = monitor["selector"]["matchExpressions"][0]["values"]
+    assert components == ["worker", "exporter", "console"]
     for name in ("rel-worker-mail", "rel-exporter"):
         labels = release.get("Deployment", name)["spec"]["template"]["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "redrive"
@@ -740,7 +750,7 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
     page = alerts["RedriveDeadLettersGrowingFast"]
     assert page["runbook_url"].startswith("https://wiki.example/redrive#")
     assert page["dashboard_url"].startswith("https://graphs.example/d/")
-    assert page["console_url"].startswith("https://shop.example/dead/?queue=")
+    assert page["console_url"].startswith("https://shop.example/dead/dead-letters?queue=")
     links = {
         link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")
     }
@@ -861,3 +871,85 @@ def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> No
     assert release.get("Deployment", "rel-worker-a")["spec"]["replicas"] == 1000000
     [trigger, _] = release.get("ScaledObject", "rel-worker-b")["spec"]["triggers"]
     assert trigger["metadata"]["threshold"] == "5000000"
+
+
+CONSOLE = {
+    "enabled": True,
+    "logins": {"viewer": {"existingSecret": "seers"}, "operator": {"url": "postgresql://h/d"}},
+    "tokens": {"existingSecret": "tokens", "key": "list"},
+}
+
+
+def console(**more: Any) -> dict[str, Any]:
+    return {"database": LOGINS, "console": CONSOLE | more}
+
+
+def test_a_console_knows_the_logins_of_its_roles_and_no_other(render: Render) -> None:
+    release = render(console())
+
+    assert settings(release, "Deployment", "rel-console", "REDRIVE_CONSOLE") == {
+        "REDRIVE_CONSOLE_PORT": "9809",
+        "REDRIVE_CONSOLE_VIEWER_URL_FILE": "/etc/redrive/console/viewer/url",
+        "REDRIVE_CONSOLE_OPERATOR_URL_FILE": "/etc/redrive/console/operator/url",
+        "REDRIVE_CONSOLE_TOKENS": "/etc/redrive/console/tokens",
+    }
+    assert "REDRIVE_DATABASE_URL_FILE" not in environment(release, "Deployment", "rel-console")
+    (pod,) = pods_of(release.get("Deployment", "rel-console"))
+    projected = next(v["projected"] for v in pod["volumes"] if v["name"] == "secrets")
+    assert [
+        (s["secret"]["name"], s["secret"]["items"][0]["key"], s["secret"]["items"][0]["path"])
+        for s in projected["sources"]
+    ] == [
+        ("seers", "url", "viewer/url"),
+        ("rel-database-console-operator", "url", "operator/url"),
+        ("tokens", "list", "tokens"),
+    ]
+    assert [s["secret"]["secretName"] for s in pod["volumes"] if "secret" in s] == []
+    assert "PodDisruptionBudget" not in {o["kind"] for o in release.objects}
+
+
+def test_each_way_to_sign_in_reaches_the_console(everything: Release) -> None:
+    found = settings(everything, "Deployment", "everything-console", "REDRIVE_CONSOLE")
+
+    assert load_settings(**{name[8:].lower(): value for name, value in found.items()}) is not None
+    assert found["REDRIVE_CONSOLE_GROUPS"] == "oncall=operator,role:leads=approver,staff=viewer"
+    assert found["REDRIVE_CONSOLE_PROXIES"] == "10.9.0.1,fd00::/8"
+    assert found["REDRIVE_CONSOLE_OIDC_ISSUER"] == "https://id.example/realms/staff"
+    secret = found["REDRIVE_CONSOLE_OIDC_CLIENT_SECRET_FILE"]
+    assert secret == "/etc/redrive/console/oidc/secret"
+    assert found["REDRIVE_CONSOLE_KEY_FILE"] == "/etc/redrive/console/key"
+    assert found["REDRIVE_CONSOLE_URL"] == "https://redrive.example"
+
+
+def test_the_console_is_reached_by_its_host_from_where_it_may_be(everything: Release) -> None:
+    rule = everything.get("Ingress", "everything-console")["spec"]["rules"][0]
+    route = everything.get("HTTPRoute", "everything-console")["spec"]
+    policy = everything.get("NetworkPolicy", "everything-console")["spec"]
+    service = everything.get("Service", "everything-console")["spec"]
+    budget = everything.get("PodDisruptionBudget", "everything-console")["spec"]
+
+    assert (rule["host"], route["hostnames"]) == ("redrive.example", ["redrive.example"])
+    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == "everything-console"
+    assert route["rules"] == [{"backendRefs": [{"name": "everything-console", "port": 80}]}]
+    assert service["ports"][0]["targetPort"] == "http"
+    assert policy["ingress"][0]["ports"] == [{"port": 9809, "protocol": "TCP"}]
+    assert len(policy["ingress"][0]["from"]) == 2
+    assert policy["egress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+    assert budget["maxUnavailable"] == 1
+
+
+def test_alerts_lead_to_the_console_of_the_release(render: Render) -> None:
+    rules = {"monitoring": {"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}}}
+    release = render(console(url="https://mine.example") | rules)
+
+    assert "console_url: https://mine.example/dead-letters?queue=" in release.text
+    assert "redrive.example" not in release.text
+
+
+def test_a_first_try_brings_the_logins_of_viewer_and_operator(render: Render) -> None:
+    values = {"postgres": {"trial": {"enabled": True}}}
+    release = render(values | {"console": {"enabled": True, "tokens": {"existingSecret": "t"}}})
+
+    made = {name for name in release.names("Secret") if "console" in name}
+    assert made == {"rel-database-console-viewer", "rel-database-console-operator"}
+    assert "kubectl port-forward --namespace jobs service/rel-console 9809:80" in release.notes

@@ -80,6 +80,14 @@ CONTEXTS = [
     {"database": {}, "migrations": {"mode": "none"}},
     {"serviceAccount": {"create": False}, "database": LOGINS},
     {"database": {login: {"url": "postgresql://h/d"} for login in LOGINS}},
+    {
+        "database": LOGINS,
+        "console": {
+            "enabled": True,
+            "tokens": {"existingSecret": "tokens"},
+            "logins": {"viewer": {"url": "postgresql://h/d"}, "operator": {"existingSecret": "o"}},
+        },
+    },
     {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
 ]
 
@@ -112,6 +120,9 @@ CANDIDATES = [
     {"changed": {"handlers": "a:b"}},
     {"changed": {"objectives": {"dead_ratio": 0.5}}},
     {"audit": "800d"},
+    {"changed": "operator"},
+    "openid changed",
+    ["10.0.0.1"],
     {"changed": {"url": "https://changed.example"}},
     [{"kind": "changed", "cron": "@daily"}],
     {"changed": "x"},

@@ -11,8 +11,17 @@ from tests.postgres import Database
 @pytest.fixture
 def acted(redrive: Redrive, database: Database) -> Database:
     """A database in which two people did something."""
-    redrive("queue", "pause", "mail", "--create", "--why", "the relay is down", REDRIVE_ACTOR="ada")
-    redrive("queue", "resume", "mail", "--why", "it is back", REDRIVE_ACTOR="bo")
+    redrive(
+        "queue",
+        "pause",
+        "mail",
+        "--create",
+        "--why",
+        "the relay is down",
+        "--yes",
+        REDRIVE_ACTOR="ada",
+    )
+    redrive("queue", "resume", "mail", "--why", "it is back", "--yes", REDRIVE_ACTOR="bo")
     return database
 
 

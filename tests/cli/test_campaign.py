@@ -125,7 +125,7 @@ def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Dat
 
     assert watched.code == 1
     assert "aborted: 3 of 3 died again, more than 10%" in watched.out
-    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--json").json
+    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--yes", "--json").json
     assert (resumed["state"], resumed["redriven"]) == ("canary", 6)
 
 
@@ -134,7 +134,7 @@ def test_a_campaign_is_paused_and_cancelled(redrive: Redrive, database: Database
     made = str(plan(redrive))
     redrive("campaign", "start", made, "--why", "x", "--yes")
 
-    paused = redrive("campaign", "pause", made, "--why", "lunch", "--json").json
+    paused = redrive("campaign", "pause", made, "--why", "lunch", "--yes", "--json").json
     assert (paused["state"], paused["said"]) == ("paused", "lunch")
     assert "add --yes to do it" in redrive("campaign", "cancel", made, "--why", "x").out
     gone = redrive("campaign", "cancel", made, "--why", "wrong group", "--yes", "--json").json

@@ -146,9 +146,10 @@ def test_a_kind_that_no_worker_handles_is_told_with_what_they_do_handle(
 
 def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:
     assert redrive("queue", "pause", "mail").code == 64
-    assert redrive("queue", "pause", "mail", "--create", "--why", "deploy").code == 0
-    assert redrive("queue", "resume", "mail", "--why", "done").code == 0
-    assert redrive("queue", "resume", "mail", "--why", "done").code == 2
+    done = ("--yes", "--why", "done")
+    assert redrive("queue", "pause", "mail", "--create", *done).code == 0
+    assert redrive("queue", "resume", "mail", *done).code == 0
+    assert redrive("queue", "resume", "mail", *done).code == 2
     assert database.column("select action from redrive.audit order by id") == ["pause", "resume"]
 
 
@@ -157,10 +158,8 @@ def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) ->
     assert "--fair-by, --paused" in redrive("queue", "set", "mail", "--why", "x").err
     assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
     for fair_by, lanes in (("tenant", 16), ("none", 1)):
-        assert (
-            redrive("queue", "set", "mail", "--create", "--fair-by", fair_by, "--why", "loud").code
-            == 0
-        )
+        loud = ("--fair-by", fair_by, "--why", "loud", "--yes")
+        assert redrive("queue", "set", "mail", "--create", *loud).code == 0
         assert database.rows("select queue, lanes from redrive.queues") == [("mail", lanes)]
         (listed,) = redrive("queue", "ls", "--json").lines
         assert listed["fair_by"] == (fair_by if fair_by == "tenant" else None)
@@ -175,7 +174,7 @@ def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) ->
 def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) -> None:
     """U14: as --fair-by, and both at once."""
     both = ("--paused", "--fair-by", "tenant")
-    made = redrive("queue", "set", "mail", "--create", *both, "--why", "loud")
+    made = redrive("queue", "set", "mail", "--create", *both, "--why", "loud", "--yes")
     assert made.code == 0
     (listed,) = redrive("queue", "ls", "--json").lines
     assert (listed["paused"], listed["fair_by"], listed["why"]["code"]) == (
@@ -183,7 +182,7 @@ def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) 
         "tenant",
         "queue_paused",
     )
-    assert redrive("queue", "set", "mail", "--no-paused", "--why", "done").code == 0
+    assert redrive("queue", "set", "mail", "--no-paused", "--why", "done", "--yes").code == 0
     (listed,) = redrive("queue", "ls", "--json").lines
     assert listed["paused"] is False
     assert database.column("select action from redrive.audit order by id") == [
@@ -197,8 +196,8 @@ def test_a_dead_letter_is_assigned_with_a_why(redrive: Redrive, database: Databa
     job = str(bury(database))
     assign = ("dlq", "assign", job, "--owner")
     refused = redrive(*assign, "bo")
-    assigned = redrive(*assign, "bo", "--why", "she knows the bank", "--json")
-    partly = redrive("dlq", "assign", job, "999", "--owner", "bo", "--why", "x")
+    assigned = redrive(*assign, "bo", "--why", "she knows the bank", "--yes", "--json")
+    partly = redrive("dlq", "assign", job, "999", "--owner", "bo", "--why", "x", "--yes")
 
     assert (refused.code, redrive(*assign, "b" * 256, "--why", "x").code) == (64, 64)
     assert assigned.json == {"assigned": [int(job)], "owner": "bo"}
@@ -206,9 +205,9 @@ def test_a_dead_letter_is_assigned_with_a_why(redrive: Redrive, database: Databa
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
     assert "bo looks after it" in redrive("dlq", "show", job).out
     assert "bo" in redrive("dlq", "ls").out
-    assert redrive(*assign, "", "--why", "x").out == "1 assigned to nobody\n"
+    assert redrive(*assign, "", "--why", "x", "--yes").out == "1 assigned to nobody\n"
     assert redrive("dlq", "ls", "--json").json["owner"] is None
-    assert redrive("dlq", "assign", "999", "--owner", "bo", "--why", "x").code == 2
+    assert redrive("dlq", "assign", "999", "--owner", "bo", "--why", "x", "--yes").code == 2
 
 
 def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: Database) -> None:
@@ -389,8 +388,8 @@ def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Databa
             "*": {"dlq_added_5m": 20},
         }
     )
-    first = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
-    second = redrive("objective", "apply", wanted, "--why", "as in values.yaml")
+    apply = ("objective", "apply", wanted, "--why", "as in values.yaml", "--yes")
+    first, second = redrive(*apply), redrive(*apply)
 
     assert first.out.splitlines() == [
         "payments page_on_first_dead_letter is 1",
@@ -431,6 +430,7 @@ def test_objectives_that_cannot_be_are_refused_whole(
 
 def test_retention_is_set_where_it_differs(redrive: Redrive, database: Database) -> None:
     wanted = ("retention", "set", "audit=800d", "keys=12h", "names=90d", "--why", "the auditors")
+    wanted += ("--yes",)
     first, second = redrive(*wanted), redrive(*wanted)
 
     assert first.out.splitlines() == ["audit: kept for 800d", "keys: kept for 12h"]

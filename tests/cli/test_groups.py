@@ -90,7 +90,7 @@ def test_no_text_of_a_producer_is_live_in_a_report(database: Database, redrive: 
     worker = make_worker(database.conn, LIVE)
     bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
     actor = ("--actor", f"CANARY` {LIVE}"[:200].replace("\n", " "))
-    assert redrive("dlq", "mute", "f1f1", "--why", LIVE, *actor).code == 0
+    assert redrive("dlq", "mute", "f1f1", "--why", LIVE, "--yes", *actor).code == 0
 
     report = redrive("dlq", "report", "f1f1").out
 
@@ -118,15 +118,13 @@ def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redr
 
     assert redrive("dlq", "mute", "f1f1").code == 64  # why?
     assert redrive("dlq", "mute", "nothing", "--why", "known").code == 2
-    assert (
-        redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known, fix is under way").code == 0
-    )
+    assert redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known", "--yes").code == 0
     assert (
         "(muted)" in redrive("dlq", "groups").out
         or redrive("dlq", "groups", "--json").json["muted_until"]
     )
     kept = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json
-    assert redrive("dlq", "mute", "f1f1", "--off", "--why", "fixed").code == 0
+    assert redrive("dlq", "mute", "f1f1", "--off", "--why", "fixed", "--yes").code == 0
     gone = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json").json
 
     assert (kept["redriven"], kept["blocked"]) == (0, {"muted": 1})

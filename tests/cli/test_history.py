@@ -9,7 +9,7 @@ from tests.postgres import Database
 
 def test_a_queue_is_told_to_keep_what_ends(redrive: Redrive, database: Database) -> None:
     """Set with a why, listed by state and key page by page, shown, and off again."""
-    keep = ("queue", "set", "default", "--create", "--history", "2d")
+    keep = ("queue", "set", "default", "--create", "--yes", "--history", "2d")
     said = redrive(*keep, "--why", "support asks")
     assert "kept for 2 days" in said.out
     jobs = [make_job(database.conn, idempotency_key=f"k{n}") for n in range(3)]
@@ -26,7 +26,7 @@ def test_a_queue_is_told_to_keep_what_ends(redrive: Redrive, database: Database)
     rest = redrive("job", "ls", "--state", "completed", "--after", f"ended/{jobs[1]}", "--json")
     assert [job["id"] for job in rest.lines] == [jobs[0]]
     assert redrive("job", "show", str(jobs[0]), "--json").json["state"] == "completed"
-    off = redrive("queue", "set", "default", "--history", "off", "--why", "nobody asks")
+    off = redrive("queue", "set", "default", "--history", "off", "--why", "nobody asks", "--yes")
     assert "no longer kept" in off.out
 
 

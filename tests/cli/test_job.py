@@ -183,7 +183,7 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
 def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
     """U1, U7: by whom and why; the same for the queue."""
     job = make_job(database.conn, "mail.send")
-    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada")
+    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada", "--yes")
 
     code, text = why(database, job)
     (queue,) = redrive("queue", "ls", "--json").lines
@@ -364,7 +364,9 @@ def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
 
     seen = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--json")
     done = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--yes", "--json")
-    back = redrive("dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--json")
+    back = redrive(
+        "dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--yes", "--json"
+    )
 
     assert seen.json == {"matched": 3, "dismissed": []}
     assert done.json == {"matched": 3, "dismissed": jobs}
@@ -404,3 +406,19 @@ def test_a_redrive_names_the_ids_that_it_did_not_find(redrive: Redrive, database
 
     assert done.code == 0
     assert "job 999999 has no open dead letter" in done.err
+
+
+def test_a_payload_is_revealed_to_who_says_why(redrive: Redrive, database: Database) -> None:
+    """`job show` redacts it; nothing is revealed without a line in the audit log."""
+    job = make_dead_letter(database.conn, payload={"password": "hunter2"})
+
+    unsure = redrive("job", "reveal", str(job), "--why", "the bank asks")
+    done = redrive("job", "reveal", str(job), "--why", "the bank asks", "--yes")
+    none = redrive("job", "reveal", "999999", "--why", "the bank asks", "--yes")
+
+    assert (unsure.code, "takes --yes" in unsure.err) == (64, True)
+    assert json.loads(done.out) == {"password": "hunter2"}
+    assert (none.code, none.err) == (2, "redrive: nothing is kept of job 999999\n")
+    assert database.column("select why from redrive.audit where action = 'reveal'") == [
+        "the bank asks"
+    ]

@@ -11,9 +11,9 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     """U15."""
     worker = make_limited_worker(database.conn, "emails", "c:{c}")
     given = ("--concurrency", "1", "--rate", "20/1m")
-    done = redrive("limit", "set", "emails", *given, "--why", "the provider")
+    done = redrive("limit", "set", "emails", *given, "--why", "the provider", "--yes")
     assert (done.code, done.out) == (0, "emails: 1 at once, 20/m\n")
-    redrive("limit", "set", "c:*", "--concurrency", "5", "--why", "one took all")
+    redrive("limit", "set", "c:*", "--concurrency", "5", "--why", "one took all", "--yes")
     for _ in range(3):
         make_job(database.conn, "a.b")
     claim(database.conn, worker)
@@ -27,8 +27,9 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     assert "20/m" in redrive("limit", "ls").out
     shown = redrive("job", "ls", "--state", "blocked", "--json").lines
     assert [row["waiting_for"] for row in shown] == ["limited"] * 2
-    assert redrive("limit", "rm", "emails", "--why", "over").out == "emails is limited no longer\n"
-    assert redrive("limit", "rm", "emails", "--why", "over").code == 2
+    over = ("limit", "rm", "emails", "--why", "over", "--yes")
+    assert redrive(*over).out == "emails is limited no longer\n"
+    assert redrive(*over).code == 2
     assert database.column("select action from redrive.audit order by id") == [
         "set limit",
         "set limit",

@@ -103,7 +103,7 @@ def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
 ) -> None:
     """U12: `queue pause nosuch` made a queue that stayed."""
     make_job(database.conn, "mail.send", queue="payments")
-    why = ("--why", "the bank is down")
+    why = ("--why", "the bank is down", "--yes")
 
     for command in (("pause", "paymnts"), ("set", "paymnts", "--fair-by", "tenant")):
         done = redrive("queue", *command, *why)

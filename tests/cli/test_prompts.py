@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,19 @@ def test_a_campaign_is_watched_in_a_line(database: Database, letters: list[int])
     terminal.wait_for(f"3 of {len(letters)} redriven: 2 succeeded, 1 dead again")
 
     assert terminal.end() == 0
+
+
+def test_dead_letters_of_others_come_in_after_the_answer(database: Database, tmp_path: Path):
+    """They are read twice: what was shown is what comes."""
+    file = tmp_path / "dead.jsonl"
+    file.write_text('{"kind": "a", "payload": {"n": 1}}\n{"kind": "a", "payload": {"n": 2}}\n')
+    terminal = Terminal(database.url, "dlq", "import", str(file), "--source", "sqs")
+    terminal.wait_for(r"Import 2 dead letters\? Type '2' to go on: ")
+
+    assert database.value("select count(*) from redrive.dead_letters") == 0
+    terminal.type("2")
+    terminal.wait_for("Why: ")
+    terminal.type("we move")
+    assert terminal.end() == 0
+    assert "2 imported" in terminal.shown
+    assert database.value("select why from redrive.audit") == "we move"

@@ -1,7 +1,9 @@
 """kubectl and helm as people type them."""
 
+import hashlib
 import json
 import os
+import secrets
 import shlex
 import subprocess
 import time
@@ -46,6 +48,10 @@ def eventually(
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}; at last: {value!r}"
         time.sleep(every)
     return value
+
+
+CONSOLE_TOKEN = secrets.token_hex(16)
+"""Of ada, an operator."""
 
 
 @dataclass
@@ -231,6 +237,15 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
     with in_namespace(release):
         release.kubectl(
             "create", "configmap", "shop", f"--from-file=shop.py={HERE / 'handlers.py'}"
+        )
+        known = hashlib.sha256(CONSOLE_TOKEN.encode()).hexdigest()
+        release.kubectl(
+            "create",
+            "secret",
+            "generic",
+            "console",
+            f"--from-literal=tokens={known} operator ada",
+            f"--from-literal=key={secrets.token_hex(32)}",
         )
         release.install()
         release.sql("""

@@ -3,15 +3,18 @@
 import json
 import re
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.kubernetes import CHART, ROOT, Release, eventually, run
+from tests.cluster.kubernetes import CHART, CONSOLE_TOKEN, ROOT, Release, eventually, run
 
 DOCS = ROOT / "docs" / "kubernetes.md"
-COMPONENTS = {"worker", "exporter", "migrate", "postgres"}
+COMPONENTS = {"worker", "exporter", "console", "migrate", "postgres"}
 REDRIVE_NOW = (
     'kubectl create job "$JOB" --namespace "$NAMESPACE" --from="cronjob/$RELEASE-redrive-template"'
     " --dry-run=client -o yaml"
@@ -222,6 +225,54 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
     assert audit == [["redrive-now", "fixed"]]
 
 
+@contextmanager
+def forwarded(release: Release, what: str) -> Iterator[str]:
+    """A port of this machine that leads to a Service, as somebody who looks forwards it."""
+    with subprocess.Popen(
+        ("kubectl", "--namespace", release.namespace, "port-forward", what, ":80"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout
+            found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            assert found
+            yield f"http://localhost:{found[1]}"
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium: apt-get install chromium")
+def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    release.sql("delete from fixed where kind = 'shop.poison'")
+    dead = release.enqueue("shop.poison", count=3)
+    eventually(
+        "3 dead letters", lambda: len(release.dead_letters("--kind", "shop.poison")) == len(dead)
+    )
+    release.sql("insert into fixed values ('shop.poison')")
+
+    service = f"service/{release.name}-console"
+    with forwarded(release, service) as address, playwright.sync_playwright() as run:
+        browser = run.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_context(base_url=address).new_page()
+        page.goto("/groups")
+        page.get_by_label("Your token").fill(CONSOLE_TOKEN)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("link", name=re.compile("shop.poison")).first.click()
+        page.get_by_role("link", name="Redrive 3…").click()
+        page.get_by_label("Why").fill("clicked")
+        page.get_by_role("button", name="Redrive 3 open dead letters").click()
+        said = page.get_by_role("status").inner_text()
+        browser.close()
+
+    assert said.startswith("3 dead letters redriven by campaign")
+    assert len(release.wait_for_ends(dead)) == 3
+    assert ["ada", "clicked"] in release.sql("select actor, why from redrive.audit")
+
+
 @pytest.mark.slow
 def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None:
     doomed = release.enqueue("shop.automatic", count=3)
@@ -266,6 +317,7 @@ def test_network_policies_are_accepted(release: Release) -> None:
 
     assert names == {
         release.name,
+        f"{release.name}-console",
         f"{release.name}-metrics",
         f"{release.name}-test",
         f"{release.name}-worker",
@@ -295,4 +347,5 @@ def left(release: Release) -> list[str]:
         "--ignore-not-found",
     )
     theirs = {"configmap/kube-root-ca.crt", "serviceaccount/default", "configmap/shop"}
+    theirs.add("secret/console")
     return [name for name in text.split() if name not in theirs]

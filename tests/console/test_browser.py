@@ -1,10 +1,12 @@
 """The console in a real browser: an incident by clicking, and nothing of a producer's that runs."""
 
+import json
 import os
 import re
 import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +16,21 @@ from redrive.console.access import Access, Identity, Role
 from redrive.console.app import application, listen
 from redrive.console.logins import Logins
 from redrive.database.connect import Address
+from redrive.dead_letters.campaign import Terms, pause, plan, start
+from redrive.dead_letters.filter import Filter
+from redrive.rules.facts import facts_of
+from redrive.worker import store
+from redrive.worker.protocol import Sampled
 from tests.console.conftest import login
+from tests.console.test_access import PAGES
 from tests.factories import bury, claim, failure, make_dead_letters, make_job, make_worker
+from tests.flow.harness import workers_on
 from tests.postgres import Database
 
-CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or shutil.which("chromium") or ""
+FOUND = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or FOUND or ""
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
+Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here").Axe
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
 
 EVIL = (
@@ -62,21 +73,107 @@ def page(address: str) -> Iterator[Any]:
     assert complaints == []
 
 
-def test_an_incident_by_clicking(database: Database, page: Any):
-    made = make_dead_letters(database.conn, 12)
+def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
+    """From the link of a page to the audit log: a real worker, and nothing typed but whys."""
+    for _ in range(12):
+        make_job(database.conn, "work.typed", {"number": "none", "feed": "partner"})
+    facts = [facts_of({"number": n, "feed": "own"}, {}, None) for n in range(30)]
+    store.keep_samples(
+        database.conn, [Sampled("work.typed", json.dumps(well)) for well in facts]
+    )  # as runners offer one a second
+    with workers_on(database.url, tmp_path) as workers:
+        workers.run()
 
+        page.goto("/groups?kind=work.typed")
+        page.locator(".groups a.title").click()
+        findings = page.locator(".findings").inner_text()
+        page.get_by_role("link", name="Edit…").click()
+        page.get_by_label("JSON Patch").fill('[{"op": "replace", "path": "/number", "value": 7}]')
+        page.get_by_role("button", name="Show what changes").click()
+        diff = page.locator(".diff").first.inner_text()
+        page.get_by_label("Why").fill("the partner left it out")
+        page.get_by_role("button", name="Edit 12 payloads").click()
+        edited = page.get_by_role("status").inner_text()
+
+        page.get_by_role("link", name="Redrive 12…").click()
+        page.wait_for_load_state()  # scripts come last
+        page.get_by_label("Canaries").fill("3")
+        page.get_by_text("3 go first; where more than 10% of any ten die again").wait_for()
+        page.get_by_label("Why").fill("the numbers are there now")
+        page.get_by_role("button", name="Redrive 12 open dead letters").click()
+        page.wait_for_url("**/campaigns/1?said=*")
+        first = page.locator(".stands .state").inner_text()
+        workers()
+        page.locator(".stands .state.done").wait_for()  # as it is told: nobody loads it again
+
+        assert page.locator(".tally .good dd").inner_text() == "12"
+        page.get_by_role("link", name="Audit").click()
+        said = page.locator("tbody").inner_text()
+
+    assert "partner" in findings
+    assert '-  "number": "none"' in diff
+    assert edited == "12 payloads edited."
+    assert first == "canary"
+    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 0
+    assert "the partner left it out" in said
+    assert "the numbers are there now" in said
+
+
+def test_anybody_can_use_the_pages(database: Database, page: Any):
+    """axe finds nothing on any of them; what is dark on light is looked at in both themes."""
+    _, job = make_dead_letters(database.conn, 2)
+    live = make_job(database.conn)
+    database.rows("insert into redrive.breakers (name, state) values ('bank', 'open')")
+    database.rows("select redrive.pause_v1('default', 'ada', 'x')")
+    made = plan(database.conn, Filter(), actor="ada").plan
+    paths = [*PAGES, "/groups/f1", f"/jobs/{job}", f"/jobs/{live}", f"/campaigns/{made}"]
+    paths += ["/change/redrive?group=f1", "/edit?group=f1", f"/edit?id={job}"]
+    page.emulate_media(reduced_motion="reduce")  # no colour is on its way to another
+    for path in paths:
+        page.goto(path)
+        if path == "/":
+            page.keyboard.press("Control+k")
+            page.locator("#palette li").nth(8).wait_for()  # the queues are there, too
+        assert faults(page) == [], path
+        page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+        again = page.evaluate("axe.run({runOnly: ['color-contrast']})")
+        assert again["violations"] == [], path
+        page.emulate_media(color_scheme="light")
+    page.evaluate("document.querySelector('main').innerHTML += '<img src=/static/icon.svg>'")
+    assert faults(page) == ["image-alt"]
+
+
+def faults(page: Any) -> list[str]:
+    """The rules of axe that a page breaks."""
+    return [fault["id"] for fault in Axe().run(page).response["violations"]]
+
+
+def test_the_palette_leads_anywhere(database: Database, page: Any):
+    (job,) = make_dead_letters(database.conn, 1)
     page.goto("/")
-    page.get_by_role("link", name="All groups").click()
-    page.get_by_role("link", name="invoice.charge: ValueError").click()
-    page.get_by_role("link", name="Redrive 12…").click()
-    page.get_by_label("Why").fill("the fix is out")
-    page.get_by_role("button", name="Redrive 12 open dead letters").click()
+    for typed, path in ((str(job), f"/jobs/{job}"), ("letters of def", "/dead-letters?queue=*")):
+        page.keyboard.press("Control+k")
+        page.get_by_label("A page, a queue").fill(typed)
+        if not typed.isdigit():
+            page.locator("#palette li", has_text="Dead letters of default").wait_for()
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{path}")
 
-    said = page.get_by_role("status").inner_text()
-    assert said == "12 dead letters redriven by campaign 1."
-    assert database.value("select count(*) from redrive.jobs") == len(made)
-    page.get_by_role("link", name="Audit").click()
-    assert "the fix is out" in page.locator("tbody").inner_text()
+
+def test_times_are_exact_where_somebody_asks(database: Database, page: Any):
+    (job,) = make_dead_letters(database.conn, 1)
+    page.goto(f"/jobs/{job}")
+    died = page.locator(".story time").last
+    before = died.inner_text()
+
+    page.keyboard.press("t")
+
+    exact = page.evaluate(
+        "new Date(document.querySelector('.story time').dateTime).toLocaleString()"
+    )
+    assert before.endswith("ago")
+    assert page.locator(".story time").first.inner_text() == exact
+    assert re.fullmatch(r".+ ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", died.get_attribute("title"))
 
 
 def test_keys_lead_through_a_list(database: Database, page: Any):
@@ -124,12 +221,18 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
         " values ('bank', 'open', %s, %s)",
         (EVIL[0], EVIL[1]),
     )
-    paths = ["/", "/groups?closed=yes", "/dead-letters?state=any", "/jobs", "/queues", "/breakers"]
+    made = plan(conn, Filter(kind=("evil.j0",)), actor=EVIL[0]).plan
+    assert made
+    start(conn, made, Terms(breakers={EVIL[2]: "open"}), actor=EVIL[0], why=EVIL[1])
+    pause(conn, made, actor=EVIL[0], why=EVIL[4])
+    paths = [f"/campaigns/{made}", "/campaigns", "/edit?kind=evil.j0", "/edit?kind=evil.j1&limit=1"]
+    paths += ["/", "/groups?closed=yes", "/dead-letters?state=any", "/jobs", "/queues", "/breakers"]
     paths += ["/audit", "/change/redrive?kind=evil.j0", "/change/cancel?kind=evil.j1"]
     paths += [f"/jobs/{job}" for job in database.column("select id from redrive.dead_letters")]
     paths += [f"/jobs/{job}" for job in database.column("select id from redrive.jobs limit 1")]
     page.goto("/groups?closed=yes")
-    paths += [a.get_attribute("href") for a in page.locator(".groups a.title").all()]
+    groups = [a.get_attribute("href") for a in page.locator(".groups a.title").all()]
+    paths += [*groups, *(path.replace("/groups/", "/explain/") for path in groups)]
 
     for path in paths:
         answer = page.goto(path)

@@ -2,12 +2,17 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
+from httpx2 import Response
 from starlette.testclient import TestClient
 
+from redrive.dead_letters import campaign
 from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
 
@@ -97,20 +102,34 @@ def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: Test
     assert audit(site) == []
 
 
-def test_two_who_redrive_the_same_at_once_redrive_it_once(site: Site):
-    made = make_dead_letters(site.database.conn, 40)
-    both, start = (site.bearer("olaf"), site.bearer("anna")), Barrier(2)
+def test_two_who_redrive_the_same_at_once_start_one_campaign(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """At two replicas, each after both have planned: what either keeps to itself says nothing."""
+    made, both_planned = make_dead_letters(site.database.conn, 120), Barrier(2)
+    planning = campaign.plan
 
-    def redrive(client: TestClient) -> dict[str, object]:
-        start.wait()
-        return client.post("/api/v1/redrive?group=f1", json={"why": "now", "yes": True}).json()
+    def plan(*arguments: Any, **named: Any) -> campaign.Plan:
+        planned = planning(*arguments, **named)
+        both_planned.wait(30)
+        return planned
 
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(redrive, both))
+    def redrive(client: TestClient) -> Response:
+        return client.post("/api/v1/redrive?group=f1", json={"why": "now", "yes": True})
 
-    assert len(answers) == 2
-    assert site.database.value("select sum(redriven) from redrive.campaigns") == 40
-    assert site.database.value("select count(*) from redrive.jobs") == len(made)
+    monkeypatch.setattr(campaign, "plan", plan)
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        replica = Site(site.database, tmp_path, stack)
+        answers = list(pool.map(redrive, (site.bearer("olaf"), replica.bearer("anna"))))
+    monkeypatch.undo()
+    again = redrive(site.bearer("anna"))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    (other,) = (answer.json()["error"] for answer in answers if answer.status_code == 409)
+    assert re.fullmatch(r"campaign \d of (olaf|anna) takes the same dead letters.*", other)
+    assert again.status_code == 409
+    started = site.database.column("select matched from redrive.campaigns where started_at < now()")
+    assert started == [len(made)]
 
 
 def test_why_is_asked_and_kept(site: Site, olaf: TestClient):
@@ -194,6 +213,19 @@ def test_what_cannot_be_done_has_no_form(olaf: TestClient, path: str, said_so: s
     assert 'class="act"' not in page
 
 
+def test_nobody_changes_everything_by_leaving_the_filter_out(site: Site):
+    dead, live = make_dead_letter(site.database.conn), make_job(site.database.conn)
+    api, patch = site.bearer("olaf"), [{"op": "add", "path": "/n", "value": 1}]
+
+    for word in ("redrive", "campaign-plan", "dismiss", "cancel", "now", "edit"):
+        body = {"why": "x", "yes": True} | ({"patch": patch} if word == "edit" else {})
+        answer = api.post(f"/api/v1/{word}", json=body)
+        assert (answer.status_code, "Choose a filter" in answer.text) == (400, True), word
+
+    assert (state(site, dead), audit(site)) == ("open", [])
+    assert site.database.column("select id from redrive.jobs") == [live]
+
+
 def test_the_api_shows_first_and_does_with_yes(site: Site):
     make_dead_letters(site.database.conn, 3)
     api = site.bearer("olaf")
@@ -225,7 +257,7 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
     site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
 ):
     make_dead_letters(site.database.conn, 6)
-    monkeypatch.setattr("redrive.console.changes.MOST", 5)
+    monkeypatch.setattr("redrive.console.change.MOST", 5)
 
     page = olaf.get("/change/dismiss?group=f1").text
     asked = site.bearer("olaf").post("/api/v1/dismiss?group=f1", json={"why": "x", "yes": True})
@@ -252,7 +284,7 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
     page = olaf.get("/change/redrive?group=f1").text
     done = act(olaf, "/change/redrive?group=f1", why="the fix is out")
 
-    assert "3 go first; the others when these have gone well." in page
+    assert "3 go first; where more than 10% of any ten die again, it stops with at most 21" in page
     assert "117 have their turn later." in said(olaf, done)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 
@@ -265,3 +297,24 @@ def test_a_kind_that_needs_two_needs_two_logins(site: Site, olaf: TestClient):
 
     assert (answer.status_code, "approval" in answer.text) == (409, True)
     assert state(site, job) == "open"
+
+
+def test_a_payload_is_revealed_once_to_who_says_why(site: Site, olaf: TestClient):
+    """Wherever it is, and nowhere but in the answer: neither an address nor a log has it."""
+    dead = make_dead_letter(site.database.conn, payload={"password": "hunter2"})
+    live = make_job(site.database.conn, payload={"password": "hunter3"})
+
+    page = act(olaf, f"/change/reveal?id={dead}", why="the bank asks")
+    call = site.bearer("olaf").post(
+        f"/api/v1/reveal?id={live}", json={"why": "they ask again", "yes": True}
+    )
+
+    assert (page.status_code, "hunter2" in page.text) == (200, True)
+    assert page.headers["cache-control"] == "no-store"
+    assert call.json()["payload"] == {"password": "hunter3"}
+    assert "hunter2" not in olaf.get(f"/jobs/{dead}").text
+    assert audit(site) == [
+        ("olaf", "reveal", "the bank asks", 1),
+        ("olaf", "reveal", "they ask again", 1),
+    ]
+    assert "Nothing is kept of job 999." in olaf.get("/change/reveal?id=999").text

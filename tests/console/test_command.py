@@ -14,6 +14,8 @@ import httpx2
 import pytest
 
 from redrive.cli.console import _guarded
+from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.filter import Filter
 from redrive.errors import SettingsError
 from redrive.settings import load
 from tests.console.conftest import digest
@@ -60,11 +62,35 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "REDRIVE_CONSOLE_OPERATOR_URL is not set" in refused(
         console_viewer_url=url, console_tokens=tokens
     )
-    assert "nobody has a role" in refused(console_viewer_url=url, console_proxies="10.0.0.1")
+    nobody = "nobody of the proxy or the provider has a role"
+    assert nobody in refused(console_viewer_url=url, console_proxies="10.0.0.1")
     short = refused(console_viewer_url=url, console_key="a-short-one")
     assert "text of 32 to" in short
     assert "a-short-one" not in short
     assert "REDRIVE_CONSOLE_VIEWER_URL" in refused(console_viewer_url="nonsense")
+
+
+def test_what_a_provider_needs_is_named(tmp_path: Path):
+    def wanting(**settings: object) -> str:
+        given: dict[str, object] = {
+            "console_viewer_url": "postgresql://nobody@127.0.0.1:1/x",
+            "console_groups": "staff=viewer",
+            "console_url": "https://redrive.internal",
+            "console_oidc_issuer": "https://id.internal",
+            "console_oidc_client_id": "redrive",
+        }
+        return refused(**given | settings)
+
+    assert "REDRIVE_CONSOLE_OIDC_CLIENT_ID is not" in wanting(console_oidc_client_id=None)
+    assert "REDRIVE_CONSOLE_URL is not set" in wanting(console_url=None)
+    assert "REDRIVE_CONSOLE_URL is 'http://a.b'" in wanting(console_url="http://a.b")
+    assert "must have no path" in wanting(console_url="https://a.b/redrive/")
+    assert "REDRIVE_CONSOLE_OIDC_ISSUER is 'http" in wanting(console_oidc_issuer="http://a.b")
+    assert "must begin with https://" in wanting(console_oidc_issuer="https://[")
+    assert "must hold openid" in wanting(console_oidc_scopes="email")
+    assert "nobody of the proxy or the provider" in wanting(console_groups="")
+    missing = tmp_path / "secret"
+    assert f"SECRET_FILE is {missing}" in wanting(console_oidc_client_secret_file=missing)
 
 
 @contextmanager
@@ -91,13 +117,20 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
         port = int(address.rpartition(":")[2])
         rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"})
         page = httpx2.get(f"{address}/")
+        campaign = plan(database.conn, Filter(), actor="ada").plan
+        news = httpx2.stream("GET", f"{address}/campaigns/{campaign}/events")
         others = {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
         for other in others - {"127.0.0.1"}:
             with pytest.raises(OSError), socket.create_connection((other, port), timeout=5):
                 pass
-        process.send_signal(signal.SIGTERM)
+        with news as stream:
+            told = stream.iter_text()
+            next(told)
+            process.send_signal(signal.SIGTERM)
+            last = "".join(told)  # cut off, it would raise
         code = process.wait(30)
 
+    assert "event: end" not in last
     assert (page.status_code, "ada" in page.text, rebound.status_code) == (200, True, 421)
     assert code == 0
 

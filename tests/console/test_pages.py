@@ -9,12 +9,17 @@ import pytest
 from starlette.testclient import TestClient
 
 from redrive.cli.main import cli
+from redrive.console.app import application
+from redrive.console.links import Links
 from redrive.console.query import name_of
 from redrive.database.criteria import Criteria
+from redrive.dead_letters import edit as edits
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
+from redrive.handlers import Handlers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.show import show as story
+from redrive.rules.edit import Patch
 from tests.commands import commands
 from tests.console.conftest import Site
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
@@ -74,6 +79,38 @@ def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
     assert olaf.get("/jobs/999999").status_code == 404
     assert olaf.get("/jobs/x").status_code == 404
     assert olaf.get(f"/find?id={dead}").headers["location"] == f"/jobs/{dead}"
+
+
+def test_each_edit_of_a_payload_is_shown_without_its_secrets(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    dead = make_dead_letter(conn, payload={"currency": "EURO", "password": "hunter2"})
+    for path, value in (("currency", "EUR"), ("password", "hunter3")):
+        patch: Patch = [{"op": "replace", "path": f"/{path}", "value": value}]
+        seen = edits.preview(edits.find(conn, Filter(ids=(dead,))), patch, Handlers())
+        edits.edit(conn, seen, patch, handlers=Handlers(), why=f"new {path}", actor="ada")
+
+    page = olaf.get(f"/jobs/{dead}").text
+
+    assert re.search("<del>-.*EURO.*</del>", page)
+    assert re.search("<ins>.*EUR&#34;.*</ins>", page)
+    assert "new currency" in page
+    assert "What it changed is secret, and not shown." in page
+    assert "hunter" not in page
+
+
+def test_a_failure_leads_to_its_trace_and_a_job_to_its_log_lines(site: Site):
+    dead = make_dead_letter(site.database.conn)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    site.database.rows(
+        "update redrive.failures set detail = detail || %s::jsonb", f'{{"trace_id": "{trace}"}}'
+    )
+    links = Links("https://t.example/{trace_id}", "https://l.example/?job={job_id}&x=1")
+    site.app = application(site.access, site.logins, links=links)
+
+    page = site.signed_in("olaf").get(f"/jobs/{dead}").text
+
+    assert f'<a href="https://t.example/{trace}" rel="noreferrer">{trace}</a>' in page
+    assert f'<a href="https://l.example/?job={dead}&amp;x=1" rel="noreferrer">' in page
 
 
 def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
@@ -170,6 +207,9 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/audit?action=pause",
         "/queues",
         "/breakers",
+        "/workers",
+        "/limits",
+        "/schedules",
     ],
 )
 def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient, path: str):

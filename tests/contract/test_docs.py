@@ -44,7 +44,7 @@ def test_commands_and_their_options():
 
 def test_links_of_all_pages_lead_to_files_and_headings():
     broken: list[str] = []
-    places = ("docs/*.md", "*.md", "alerts/runbook.md", "examples/*/README.md")
+    places = ("docs/*.md", "docs/*/*.md", "*.md", "alerts/runbook.md", "examples/*/README.md")
     for page in (page for place in places for page in ROOT.glob(place)):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             file, _, anchor = target.partition("#")

@@ -15,6 +15,7 @@ from tests.postgres import Database
 from tools.metrics_page import (
     NOT_SHOWN,
     of_a_worker,
+    of_the_console,
     of_the_database,
     recorded,
     series,
@@ -36,7 +37,7 @@ PROMISED = {
 def exported(database: Database) -> dict[str, Metric]:
     """Every family by its name, of a worker, of the database, and of any process."""
     mine = (family for family in process.collect() if family.name.startswith("redrive_"))
-    families = [*of_a_worker(), *of_the_database(database.url), *mine]
+    families = [*of_a_worker(), *of_the_database(database.url), *of_the_console(), *mine]
     found = {family.name: family for family in families}
 
     assert len(found) == len(families), "two families of one name"

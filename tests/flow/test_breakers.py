@@ -88,9 +88,8 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
 def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database, workers: Workers):
     _start(workers, 1)
     wait_for(lambda: _state(database) == "closed", 30)
-    main(
-        ["breaker", "force", "mail", "open", "--why", "maintenance", "--database-url", database.url]
-    )
+    done = ("--why", "maintenance", "--yes", "--database-url", database.url)
+    main(["breaker", "force", "mail", "open", *done])
     time.sleep(1.5)
 
     late = enqueue(database.conn, "mail.send", expires_in=0.2)
@@ -127,18 +126,8 @@ def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(
     wait_for(lambda: _phases(workers, "up"), 30, what="nobody probed")
 
     for action in ("open", "closed", "open"):
-        main(
-            [
-                "breaker",
-                "force",
-                "sms",
-                action,
-                "--why",
-                "maintenance",
-                "--database-url",
-                database.url,
-            ]
-        )
+        done = ("--why", "maintenance", "--yes", "--database-url", database.url)
+        main(["breaker", "force", "sms", action, *done])
         time.sleep(1.2)  # the worker has heard of it, and told its runner
     probes = len(_phases(workers, "up"))
     hangs.unlink()
@@ -158,8 +147,9 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
     _start(workers, 1)
     wait_for(lambda: _state(database) == "closed", 30)
     assert run("breaker", "force", "mail", "open")[0] == 64  # without --why
-    assert run("breaker", "force", "nobody", "open", "--why", "x")[0] == 2
-    forced = run("breaker", "force", "mail", "open", "--why", "their status page", "--actor", "ada")
+    said = ("--actor", "ada", "--yes", "--why")
+    assert run("breaker", "force", "nobody", "open", *said, "x")[0] == 2
+    forced = run("breaker", "force", "mail", "open", *said, "their status page")
     assert forced == (0, "mail is held open\n")
     time.sleep(1.5)
     for _ in range(5):
@@ -167,7 +157,7 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
     time.sleep(3)
     calls = len(_phases(workers, "up"))
     shown = run("breaker", "ls", "--json")[1]
-    assert run("breaker", "reset", "mail", "--why", "they are back", "--actor", "ada")[0] == 0
+    assert run("breaker", "reset", "mail", *said, "they are back")[0] == 0
     wait_for(lambda: look.live(database) == 0, 30)
 
     assert calls == 0

@@ -43,7 +43,7 @@ def _dump(database: Database, tmp_path: Path) -> str:
 
 def _acting(jobs: list[int], groups: list[str]) -> list[list[str]]:
     """What a person does about it, so that the audit log has something to show."""
-    job, why = str(jobs[0]), ["--why", "they are on it"]
+    job, why = str(jobs[0]), ["--why", "they are on it", "--yes"]
     return [
         ["queue", "pause", "default", *why],
         ["queue", "resume", "default", *why],

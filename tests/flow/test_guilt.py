@@ -3,11 +3,17 @@
 import itertools
 import os
 import signal
+import socket
+import subprocess
 
 import pytest
 
 from redrive import enqueue, enqueue_many
-from tests.factories import holders
+from redrive.worker import store
+from redrive.worker.channel import Channel
+from redrive.worker.shared_state import SharedState
+from redrive.worker.supervisor.runner_process import RunnerProcess
+from tests.factories import holders, silence
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -101,3 +107,40 @@ def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
     assert not {mine[job] for job in suspects} & {mine[job] for job in instant}
     assert look.reasons(database) == {}
     assert worker.process.poll() is None
+
+
+def test_a_worker_that_was_only_stopped_takes_back_what_that_cost_its_jobs(
+    database: Database, workers: Workers
+):
+    """One kill and two pauses made a job run alone; at the next one it was dead."""
+    job = enqueue(database.conn, "work.until-file", {"file": "go"})
+    worker = workers().wait_ready()
+    wait_for(lambda: workers.starts(job))
+    stopped = [worker.pid, *worker.runners]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    silence(database.conn, holders(database.conn)[job])
+    store.rescue(database.conn, 0.1, 100)
+    charged = database.value("select losses from redrive.jobs")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: database.value("select losses from redrive.jobs") == 0)
+    (workers.home / "go").touch()
+    wait_for(lambda: look.live(database) == 0)
+
+    assert charged == 1
+    assert worker.process.poll() is None
+
+
+@pytest.mark.parametrize("had_ended", [False, True])
+def test_a_runner_is_blameless_only_if_it_lived_when_it_was_given_up(had_ended: bool):
+    process = subprocess.Popen(["sleep", "0" if had_ended else "60"], start_new_session=True)
+    runner = RunnerProcess(process, Channel(socket.socket()), SharedState(1), False, 0.0)
+    if had_ended:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    for _ in range(2):
+        runner.give_up()
+    runner.wait()
+    runner.close()
+
+    assert runner.blameless is not had_ended

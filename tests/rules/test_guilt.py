@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.dead_letters.find import declared_secret
 from redrive.rules.failure import made_up
 from redrive.rules.model import Category, Claimed, Reason
 from redrive.rules.policy import Policy, decide_loss, put_off_suspect
 from redrive.rules.settlement import DeadLetter, Outcome, Release, Retry
-from redrive.worker.protocol import Dependency, Report
+from redrive.worker.protocol import Dependency, Kind, Report
 from redrive.worker.supervisor.breakers import MAX_REFUNDS, Breakers, Standing
 from redrive.worker.supervisor.crash import Crash, decide_crash
 from redrive.worker.supervisor.held import Batch, Claim, Held
@@ -19,6 +20,7 @@ from redrive.worker.supervisor.kinds import KnownKinds
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
 COUNT = st.integers(1, 10)
+FAILED = (DeadLetter, Retry)
 
 
 def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
@@ -71,6 +73,20 @@ def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(crash: Crash, w
     assert decide_crash(held, crash, KnownKinds(), {}, was_running=was_running) == Release(
         "neighbour_killed"
     )
+
+
+def test_what_a_handler_calls_secret_is_known_of_its_job_whatever_became_of_its_process():
+    """`dlq show` hid what a handler declares secret, but not of a job that outlived its timeout."""
+    kinds = KnownKinds()
+    kinds.learn({"k": Kind("k", 1, 5.0, 3, secret=("memo",))})
+    found = [
+        decide_crash(_held(), crash, kinds, {}, was_running=True)
+        for crash in (Crash(-9, 1, killed_for=frozenset({1})), Crash(-9, running=2))
+    ]
+    details = [{"detail": end.failure.detail} for end in found if isinstance(end, FAILED)]
+
+    assert [declared_secret([one]) for one in details] == [{"memo"}] * 2
+    assert declared_secret([*details, {"detail": {}}]) == {"memo"}, "a lost worker said nothing"
 
 
 @given(after=st.floats(0, 1e6), ahead=st.integers(0, 10**9), jitter=st.floats(0, 1))

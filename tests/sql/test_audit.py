@@ -23,8 +23,14 @@ PAUSE = "select redrive.pause_v1('q', 'ada', 'why')"
 EDIT: LiteralString = (
     "select redrive.edit_v1(%s::bigint[], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
-    " where d.state = 'open'), array['{{\"n\": 2}}'::jsonb], '{{null}}', '[]', '{{/n}}',"
-    " 'ada', 'why')"
+    " where d.id = (select max(id) from redrive.dead_letters)), array['{{\"n\": 2}}'::jsonb],"
+    " '{{null}}', '[]', '{{/n}}', 'ada', 'why')"
+)
+IMPORT: LiteralString = (
+    "select redrive.import_v1('sqs', jsonb_build_array(jsonb_build_object('source_id', '1',"
+    " 'kind', 'a', 'queue', 'q', 'payload', '{{}}'::jsonb, 'headers', '{{}}'::jsonb, 'reason',"
+    " 'gave_up', 'category', 'bug', 'error_class', 'E', 'message', '', 'fingerprint', 'f',"
+    " 'attempts', 1)), 'ada', 'why')"
 )
 SEALED = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
 
@@ -87,6 +93,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "force breaker",
         1,
     ),
+    "reveal": ("select * from redrive.reveal_v1((%s::bigint[])[1], 'ada', 'why')", "reveal", 1),
     "note": ("select redrive.note_v1((%s::bigint[])[1], 'ada', 'why')", "note", 1),
     "open_campaign": (
         "select redrive.open_campaign_v1('ada', 'why', '{{}}', null, 3)",
@@ -148,6 +155,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "cancel redrive",
         1,
     ),
+    "import": (IMPORT, "import", 1),
     "begin_run": ("select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')", "purge", 3),
 }
 """By the function's name."""
@@ -158,6 +166,7 @@ NO_ACTS = {
     *("hold_run", "end_run"),  # begin and end of what is on record
     *("plan_campaign", "leave_out"),  # a plan changes nothing
     "look_at_campaign",  # what became of it is counted
+    "import_failures",  # the rest of what has come in, once, under the line of import
 }
 """What an operator may do without a line; end_run has one where there was a run."""
 
@@ -183,6 +192,8 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
         operator.rows(START, started)
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
     campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
+    if act == "edit":  # of one that no campaign is to put back
+        dead = make_dead_letter(database.conn)
     before = database.value("select max(id) from redrive.audit")
     operator.rows(
         statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])

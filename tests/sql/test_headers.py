@@ -87,13 +87,14 @@ def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
 
 
 def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
-    """And those of a job that comes back from there in another."""
+    """And those of a job that comes back from there in another; of other systems in a third."""
     found = {
         name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t) for name, t in FILES
     }
 
     assert {name: tables for name, tables in found.items() if tables} == {
         "enqueue": ["jobs"],
+        "import": ["dead_letters"],  # of jobs that never were here
         "redrive": ["jobs"],
         "settle": ["dead_letters"],
     }

@@ -172,6 +172,56 @@ def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(database: 
     assert database.column("select id from redrive.workers") == [other]
 
 
+def test_a_worker_that_is_back_takes_back_what_its_jobs_were_charged(database: Database) -> None:
+    """Three pauses past the ttl made a job run alone, and buried it at the next one."""
+    job = make_job(database.conn)
+    lose(database)
+    lose(database)
+
+    assert store.forgive(database.conn, [(job, 2), (job, 9), (job + 1, 1)]) == [job]
+    assert store.forgive(database.conn, [(job, 2)]) == [], "each loss once"
+    assert database.row("select losses, attempt from redrive.jobs") == (1, 0)
+    recorded = "select deliveries, category from redrive.failures order by deliveries"
+    assert database.rows(recorded) == [(1, "lost"), (2, "transient")]
+    assert store.run_alone(database.conn, make_worker(database.conn), job) == 30, "the first one's"
+
+
+def test_a_job_that_is_silent_with_its_worker_again_and_again_is_charged_in_the_end(
+    database: Database,
+) -> None:
+    job = make_job(database.conn)
+    seen = []
+    for delivery in range(1, 12):
+        lose(database)
+        store.forgive(database.conn, [(job, delivery)])
+        seen.append(database.value("select losses from redrive.jobs"))
+
+    assert seen == [0] * 10 + [1]
+
+
+@pytest.mark.parametrize("needs_two", [False, True])
+def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
+    database: Database, needs_two: bool
+) -> None:
+    job = make_job(database.conn, kind="k")
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    run_alone(database, worker)
+    silence(database.conn, worker)
+    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    if needs_two:
+        database.conn.execute("select redrive.say_approvals_v1('{k}', '{k}')")
+    store.forgive(database.conn, [(job, 1)])
+
+    assert database.column("select losses from redrive.jobs") == ([] if needs_two else [0])
+    assert database.value("select state from redrive.dead_letters") == (
+        "open" if needs_two else "redriven"
+    )
+    assert database.rows("select actor, action, n from redrive.audit order by id") == [
+        ("redrive", action, 1) for action in ("redrive", "end redrive") if not needs_two
+    ]
+
+
 def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
     job_id = make_job(database.conn)
     worker = make_worker(database.conn)

@@ -63,14 +63,42 @@ labels:
 {{- if and .Values.postgres.trial.enabled (eq .Values.migrations.mode "hook") }}job{{ else }}{{ .Values.migrations.mode }}{{ end -}}
 {{- end }}
 
+{{/* What values say of a login: one of database, or console-<role>. (list root login) */}}
+{{- define "redrive.login" -}}
+{{- $values := (index . 0).Values -}}{{- $login := index . 1 -}}
+{{- if hasPrefix "console-" $login -}}
+{{- index $values.console.logins (trimPrefix "console-" $login) | toJson -}}
+{{- else -}}
+{{- index $values.database $login | toJson -}}
+{{- end -}}
+{{- end }}
+
+{{/* All logins that a release uses, as JSON. */}}
+{{- define "redrive.logins" -}}
+{{- $logins := list "owner" "worker" "operator" "viewer" -}}
+{{- range include "redrive.console.roles" . | fromJsonArray }}{{ $logins = append $logins (printf "console-%s" .) }}{{ end -}}
+{{- toJson $logins -}}
+{{- end }}
+
+{{/* The roles of the console, as JSON: those that have a login. The throw-away Postgres brings two. */}}
+{{- define "redrive.console.roles" -}}
+{{- $roles := list -}}
+{{- if .Values.console.enabled -}}
+{{- range $role := list "viewer" "operator" "approver" -}}
+{{- $given := index $.Values.console.logins $role -}}
+{{- if or $given.existingSecret $given.url (and $.Values.postgres.trial.enabled (ne $role "approver")) }}{{ $roles = append $roles $role }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $roles -}}
+{{- end }}
+
 {{/* The Secret with the URL of a login. (list root login) */}}
 {{- define "redrive.database.secret" -}}
-{{- $root := index . 0 -}}{{- $login := index . 1 -}}
-{{- index $root.Values.database $login "existingSecret" | default (printf "%s-database-%s" (include "redrive.name" $root) $login) -}}
+{{- (include "redrive.login" . | fromJson).existingSecret | default (printf "%s-database-%s" (include "redrive.name" (index . 0)) (index . 1)) -}}
 {{- end }}
 
 {{- define "redrive.database.key" -}}
-{{- $login := index (index . 0).Values.database (index . 1) -}}
+{{- $login := include "redrive.login" . | fromJson -}}
 {{- if $login.existingSecret }}{{ $login.key }}{{ else }}url{{ end -}}
 {{- end }}
 
@@ -84,8 +112,8 @@ labels:
 {{/* The ports of the database, as JSON: those in the URLs that values hold, else databasePort. */}}
 {{- define "redrive.database.ports" -}}
 {{- $ports := list -}}
-{{- range $login := list "owner" "worker" "operator" "viewer" -}}
-{{- $given := index $.Values.database $login -}}
+{{- range $login := include "redrive.logins" . | fromJsonArray -}}
+{{- $given := include "redrive.login" (list $ $login) | fromJson -}}
 {{- /* Passwords first: a part of one is not to be taken for a port. */ -}}
 {{- $url := regexReplaceAll "://[^@]*@|password *= *('[^']*'|[^ ]*)" $given.url "://" -}}
 {{- $found := regexFindAll ":[0-9]+([,/?]|$)|port *= *'?[0-9,]+" $url -1 -}}
@@ -102,10 +130,10 @@ labels:
 {{- .Values.monitoring.job | default .Release.Name -}}
 {{- end }}
 
-{{/* What every endpoint of a monitor has: the values of the monitor, and one job. (list root monitor) */}}
+{{/* What every endpoint of a monitor has: the values of the monitor, and one job. (list root monitor port) */}}
 {{- define "redrive.monitoring.endpoint" -}}
 {{- $monitor := index . 1 -}}
-port: metrics
+port: {{ index . 2 }}
 path: /metrics
 interval: {{ $monitor.interval | quote }}
 {{- with $monitor.scrapeTimeout }}
@@ -127,9 +155,9 @@ metricRelabelings:
 {{- define "redrive.database.url" -}}
 {{- $root := index . 0 -}}{{- $login := index . 1 -}}
 {{- if $root.Values.postgres.trial.enabled -}}
-postgresql://redrive_trial_{{ $login }}:{{ $root.Values.postgres.trial.password }}@{{ include "redrive.name" $root }}-postgres:5432/redrive
+postgresql://redrive_trial_{{ trimPrefix "console-" $login }}:{{ $root.Values.postgres.trial.password }}@{{ include "redrive.name" $root }}-postgres:5432/redrive
 {{- else -}}
-{{ index $root.Values.database $login "url" }}
+{{ (include "redrive.login" . | fromJson).url }}
 {{- end -}}
 {{- end }}
 
@@ -221,6 +249,11 @@ securityContext:
 {{/* Secrets come as files. */}}
 {{- define "redrive.env.common" -}}
 - {name: REDRIVE_DATABASE_URL_FILE, value: /etc/redrive/database/url}
+{{ include "redrive.env.shared" . }}
+{{- end }}
+
+{{/* What the console has, too, which knows other logins. */}}
+{{- define "redrive.env.shared" -}}
 - {name: REDRIVE_LOG_FORMAT, value: {{ .Values.log.format | quote }}}
 - {name: REDRIVE_LOG_LEVEL, value: {{ .Values.log.level | quote }}}
 # A migration beside the release is waited for, and not met with restarts.
@@ -247,7 +280,11 @@ securityContext:
 {{- define "redrive.volumeMounts.named" -}}
 - {name: {{ index . 1 }}, mountPath: /tmp}
 - {name: {{ index . 2 }}, mountPath: /etc/redrive/database, readOnly: true}
-{{- with (index . 0).Values.database.tls }}
+{{- include "redrive.volumeMounts.tls" (index . 0) }}
+{{- end }}
+
+{{- define "redrive.volumeMounts.tls" -}}
+{{- with .Values.database.tls }}
 {{- if or .caSecret.name .caConfigMap.name }}
 - {name: ca, mountPath: /etc/redrive/ca, readOnly: true}
 {{- end }}
@@ -272,7 +309,11 @@ securityContext:
 {{- define "redrive.volumes" -}}
 {{- $root := index . 0 -}}
 {{- include "redrive.volumes.named" (concat . (list "tmp" "database")) }}
-{{- with $root.Values.database.tls }}
+{{- include "redrive.volumes.tls" $root }}
+{{- end }}
+
+{{- define "redrive.volumes.tls" -}}
+{{- with .Values.database.tls }}
 {{- if .caSecret.name }}
 - name: ca
   secret:
@@ -322,19 +363,19 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* The start may last as long as it waits for the schema, and half a minute more. */}}
+{{/* The start may last as long as it waits for the schema, and half a minute more. (port) */}}
 {{- define "redrive.probes" -}}
 startupProbe:
-  httpGet: {path: /livez, port: metrics}
+  httpGet: {path: /livez, port: {{ . }}}
   periodSeconds: 2
   failureThreshold: 75
 livenessProbe:
-  httpGet: {path: /livez, port: metrics}
+  httpGet: {path: /livez, port: {{ . }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: {{ . }}}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}

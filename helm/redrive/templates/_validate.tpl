@@ -61,6 +61,8 @@
 {{- /* A worker holds four: claims, heartbeats with notifications, chores, figures. Handlers' own come on top. */ -}}
 {{- $connections = add $connections (mul 4 $pool.most) -}}
 {{- end -}}
+{{- /* The console: for each role eight that read and eight that change something. */ -}}
+{{- $connections = add $connections (mul 16 (len (include "redrive.console.roles" . | fromJsonArray)) (int .Values.console.replicas)) -}}
 {{- /* exporter, and one each for migration, purge, redrive with its lock */ -}}
 {{- $connections = add $connections 6 -}}
 {{- if and $values.database.connectionBudget (gt (int $connections) (int $values.database.connectionBudget)) -}}
@@ -68,6 +70,7 @@
 {{- end -}}
 
 {{- include "redrive.validate.monitoring" . -}}
+{{- include "redrive.validate.console" . -}}
 
 {{- with $values.redrive.automatic -}}
 {{- if .enabled -}}

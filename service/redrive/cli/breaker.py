@@ -5,9 +5,14 @@ from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
-from redrive.cli.output import listing, not_found
-from redrive.settings import Settings
+from redrive.cli.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.output import listing, not_found, printable
 
 COLUMNS = (
     "name",
@@ -56,31 +61,34 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
-def force(name: str, state: str, why: str, settings: Settings) -> int:
+def force(name: str, state: str, change: Change) -> int:
     """Hold a breaker open or closed, whatever it sees, until it is reset.
 
     \b
     redrive breaker force sendgrid open --why 'their status page'
     """
-    return _force(settings, name, state, why)
+    change.agree(f"Hold the breaker {printable(name)} {state}")
+    return _force(name, state, change)
 
 
 @breaker.command()
 @click.argument("name")
 @acting_options
-def reset(name: str, why: str, settings: Settings) -> int:
+def reset(name: str, change: Change) -> int:
     """Close a breaker, and let it go by what it sees again.
 
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
-    return _force(settings, name, None, why)
+    change.agree(f"Close the breaker {printable(name)}, and let it go by what it sees")
+    return _force(name, None, change)
 
 
-def _force(settings: Settings, name: str, state: str | None, why: str) -> int:
-    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+def _force(name: str, state: str | None, change: Change) -> int:
+    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
         exists = cursor.execute(
-            "select redrive.force_breaker_v1(%s, %s, %s, %s)", (name, state, settings.who(), why)
+            "select redrive.force_breaker_v1(%s, %s, %s, %s)",
+            (name, state, change.settings.who(), change.why),
         ).fetchone()
     if not exists:
         return not_found(f"there is no breaker {name}")

@@ -15,6 +15,7 @@ from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.options import (
+    Change,
     Command,
     Later,
     Run,
@@ -443,14 +444,15 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
 @json_option
-def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
+def pause(which: int, change: Change, as_json: bool) -> int:
     """Put nothing more back until it is resumed; what went, runs.
 
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    with database(settings) as conn:
-        campaigns.pause(conn, which, actor=settings.who(), why=why)
+    change.agree(f"Pause campaign {which}")
+    with database(change.settings) as conn:
+        campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
         return _say(which, campaigns.show(conn, which), as_json=as_json)
 
 
@@ -458,14 +460,15 @@ def pause(which: int, why: str, settings: Settings, as_json: bool) -> int:
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
 @json_option
-def resume(which: int, why: str, settings: Settings, as_json: bool) -> int:
+def resume(which: int, change: Change, as_json: bool) -> int:
     """Go on with one that was paused or has aborted: canaries first.
 
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    with database(settings) as conn:
-        campaigns.resume(conn, which, actor=settings.who(), why=why)
+    change.agree(f"Go on with campaign {which}")
+    with database(change.settings) as conn:
+        campaigns.resume(conn, which, actor=change.settings.who(), why=change.why)
         campaigns.drive(conn, which)
         return _say(which, campaigns.show(conn, which), as_json=as_json)
 

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -12,7 +12,9 @@ from redrive.database import connect, migrate
 from redrive.database.connect import Address
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import SchemaError, SchemaTooNew
-from redrive.settings import Settings
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 logger = logging.getLogger("redrive.cli")
 
@@ -21,7 +23,9 @@ UNREACHABLE_PATIENCE = 60.0
 
 
 @contextmanager
-def database(settings: Settings, *, any_schema: bool = False) -> Iterator[psycopg.Connection[Any]]:
+def database(
+    settings: "Settings", *, any_schema: bool = False
+) -> Iterator[psycopg.Connection[Any]]:
     """An autocommit connection.
 
     Args:
@@ -37,7 +41,7 @@ def database(settings: Settings, *, any_schema: bool = False) -> Iterator[psycop
 
 
 @contextmanager
-def only_one(settings: Settings, name: str) -> Iterator[None]:
+def only_one(settings: "Settings", name: str) -> Iterator[None]:
     """Hold the lock of this name, on a connection of its own, so that one run works at a time.
 
     Raises:

@@ -1,9 +1,10 @@
 """redrive console."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -11,16 +12,24 @@ from redrive.cli.connection import wait_for_schema
 from redrive.cli.options import database_option, settings_for
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
+from redrive.handlers import load
+from redrive.observability import tracing as tracing_of_process
 from redrive.observability.logs import set_up
 from redrive.settings import Settings
 
 WAYS_IN = (
-    "nobody could sign in to the console: set REDRIVE_CONSOLE_TOKENS, or REDRIVE_CONSOLE_PROXIES"
-    " with REDRIVE_CONSOLE_GROUPS; --demo leaves it open, on this machine alone"
+    "nobody could sign in to the console: set REDRIVE_CONSOLE_TOKENS, or REDRIVE_CONSOLE_GROUPS"
+    " with REDRIVE_CONSOLE_OIDC_ISSUER or REDRIVE_CONSOLE_PROXIES;"
+    " --demo leaves it open, on this machine alone"
 )
+LOCAL = {"localhost", "127.0.0.1", "::1"}
 NO_LOGIN = (
     "no role of the console has a login: set REDRIVE_CONSOLE_VIEWER_URL,"
     " REDRIVE_CONSOLE_OPERATOR_URL or REDRIVE_CONSOLE_APPROVER_URL, each also as ..._FILE"
+)
+NO_GROUPS = (
+    "nobody of the proxy or the provider has a role: set REDRIVE_CONSOLE_GROUPS, like"
+    " oncall=operator,staff=viewer"
 )
 NO_EXTRA = "the console wants more packages: pip install 'redrive[console]'"
 
@@ -47,18 +56,24 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     set_up(settings.log_format, settings.log_level)
     try:
         from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
+        from redrive.console.links import Links  # noqa: PLC0415 # an extra
     except ModuleNotFoundError as error:
         if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
     access, logins = (_open if demo else _guarded)(settings)
+    links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
     wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
-    app = application(access, _logins(logins))
+    handlers = load(settings.handlers) if settings.handlers else None
+    tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
+    app = application(access, _logins(logins), handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
+    if tracing is not None:
+        tracing.shut_down()
 
 
 def _logins(addresses: Mapping[Any, Address]) -> Any:
@@ -87,17 +102,25 @@ def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
     if not addresses:
         raise SettingsError(NO_LOGIN)
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
-    proxy = _proxy(settings)
-    if tokens is None and proxy is None:
+    groups = access.group_roles(settings.console_groups or "")
+    proxy, provider = _proxy(settings, groups), _provider(settings, groups)
+    if not (tokens or proxy or provider):
         raise SettingsError(WAYS_IN)
+    if (proxy or provider) and not groups:
+        raise SettingsError(NO_GROUPS)
     wanted = {token.role for token in tokens.read().values()} if tokens else set[access.Role]()
-    wanted |= set(proxy.groups.values()) if proxy else set()
-    for role in sorted(wanted - addresses.keys()):
+    _require(wanted | set(groups.values()), addresses)
+    key = _secret("REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32)
+    ways = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
+    return ways, addresses
+
+
+def _require(roles: Collection[Any], addresses: Mapping[Any, Address]) -> None:
+    """Each role that somebody has needs a login. Raises SettingsError."""
+    for role in sorted(set(roles) - addresses.keys()):
         name = f"REDRIVE_CONSOLE_{role.name}_URL"
         msg = f"somebody is an {role.word} of the console, and {name} is not set"
         raise SettingsError(msg)
-    key = _secret(settings.console_key, settings.console_key_file)
-    return access.Access(tokens=tokens, proxy=proxy, key=key), addresses
 
 
 def _address(settings: Settings, role: str) -> Address | None:
@@ -112,15 +135,11 @@ def _address(settings: Settings, role: str) -> Address | None:
     return found
 
 
-def _proxy(settings: Settings) -> Any:
+def _proxy(settings: Settings, groups: Mapping[str, Any]) -> Any:
     from redrive.console import access  # noqa: PLC0415 # an extra
 
     if not settings.console_proxies:
         return None
-    groups = access.group_roles(settings.console_groups or "")
-    if not groups:
-        msg = "REDRIVE_CONSOLE_PROXIES is set and REDRIVE_CONSOLE_GROUPS is not: nobody has a role"
-        raise SettingsError(msg)
     return access.Proxy(
         access.networks(settings.console_proxies),
         groups,
@@ -129,7 +148,62 @@ def _proxy(settings: Settings) -> Any:
     )
 
 
-def _secret(value: str | None, file: Path | None) -> str | None:
+def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
+    """The provider that people sign in with; None = there is none.
+
+    Raises:
+        SettingsError: something that it needs is missing, or travels in the open.
+    """
+    issuer, client_id = settings.console_oidc_issuer, settings.console_oidc_client_id
+    if issuer is None:
+        return None
+    from redrive.console.access import CALLBACK  # noqa: PLC0415 # an extra
+    from redrive.console.oidc import Client, Provider  # noqa: PLC0415 # an extra
+
+    ours = _safe("REDRIVE_CONSOLE_URL", settings.console_url).rstrip("/")
+    _safe("REDRIVE_CONSOLE_OIDC_ISSUER", issuer)
+    if client_id is None:
+        msg = "REDRIVE_CONSOLE_OIDC_ISSUER is set and REDRIVE_CONSOLE_OIDC_CLIENT_ID is not"
+        raise SettingsError(msg)
+    if "openid" not in settings.console_oidc_scopes.split():
+        msg = (
+            f"REDRIVE_CONSOLE_OIDC_SCOPES is {settings.console_oidc_scopes!r}; it must hold openid"
+        )
+        raise SettingsError(msg)
+    if urlsplit(ours).path:
+        msg = f"REDRIVE_CONSOLE_URL is {ours!r}; it must have no path: leave it out"
+        raise SettingsError(msg)
+    secret, file = settings.console_oidc_client_secret, settings.console_oidc_client_secret_file
+    return Provider(
+        Client(
+            issuer,
+            client_id,
+            _secret("REDRIVE_CONSOLE_OIDC_CLIENT_SECRET", secret, file, 1),
+            ours + CALLBACK,
+            settings.console_oidc_scopes,
+            settings.console_oidc_user_claim,
+            settings.console_oidc_groups_claim,
+        ),
+        groups,
+    )
+
+
+def _safe(variable: str, url: str | None) -> str:
+    """An address that nobody reads along the way.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url or "")
+        if url and parts.hostname and (parts.scheme == "https" or parts.hostname in LOCAL):
+            return url
+    held = f"is {url!r}" if url else "is not set, and the provider sends people back to it"
+    msg = f"{variable} {held}; it must begin with https://, or on this machine http://localhost"
+    raise SettingsError(msg)
+
+
+def _secret(variable: str, value: str | None, file: Path | None, least: int) -> str | None:
     """A secret from its variable or its file.
 
     Raises:
@@ -141,7 +215,7 @@ def _secret(value: str | None, file: Path | None) -> str | None:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError):
         text = ""
-    if len(text) < 32:  # noqa: PLR2004 # as the variable
-        msg = f"REDRIVE_CONSOLE_KEY_FILE is {file}; it must hold text of 32 characters or more"
+    if len(text) < least:
+        msg = f"{variable}_FILE is {file}; it must hold text of {least} characters or more"
         raise SettingsError(msg)
     return text

@@ -57,7 +57,7 @@ def _run(*, once: bool, home: Path | None, observe: bool) -> int:
         stage = Stage(path)
         stage.listen_for_the_end()
         try:
-            story.begin(stage, observe=observe)
+            story.begin(stage, observe=observe, console=not once)
             if once:
                 story.play(stage)
             else:

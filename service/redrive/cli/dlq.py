@@ -13,7 +13,9 @@ from redrive.cli.edit import edit
 from redrive.cli.exits import Exit
 from redrive.cli.explain import explain
 from redrive.cli.filters import filter_options
+from redrive.cli.imports import import_dead_letters
 from redrive.cli.options import (
+    Change,
     Run,
     acting_options,
     actor_option,
@@ -24,13 +26,12 @@ from redrive.cli.options import (
     run_options,
     settings_for,
 )
-from redrive.cli.output import counted, emit, listing, not_found, paged
+from redrive.cli.output import counted, emit, listing, not_found, paged, printable
 from redrive.cli.redrive import redrive_dead_letters
 from redrive.cli.show import show
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.settings import Settings
 
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
@@ -146,14 +147,15 @@ def _agreed(
 @click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
 @acting_options
 @json_option
-def reopen(jobs: tuple[int, ...], why: str, settings: Settings, as_json: bool) -> int:
+def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     """Open dead letters again that were dismissed.
 
     \b
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
-    with database(settings) as conn:
-        reopened = triage.reopen(conn, jobs, why=why, actor=settings.who())
+    change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
+    with database(change.settings) as conn:
+        reopened = triage.reopen(conn, jobs, why=change.why, actor=change.settings.who())
     if as_json:
         emit({"reopened": reopened})
     else:
@@ -166,7 +168,7 @@ def reopen(jobs: tuple[int, ...], why: str, settings: Settings, as_json: bool) -
 @click.option("--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody.")
 @acting_options
 @json_option
-def assign(jobs: tuple[int, ...], owner: str, why: str, settings: Settings, as_json: bool) -> int:
+def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> int:
     """Say who looks after dead letters.
 
     \b
@@ -175,8 +177,10 @@ def assign(jobs: tuple[int, ...], owner: str, why: str, settings: Settings, as_j
     owner = owner.strip()
     if len(owner) > NAME_LENGTH:
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
-    with database(settings) as conn:
-        assigned = triage.assign(conn, jobs, owner, why=why, actor=settings.who())
+    change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {printable(owner) or 'nobody'}")
+    with database(change.settings) as conn:
+        actor = change.settings.who()
+        assigned = triage.assign(conn, jobs, owner, why=change.why, actor=actor)
     if as_json:
         emit({"assigned": assigned, "owner": owner or None})
     else:
@@ -215,3 +219,4 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
 
 
 dlq.add_command(groups.mute)
+dlq.add_command(import_dead_letters)

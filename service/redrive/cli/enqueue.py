@@ -9,10 +9,10 @@ from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
 import click
-import msgspec
 import psycopg
 
 from redrive.cli.connection import database
+from redrive.cli.json_lines import read_json, read_object
 from redrive.cli.options import (
     Command,
     Duration,
@@ -41,7 +41,7 @@ class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         ctx: click.Context | None,  # noqa: ARG002 # click's signature
     ) -> Any:
         """Read it."""
-        return _read_json(str(param and param.name), value)
+        return read_json(str(param and param.name), value)
 
 
 class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
@@ -217,10 +217,7 @@ def _jobs(
 
 
 def _read_line(path: str, text: bytes) -> dict[str, Any]:
-    job = _read_json(path, text)
-    if not isinstance(job, dict):
-        raise InvalidJob(path, "must be an object with at least a kind")
-    fields = cast("dict[str, Any]", job)
+    fields = read_object(path, text, "must be an object with at least a kind")
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
     if isinstance(fields.get("run_at"), str):
@@ -233,16 +230,7 @@ def _read_line(path: str, text: bytes) -> dict[str, Any]:
 
 def _read_payload(path: str, text: str) -> Any:
     """A payload that was given: for the API none is an empty one, here something is missing."""
-    payload = _read_json(path, text)
+    payload = read_json(path, text)
     if payload is None:
         raise InvalidJob(path, NO_PAYLOAD)
     return payload
-
-
-def _read_json(path: str, text: str | bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidJob(path, f"is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidJob(path, "nested deeper than 64 levels") from None

@@ -8,6 +8,7 @@ import click
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import (
+    Change,
     Duration,
     acting_options,
     database_option,
@@ -18,7 +19,6 @@ from redrive.cli.options import (
 from redrive.cli.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
-from redrive.settings import Settings
 
 
 @click.command("groups")
@@ -81,18 +81,21 @@ def report(group: str, database_url: str | None) -> int:
 @click.option("--for", "length", type=Duration(), default="1d", show_default=True, help="How long.")
 @click.option("--off", is_flag=True, help="Unmute it.")
 @acting_options
-def mute(group: str, length: float, off: bool, why: str, settings: Settings) -> int:
+def mute(group: str, length: float, off: bool, change: Change) -> int:
     """Leave a group out of redrives for a while.
 
     \b
     redrive dlq mute 3f9a --for 2h --why 'the fix is being rolled out'
     """
     until = None if off else datetime.now(UTC) + timedelta(seconds=length)
-    with database(settings) as conn:
+    with database(change.settings) as conn:
         found = groups.show(conn, group)
-        if found is None or not groups.mute(
-            conn, found["group"], until, actor=settings.who(), why=why
-        ):
+        if found is None:
+            return missing(group)
+        what = f"{found['open']} open dead letters of {printable(group)}"
+        change.agree(f"Mute {what} until {printable(until)}" if until else f"Unmute {what}")
+        actor = change.settings.who()
+        if not groups.mute(conn, found["group"], until, actor=actor, why=change.why):
             return missing(group)
     click.echo(f"{group} is " + (f"muted until {printable(until)}" if until else "no longer muted"))
     return Exit.DONE

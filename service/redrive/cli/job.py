@@ -12,9 +12,11 @@ import psycopg
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
+from redrive.cli.options import Change as Agreed
 from redrive.cli.options import (
     Duration,
     Run,
+    acting_options,
     database_option,
     json_option,
     pager_option,
@@ -35,6 +37,7 @@ from redrive.live_jobs import control
 from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
 from redrive.live_jobs.find import FAILURE, find, ids, listed
 from redrive.live_jobs.history import PLACE, PLACES, find_ended
+from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import Ended
 
@@ -273,6 +276,26 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
     click.echo(counted(len(matched), "live job"))
     shown = find(conn, JobFilter(ids=matched[:SHOWN]))
     listing(map(_for_people, shown), COLUMNS, as_json=False, right=("id", "attempt"))
+
+
+@job.command("reveal")
+@click.argument("which", metavar="ID", type=click.INT)
+@acting_options
+def reveal_payload(which: int, change: Agreed) -> int:
+    """Print the payload of a job with its secrets, as JSON.
+
+    \b
+    redrive job reveal 17 --why 'the bank asks for the account' --yes
+
+    Wherever the job is: live, dead or in the history. The audit log keeps who saw it, and why.
+    """
+    change.agree(f"Show the payload of job {which} with its secrets")
+    with database(change.settings) as conn:
+        found = reveal(conn, which, actor=change.settings.who(), why=change.why)
+    if found is None:
+        return not_found(f"nothing is kept of job {which}")
+    emit(found["payload"])
+    return Exit.DONE
 
 
 @job.command()

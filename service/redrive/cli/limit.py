@@ -1,16 +1,19 @@
 """redrive limit."""
 
-from typing import Any
-
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
 from redrive.cli.output import emit, not_found, printable, table
+from redrive.live_jobs import limits
 from redrive.rules.concurrency import NAME, of_rate, per_second
-from redrive.settings import Settings
 
 SHOWN = ("limit", "running", "at once", "rate", "waiting")
 MOST_AT_ONCE = 1_000_000
@@ -51,15 +54,8 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     \b
     redrive limit ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        rows = cursor.execute(
-            "select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"
-        ).fetchall()
-    for row in rows:
-        row["rate"] = row["rate"] and of_rate(row["rate"])
+    with database(settings_for(database_url)) as conn:
+        rows = limits.find(conn)
     if as_json:
         for row in rows:
             emit(row)
@@ -78,9 +74,7 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 @click.option("--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most.")
 @click.option("--rate", type=_Rate(), help="Begin in a time, at most: 20/1m, 100/s.")
 @acting_options
-def set_limit(
-    name: str, concurrency: int | None, rate: float | None, why: str, settings: Settings
-) -> None:
+def set_limit(name: str, concurrency: int | None, rate: float | None, change: Change) -> None:
     """Limit the jobs that count under a name, from now on.
 
     \b
@@ -92,32 +86,31 @@ def set_limit(
     """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
-    _set(name, concurrency, rate, why, settings)
     parts = [f"{concurrency} at once"] * (concurrency is not None)
     parts += [of_rate(rate)] if rate is not None else []
-    click.echo(f"{printable(name)}: {', '.join(parts)}")
+    limited = f"{printable(name)}: {', '.join(parts)}"
+    change.agree(f"Limit {limited}")
+    _set(name, concurrency, rate, change)
+    click.echo(limited)
 
 
 @limit.command("rm")
 @click.argument("name", type=_Name())
 @acting_options
-def remove_limit(name: str, why: str, settings: Settings) -> int:
+def remove_limit(name: str, change: Change) -> int:
     """Remove a limit; what waits behind it runs.
 
     \b
     redrive limit rm emails --why 'the new provider has none'
     """
-    if not _set(name, None, None, why, settings):
+    change.agree(f"Remove the limit {printable(name)}")
+    if not _set(name, None, None, change):
         return not_found(f"there is no limit {printable(name)}")
     click.echo(f"{printable(name)} is limited no longer")
     return Exit.DONE
 
 
-def _set(
-    name: str, concurrency: int | None, rate: float | None, why: str, settings: Settings
-) -> Any:
-    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.set_limit_v1(%s, %s, %s, %s, %s)",
-            (name, concurrency, rate, settings.who(), why),
-        ).fetchone()
+def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
+    who = {"actor": change.settings.who(), "why": change.why}
+    with database(change.settings) as conn:
+        return limits.put(conn, name, concurrency, rate, **who)

@@ -42,6 +42,7 @@ COMMANDS = {
     "exporter": "redrive.cli.exporter",
     "console": "redrive.cli.console",
     "reencrypt": "redrive.cli.reencrypt",
+    "quickstart": "redrive.cli.quickstart",
     "demo": "redrive.cli.demo",
 }
 """Command -> the module with a function of that name, imported when used: each starts fast."""

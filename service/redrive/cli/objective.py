@@ -1,6 +1,5 @@
 """redrive objective."""
 
-from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import click
@@ -9,10 +8,15 @@ import psycopg
 from psycopg.rows import class_row
 
 from redrive.cli.connection import database, wait_for_schema
-from redrive.cli.options import acting_options, database_option, json_option, settings_for
+from redrive.cli.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
 from redrive.cli.output import emit, table
 from redrive.rules.limits import check_name
-from redrive.settings import Settings
 
 DEFAULTS = "*"
 """In place of a queue: the values of all queues that have none of their own."""
@@ -32,7 +36,10 @@ class Objective(NamedTuple):
 
     queue: str
     objective: str
-    value: float
+    value: float | None
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.objective} is {self.value:g}"
 
 
 @click.group()
@@ -71,7 +78,7 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
 @click.option("--default", "to_default", is_flag=True, help="Remove the queue's own value.")
 @acting_options
 def set_objective(
-    queue: str, name: str, value: float | None, to_default: bool, why: str, settings: Settings
+    queue: str, name: str, value: float | None, to_default: bool, change: Change
 ) -> None:
     """Set one objective of a queue.
 
@@ -84,16 +91,17 @@ def set_objective(
     if queue == DEFAULTS and to_default:
         raise click.UsageError("the values of '*' are the defaults themselves; give a VALUE")
     _check_queue(queue)
-    with database(settings) as conn:
-        _set(conn, queue, name, value, settings.who(), why)
-    is_now = "is back to the default" if value is None else f"is {value:g}"
-    click.echo(f"{queue} {name} {is_now}")
+    value_text = "the default" if value is None else f"{value:g}"
+    change.agree(f"Set {queue} {name} to {value_text}")
+    with database(change.settings) as conn:
+        _set(conn, Objective(queue, name, value), change)
+    click.echo(f"{queue} {name} is {'' if value is not None else 'back to '}{value_text}")
 
 
 @objective.command("apply")
 @click.argument("objectives", metavar="JSON")
 @acting_options
-def apply_objectives(objectives: str, why: str, settings: Settings) -> None:
+def apply_objectives(objectives: str, change: Change) -> None:
     """Set the objectives that differ; those not named stay as they are.
 
     \b
@@ -102,11 +110,17 @@ def apply_objectives(objectives: str, why: str, settings: Settings) -> None:
     Waits for the schema, as a worker does.
     """
     wanted = _parse(objectives)
-    wait_for_schema(settings.address(), settings.startup_timeout)
-    with database(settings) as conn, conn.transaction():
-        changed = _change(conn, wanted, settings.who(), why)
+    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
+    with database(change.settings) as conn:
+        held = set(_read(conn))
+        changed = [row for row in wanted if row not in held]
+        if changed:
+            change.agree("Set " + ", ".join(map(str, changed)))
+        with conn.transaction():
+            for row in changed:
+                _set(conn, row, change)
     for row in changed:
-        click.echo(f"{row.queue} {row.objective} is {row.value:g}")
+        click.echo(row)
     if not changed:
         click.echo("nothing to do")
 
@@ -118,22 +132,10 @@ def _read(conn: psycopg.Connection) -> list[Objective]:
         ).fetchall()
 
 
-def _change(
-    conn: psycopg.Connection, wanted: Sequence[Objective], actor: str, why: str
-) -> list[Objective]:
-    """Set those that differ from what is held. Returns them."""
-    held = set(_read(conn))
-    changed = [row for row in wanted if row not in held]
-    for row in changed:
-        _set(conn, *row, actor, why)
-    return changed
-
-
-def _set(
-    conn: psycopg.Connection, queue: str, name: str, value: float | None, actor: str, why: str
-) -> None:
+def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
     conn.execute(
-        "select redrive.set_objective_v1(%s, %s, %s, %s, %s)", (queue, name, value, actor, why)
+        "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
+        (*wanted, change.settings.who(), change.why),
     )
 
 

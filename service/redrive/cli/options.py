@@ -4,15 +4,17 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from redrive.cli.output import keep_pager
-from redrive.cli.terminal import confirm
+from redrive.cli.terminal import confirm, is_watched
 from redrive.rules.instants import instant
 from redrive.rules.instants import seconds as seconds_of
-from redrive.settings import Settings, load, refuse_unknown
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -109,12 +111,14 @@ RUNS = (("dlq", "redrive"), ("purge",))
 """The commands whose options are variables, too."""
 
 
-def settings_for(database_url: str | None = None, **flags: Any) -> Settings:
+def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
     """The settings with the flags of this command.
 
     Raises:
         SettingsError: a value is not allowed, or a variable is none of ours.
     """
+    from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
+
     refuse_unknown(_variables)
     return load(database_url=database_url, **flags)
 
@@ -139,16 +143,20 @@ def require_why(why: str | None) -> str:
 
 
 def acting_options(command: Command) -> Command:
-    """Add --why, --actor and --database-url; the command gets them as `why` and `settings`."""
+    """Add what a change takes that is named as a whole; the command gets it as `change`."""
 
     @functools.wraps(command)
     def act(
-        *, why: str | None, actor: str | None, database_url: str | None, **options: Any
+        *, why: str | None, actor: str | None, yes: bool, database_url: str | None, **options: Any
     ) -> object:
-        why = require_why(why)
-        return command(why=why, settings=settings_for(database_url, actor=actor), **options)
+        change = Change(settings_for(database_url, actor=actor), require_why(why), yes)
+        return command(change=change, **options)
 
-    return with_options([why_option("required"), actor_option, database_option], act)
+    return with_options([why_option("required"), actor_option, _yes(), database_option], act)
+
+
+def _yes(prefix: str | None = None) -> Decorator:
+    return option(prefix, "--yes", is_flag=True, help="Do not ask.")
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
@@ -174,6 +182,28 @@ def with_options(options: Sequence[Decorator], command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One change, as it is asked for. `yes`: it need not be asked again."""
+
+    settings: "Settings"
+    why: str
+    yes: bool
+
+    def agree(self, what: str) -> None:
+        """Go on only if somebody agrees to this, in words.
+
+        Raises:
+            click.UsageError: nobody can be asked.
+            click.Abort: somebody was, and does not agree.
+        """
+        if self.yes or confirm(f"{what}?", "yes"):
+            return
+        if is_watched():
+            raise click.Abort
+        raise click.UsageError(f"{what}? Nothing was changed: without a terminal it takes --yes")
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run that changes many rows, as its options or its environment ask for it.
 
@@ -183,7 +213,7 @@ class Run:
         yes: do not ask.
     """
 
-    settings: Settings
+    settings: "Settings"
     why: str | None
     every: float | None
     dry_run: bool
@@ -225,7 +255,7 @@ def run_options(
         actor_option,
         *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),
-        option(prefix, "--yes", is_flag=True, help="Do not ask."),
+        _yes(prefix),
         database_option,
     ]
 

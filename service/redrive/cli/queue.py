@@ -1,8 +1,8 @@
 """redrive queue."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
 from psycopg.rows import dict_row, scalar_row
@@ -10,6 +10,7 @@ from psycopg.rows import dict_row, scalar_row
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import (
+    Change,
     Duration,
     acting_options,
     database_option,
@@ -22,7 +23,9 @@ from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.limits import check_name
 from redrive.rules.waiting import why_queue
-from redrive.settings import Settings
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 Limit = tuple[str, int]
 """What there may be of, and how many."""
@@ -36,6 +39,8 @@ FAIR_LANES = 16
 MOST_NAMES = 1_000_000
 _PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
 _RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
+_LANES_SET: LiteralString = "select redrive.set_lanes_v1(%s, %s, %s, %s)"
+_HISTORY_SET: LiteralString = "select redrive.set_history_v1(%s, %s, %s, %s)"
 DAY = 86_400.0
 MOST_DAYS = 400
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
@@ -130,15 +135,16 @@ _create_option = click.option(
 @click.argument("name")
 @_create_option
 @acting_options
-def pause(name: str, create: bool, why: str, settings: Settings) -> int:
+def pause(name: str, create: bool, change: Change) -> int:
     """Claim nothing more from a queue; jobs that run go on.
 
     \b
     redrive queue pause mail --why 'the provider is down'
     """
-    if not create and (unknown := _unknown(name, settings)):
+    if not create and (unknown := _unknown(name, change.settings)):
         return not_found(unknown)
-    _act(_PAUSED, name, why, settings)
+    change.agree(f"Pause the queue {name}")
+    _act(_PAUSED, name, change)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
     return Exit.DONE
 
@@ -146,13 +152,14 @@ def pause(name: str, create: bool, why: str, settings: Settings) -> int:
 @queue.command()
 @click.argument("name")
 @acting_options
-def resume(name: str, why: str, settings: Settings) -> int:
+def resume(name: str, change: Change) -> int:
     """Claim from a paused queue again.
 
     \b
     redrive queue resume mail --why 'the provider is back'
     """
-    if not _act(_RESUMED, name, why, settings):
+    change.agree(f"Resume the queue {printable(name)}")
+    if not _act(_RESUMED, name, change):
         return not_found(f"{name} was not paused")
     click.echo(f"{name} is resumed")
     return Exit.DONE
@@ -180,8 +187,7 @@ def set_options(  # what may be set, each by itself or several at once
     paused: bool | None,
     history: int | None,
     create: bool,
-    why: str,
-    settings: Settings,
+    change: Change,
 ) -> int:
     """Set how a queue is served.
 
@@ -193,21 +199,29 @@ def set_options(  # what may be set, each by itself or several at once
     if fair_by is None and paused is None and history is None:
         msg = "say what to set: --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
-    if not create and (unknown := _unknown(name, settings)):
+    if not create and (unknown := _unknown(name, change.settings)):
         return not_found(unknown)
+    wanted = tuple(_wanted(fair_by, paused, history))
+    change.agree(f"Set the queue {name}: " + "; ".join(said for _, _, said in wanted))
+    for statement, values, said in wanted:
+        _act(statement, name, change, *values)
+        click.echo(f"{name} is set: {said}")
+    return Exit.DONE
+
+
+def _wanted(
+    fair_by: str | None, paused: bool | None, history: int | None
+) -> Iterator[tuple[LiteralString, tuple[object, ...], str]]:
+    """What is to be set: the statement and its values, and what that comes to."""
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
-        _act("select redrive.set_lanes_v1(%s, %s, %s, %s)", name, why, settings, lanes)
         turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
-        click.echo(f"{name} is set: {turns}, of jobs enqueued from now on")
+        yield _LANES_SET, (lanes,), f"{turns}, of jobs enqueued from now on"
     if paused is not None:
-        _act(_PAUSED if paused else _RESUMED, name, why, settings)
-        click.echo(f"{name} is {'paused' if paused else 'not paused'}")
+        yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
     if history is not None:
-        _act("select redrive.set_history_v1(%s, %s, %s, %s)", name, why, settings, history or None)
         kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
-        click.echo(f"{name} is set: jobs that end from now on are {kept}")
-    return Exit.DONE
+        yield _HISTORY_SET, (history or None,), f"jobs that end from now on are {kept}"
 
 
 _COUNT = click.IntRange(1, MOST_NAMES)
@@ -247,7 +261,7 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 @queue.command("limit")
 @click.argument("limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit())
 @acting_options
-def limit_names(limits: Sequence[Limit], why: str, settings: Settings) -> None:
+def limit_names(limits: Sequence[Limit], change: Change) -> None:
     """Set how many queues and kinds producers may bring into use.
 
     \b
@@ -255,16 +269,18 @@ def limit_names(limits: Sequence[Limit], why: str, settings: Settings) -> None:
 
     What nobody has used for as long as `redrive retention` keeps names makes room again.
     """
-    with database(settings) as conn, conn.transaction():
+    change.agree("Allow at most " + ", ".join(f"{number} {what}" for what, number in limits))
+    with database(change.settings) as conn, conn.transaction():
         for what, number in limits:
             conn.execute(
-                "select redrive.limit_names_v1(%s, %s, %s, %s)", (what, number, settings.who(), why)
+                "select redrive.limit_names_v1(%s, %s, %s, %s)",
+                (what, number, change.settings.who(), change.why),
             )
     for what, number in limits:
         click.echo(f"{what}: at most {number}")
 
 
-def _unknown(name: str, settings: Settings) -> str | None:
+def _unknown(name: str, settings: "Settings") -> str | None:
     """What to say of a queue that nobody has used, None where somebody has."""
     check_name("queue", name)
     with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
@@ -276,7 +292,8 @@ def _unknown(name: str, settings: Settings) -> str | None:
     return f"no job has been in a queue {name!r} yet{meant} (--create: that one all the same)"
 
 
-def _act(statement: LiteralString, name: str, why: str, settings: Settings, *values: object) -> Any:
+def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
     check_name("queue", name)
-    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, (name, *values, settings.who(), why)).fetchone()
+    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        told = (name, *values, change.settings.who(), change.why)
+        return cursor.execute(statement, told).fetchone()

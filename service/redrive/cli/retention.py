@@ -7,6 +7,7 @@ import psycopg
 
 from redrive.cli.connection import database, wait_for_schema
 from redrive.cli.options import (
+    Change,
     Duration,
     acting_options,
     database_option,
@@ -14,14 +15,13 @@ from redrive.cli.options import (
     settings_for,
 )
 from redrive.cli.output import emit, table
-from redrive.settings import Settings
 
 DAY_SECONDS = 86_400
 MEANINGS = {
     "audit": "lines of the audit log",
     "campaigns": "redrives whose dead letters are purged",
     "groups": "groups without an open dead letter",
-    "keys": "idempotency keys of what succeeded",
+    "keys": "idempotency keys of what succeeded, ids of what was imported",
     "names": "counters and breakers that nobody uses any more",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
@@ -73,7 +73,7 @@ def list_retention(database_url: str | None, as_json: bool) -> None:
 @retention.command("set")
 @click.argument("kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair())
 @acting_options
-def set_retention(kept: Sequence[Kept], why: str, settings: Settings) -> None:
+def set_retention(kept: Sequence[Kept], change: Change) -> None:
     """Set how long things are kept, where that differs.
 
     \b
@@ -81,17 +81,21 @@ def set_retention(kept: Sequence[Kept], why: str, settings: Settings) -> None:
 
     Waits for the schema, as a worker does.
     """
-    wait_for_schema(settings.address(), settings.startup_timeout)
-    with database(settings) as conn, conn.transaction():
+    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
+    with database(change.settings) as conn:
         held = set(_read(conn))
         changed = [pair for pair in kept if pair not in held]
-        for what, seconds in changed:
-            conn.execute(
-                "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)",
-                (what, seconds, settings.who(), why),
-            )
-    for what, seconds in changed:
-        click.echo(f"{what}: kept for {_shown(seconds)}")
+        said = [f"{what}: kept for {_shown(seconds)}" for what, seconds in changed]
+        if changed:
+            change.agree("Set " + ", ".join(said))
+        with conn.transaction():
+            for what, seconds in changed:
+                conn.execute(
+                    "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)",
+                    (what, seconds, change.settings.who(), change.why),
+                )
+    for line in said:
+        click.echo(line)
     if not changed:
         click.echo("nothing to do")
 

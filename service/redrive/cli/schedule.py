@@ -1,24 +1,17 @@
 """redrive schedule: jobs that come by the clock."""
 
-from collections.abc import Sequence
-from typing import Any, LiteralString
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
-import psycopg
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.options import Run, database_option, json_option, run_options, settings_for
 from redrive.cli.output import counted, emit, listing, not_found, printable
-
-Connection = psycopg.Connection[Any]
+from redrive.live_jobs import schedules
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
-_SCHEDULES: LiteralString = """
-    select name, kind, queue, cron, tz, catch_up, state, next_at, last_at, last_job, paused_at,
-           paused_by, paused_why, versions
-    from redrive.schedules_v1()"""
 
 
 @click.group()
@@ -38,12 +31,7 @@ def list_schedules(database_url: str | None, as_json: bool) -> None:
     A schedule is `undeclared` while no live worker has it in its code; it is not fired then.
     """
     with database(settings_for(database_url)) as conn:
-        _show(_schedules(conn), as_json=as_json)
-
-
-def _schedules(conn: Connection) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_SCHEDULES).fetchall()
+        _show(schedules.find(conn), as_json=as_json)
 
 
 def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
@@ -106,10 +94,10 @@ def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
     return _changed("Run now", "jobs", names, run, as_json=as_json)
 
 
-_STATEMENTS: dict[str, LiteralString] = {
-    "paused": "select redrive.pause_schedule_v1(%s, %s, %s)",
-    "resumed": "select redrive.resume_schedule_v1(%s, %s, %s)",
-    "jobs": "select redrive.run_schedule_v1(%s, %s, %s)",
+_ACTS: dict[str, Callable[..., Any]] = {
+    "paused": schedules.pause,
+    "resumed": schedules.resume,
+    "jobs": schedules.run_now,
 }
 """By what comes of them."""
 
@@ -117,12 +105,15 @@ _STATEMENTS: dict[str, LiteralString] = {
 def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool) -> int:
     """Change the schedules of these names, where somebody agrees; say what came of it."""
     with database(run.settings) as conn:
-        matched = [row for row in _schedules(conn) if row["name"] in names]
+        matched = [row for row in schedules.find(conn) if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
         n = len(matched)
         why = run.consent(f"{verb} {counted(n, 'schedule')}?", str(n)) if matched else None
-        found = [_change(conn, outcome, row["name"], run, why) for row in matched if why]
+        act = _ACTS[outcome]
+        found = [
+            act(conn, row["name"], actor=run.settings.who(), why=why) for row in matched if why
+        ]
     done = [value for value in found if value]
     if as_json:
         emit({"matched": n, outcome: done if outcome == "jobs" else len(done)})
@@ -131,11 +122,6 @@ def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json
     for missed in sorted(set(names) - {row["name"] for row in matched}):
         not_found(f"there is no schedule {missed}")
     return Exit.DONE if matched else Exit.NOTHING_MATCHED
-
-
-def _change(conn: Connection, outcome: str, name: str, run: Run, why: str) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(_STATEMENTS[outcome], (name, run.settings.who(), why)).fetchone()
 
 
 def _said(outcome: str, done: Sequence[Any]) -> str:

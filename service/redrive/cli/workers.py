@@ -1,13 +1,13 @@
 """redrive worker ls: who works, on what, and since when they were heard of."""
 
-from typing import Any, LiteralString
+from typing import Any
 
 import click
-from psycopg.rows import dict_row
 
 from redrive.cli.connection import database
 from redrive.cli.options import database_option, json_option, pager_option, settings_for
 from redrive.cli.output import length, listing, paged
+from redrive.live_jobs.workers import find
 
 COLUMNS = (
     "name",
@@ -22,19 +22,6 @@ COLUMNS = (
 )
 KINDS_SHOWN = 3
 
-SELECT: LiteralString = """
-    select w.id, w.name, w.version, w.started_at, w.seen_at, w.queues, w.kinds,
-           case when w.lost_at is not null then 'lost'
-                when w.seen_at < c.at - coalesce(w.ttl, interval '30 seconds')
-                    then 'silent'
-                when w.is_closed or (w.progress ->> 'draining')::boolean then 'draining'
-                else 'working' end as state,
-           (w.progress ->> 'slots')::int as slots, w.inflight,
-           extract(epoch from c.at - w.started_at)::float8 as uptime_seconds,
-           extract(epoch from c.at - w.seen_at)::float8 as heartbeat_age_seconds
-    from redrive.workers w cross join (select clock_timestamp() as at) c order by w.name, w.id"""
-"""Who ended in peace is in no row; who was lost, until its jobs are rescued and it is forgotten."""
-
 
 @click.command("ls")
 @database_option
@@ -48,11 +35,8 @@ def list_workers(database_url: str | None, as_json: bool) -> None:
     \b
     redrive worker ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        rows = cursor.execute(SELECT).fetchall()
+    with database(settings_for(database_url)) as conn:
+        rows = find(conn)
     with paged():
         listing(
             rows if as_json else map(_for_people, rows),

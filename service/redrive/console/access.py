@@ -1,20 +1,22 @@
 """Who asks, and in which role: bearer tokens, a trusted proxy, and the session of a signed-in one.
 
 Nothing of it is kept in this process, so that any replica answers: a session is a signed cookie
-that names its token and ends with it. A token is known by its SHA-256 alone.
+that names its token and ends with it, or the groups of whoever signed in at a provider. A token is
+known by its SHA-256 alone.
 """
 
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, Protocol
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
@@ -23,8 +25,14 @@ from redrive.errors import SettingsError
 Network = IPv4Network | IPv6Network
 
 SESSION_SECONDS = 12 * 3600
+IDLE_SECONDS = 2 * 3600
+"""A session ends so long after its beginning, and so long after its last request."""
+RENEW_SECONDS = 300
+SIGN_IN_SECONDS = 600
 COOKIE = "__Host-redrive"
 """A browser takes a cookie of such a name only from us, over HTTPS or from this machine."""
+PENDING = "__Host-redrive-sign-in"
+CALLBACK = "/sign-in/callback"
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f,]{1,255}")
@@ -52,12 +60,14 @@ class Identity:
     """Who asks: `name` is what the audit log keeps, `session` what its forms are bound to.
 
     `may_forge`: a browser adds by itself what lets it in, so that other sites could use it.
+    `renewed`: the cookie that takes the place of an older one, as the session is in use.
     """
 
     name: str
     role: Role
     session: str = ""
     may_forge: bool = True
+    renewed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,28 @@ class Proxy:
         return any(peer in network for network in self.networks)
 
 
+class Provider(Protocol):
+    """A provider of identities that people sign in with: oidc.Provider, where one is set."""
+
+    @property
+    def host(self) -> str:
+        """Its name to people."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """What those in its groups may do."""
+        ...
+
+    async def begin(self, request: Any, pending: dict[str, Any]) -> Any:
+        """Send somebody to it; `pending` gets what `complete` needs."""
+        ...
+
+    async def complete(self, request: Any, pending: dict[str, Any]) -> tuple[str, frozenset[str]]:
+        """Name and groups of whoever comes back."""
+        ...
+
+
 class Refused(Exception):
     """The request is not let in; `status` says how HTTP calls it."""
 
@@ -139,6 +171,18 @@ class Refused(Exception):
         super().__init__(text)
         self.status = status
         self.text = text
+
+
+def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
+    """The highest role of somebody's groups.
+
+    Raises:
+        Refused: none has one.
+    """
+    found = [roles[group] for group in groups if group in roles]
+    if not found:
+        raise Refused(403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS says")
+    return max(found)
 
 
 class Access:
@@ -149,12 +193,15 @@ class Access:
         *,
         tokens: Tokens | None = None,
         proxy: Proxy | None = None,
+        provider: Provider | None = None,
         key: str | None = None,
         everybody: Identity | None = None,
     ) -> None:
         self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
+        self.provider = provider
         key = key or token_urlsafe(32)
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
+        self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
         self._forms = URLSafeTimedSerializer(key, salt="redrive form")
         self._notes = URLSafeTimedSerializer(key, salt="redrive said")
 
@@ -186,10 +233,31 @@ class Access:
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         return next((t for h, t in known.items() if hmac.compare_digest(h, digest)), None)
 
+    def session(self, cookie: str | None) -> str | None:
+        """The session that a cookie stands for, of whomever it is; None = it is none of ours."""
+        said, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
+        return said and str(said["session"])
+
     def _session(self, cookie: str | None) -> Identity | None:
-        said = _loaded(self._sessions, cookie)
+        said, used = _dated(self._sessions, cookie, IDLE_SECONDS)
+        now = time.time()
+        if said is None or now - said["began"] > SESSION_SECONDS:
+            return None
+        who = self._signed_in(said)
+        if who is None or now - used < RENEW_SECONDS:
+            return who
+        return replace(who, renewed=str(self._sessions.dumps(said)))
+
+    def _signed_in(self, said: Mapping[str, Any]) -> Identity | None:
+        """Whose session it is, as tokens and groups are now."""
+        if "token" not in said:
+            if self.provider is None:
+                return None
+            return Identity(
+                said["name"], role_of(said["groups"], self.provider.roles), said["session"]
+            )
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
-        token = known.get(said["token"]) if said else None
+        token = known.get(said["token"])
         return token and Identity(token.name, token.role, said["session"])
 
     def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Identity | None:
@@ -201,10 +269,7 @@ class Access:
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
         groups = (_only(headers, self.proxy.groups_header) or "").split(",")
-        roles = [self.proxy.groups[g.strip()] for g in groups if g.strip() in self.proxy.groups]
-        if not roles:
-            raise Refused(403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS says")
-        return Identity(name, max(roles))
+        return Identity(name, role_of([group.strip() for group in groups], self.proxy.groups))
 
     # ------------------------------------------------------------------ sessions and forms
 
@@ -213,7 +278,30 @@ class Access:
         token = self._token(text.strip())
         if token is None:
             return None
-        return str(self._sessions.dumps({"token": token.hash, "session": token_urlsafe(16)}))
+        return self._begun(token=token.hash)
+
+    def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
+        """The cookie of a new session of somebody whom the provider knows.
+
+        Raises:
+            Refused: none of the groups has a role here.
+        """
+        if not _NAME.fullmatch(name):
+            raise Refused(403, "your provider does not say one name of 255 characters or less")
+        role_of(groups, provider.roles)
+        return self._begun(name=name, groups=sorted(set(groups) & provider.roles.keys()))
+
+    def _begun(self, **whose: Any) -> str:
+        said = whose | {"session": token_urlsafe(16), "began": int(time.time())}
+        return str(self._sessions.dumps(said))
+
+    def pending(self, sign_in: Mapping[str, Any]) -> str:
+        """The cookie of a sign-in that is under way at the provider."""
+        return str(self._pending.dumps(sign_in))
+
+    def was_pending(self, cookie: str | None) -> dict[str, Any]:
+        """What that cookie holds; nothing where it is none of ours, or too old."""
+        return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
     def form_token(self, who: Identity) -> str:
         """What a form of theirs holds, and no other site knows."""
@@ -236,12 +324,16 @@ class Access:
 def _loaded(
     serializer: URLSafeTimedSerializer, text: str | None, age: int = SESSION_SECONDS
 ) -> Any:
-    if not text:
-        return None
+    return _dated(serializer, text, age)[0]
+
+
+def _dated(serializer: URLSafeTimedSerializer, text: str | None, age: int) -> tuple[Any, float]:
+    """What was signed and when; None where we did not, or longer ago than `age`."""
     try:
-        return serializer.loads(text, max_age=age)
+        said, at = serializer.loads(text or "", max_age=age, return_timestamp=True)
     except BadData:
-        return None
+        return None, 0
+    return said, at.timestamp()
 
 
 def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
@@ -254,6 +346,11 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
     if len(values) > 1:
         raise Refused(400, f"the header {name} is there more than once")
     return values[0].strip() or None if values else None
+
+
+def cookie(name: str, value: str, seconds: int) -> str:
+    """A header that sets one which no script and no other site gets; of 0 seconds, ends it."""
+    return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; Secure; SameSite=lax"
 
 
 def is_own_site(headers: Mapping[str, str]) -> bool:

@@ -1,17 +1,19 @@
 """The JSON API: the lists of the command line with its filters and its fields, and its changes."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from fastapi.security import HTTPBearer
 
-from redrive.console import figures
-from redrive.console.access import Refused, Role
-from redrive.console.changes import CHANGES, Change, Order, Preview, why_of
+from redrive.console import edits, figures
+from redrive.console.access import Identity, Refused, Role
+from redrive.console.change import Change, Order, Preview, why_of
+from redrive.console.changes import CHANGES
 from redrive.console.pages import (
     AUDIT_NAMES,
     asked,
@@ -32,6 +34,8 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters import campaign, groups
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.page import page as page_of_letters
+from redrive.live_jobs import limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
@@ -42,7 +46,25 @@ PREFIX = "/api/v1"
 PAGE, MOST = 100, 1000
 SECONDS = 3.0
 
-router = APIRouter(prefix=PREFIX)
+ERROR: dict[str, Any] = {
+    "description": "What is wrong, and what would be right.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {"error": {"type": "string"}},
+            }
+        }
+    },
+}
+
+router = APIRouter(
+    prefix=PREFIX,
+    responses={"default": ERROR},
+    dependencies=[Depends(HTTPBearer(auto_error=False))],  # what OpenAPI says; `Signed` asks for it
+    generate_unique_id_function=lambda route: route.name,
+)
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -112,9 +134,8 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     chosen = parse(Filter, asked(request), states=("open",))
     after, most = dead_letter_place(request.query_params.get("after")), _most(chosen.limit)
     with here.logins.reading(who.role) as conn:
-        found = letters.find(conn, replace(chosen, limit=most + 1), after)
-    place = place_of(found[most - 1]) if len(found) > most else None
-    return answer({"rows": found[:most], "after": place})
+        found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
+    return answer({"rows": found.rows, "after": found.place and place_of(*found.place)})
 
 
 @router.get("/dead-letters/{job}")
@@ -153,6 +174,27 @@ def list_breakers(here: Here, who: Signed) -> Response:
         return answer({"rows": figures.rows(conn, figures.BREAKERS), "after": None})
 
 
+@router.get("/limits")
+def list_limits(here: Here, who: Signed) -> Response:
+    """Limits, what runs under them and what waits."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": limits.find(conn), "after": None})
+
+
+@router.get("/schedules")
+def list_schedules(here: Here, who: Signed) -> Response:
+    """Schedules, what comes next and what was last."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": schedules.find(conn), "after": None})
+
+
+@router.get("/workers")
+def list_workers(here: Here, who: Signed) -> Response:
+    """Who works, on what, and since when they were heard of."""
+    with here.logins.reading(who.role) as conn:
+        return answer({"rows": workers.find(conn), "after": None})
+
+
 @router.get("/audit", openapi_extra=described(None, *AUDIT_NAMES, "after"))
 def list_audit(request: Request, here: Here, who: Signed) -> Response:
     """Who changed what, the newest line first."""
@@ -173,7 +215,23 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     why: str = ""
     yes: bool = False
     rate: float | None = None
+    concurrency: int | None = None
+    canaries: int | None = None
+    abort_share: float | None = None
+    not_before: str | None = None
+    when_breaker: str | None = None
+    when_version: str | None = None
+    patch: list[Any] | None = None
     for_: str | None = None
+
+    def more(self) -> dict[str, str]:
+        """What it asks for besides, as the fields of a form."""
+        given = msgspec.structs.asdict(self)
+        return {
+            name.strip("_").replace("_", "-"): str(value)
+            for name, value in given.items()
+            if name not in {"why", "yes", "patch"} and value is not None
+        }
 
 
 _BODY = {
@@ -186,7 +244,20 @@ _BODY = {
                 "properties": {
                     "why": {"type": "string", "description": "Why; the audit log keeps it."},
                     "yes": {"type": "boolean", "description": "Do it. Without: only show."},
-                    "rate": {"type": "number", "description": "Of a redrive: jobs per second."},
+                    "rate": {
+                        "type": "number",
+                        "description": "Of a redrive or a limit: jobs per second.",
+                    },
+                    "concurrency": {
+                        "type": "integer",
+                        "description": "Of a limit: jobs at once, at most.",
+                    },
+                    "canaries": {"type": "integer", "description": "So many go first."},
+                    "abort_share": {"type": "number", "description": "Abort above this share."},
+                    "not_before": {"type": "string", "description": "An instant, or 2h."},
+                    "when_breaker": {"type": "string", "description": "As smtp:closed."},
+                    "when_version": {"type": "string", "description": "As >=1.4.2."},
+                    "patch": {"type": "array", "description": "Of an edit: JSON Patch."},
                     "for": {"type": "string", "description": "Of a mute: how long, as 2h."},
                 },
             }
@@ -227,18 +298,22 @@ async def body(request: Request) -> Asked:
 Body = Annotated[Asked, Depends(body)]
 
 
+def _may_change(who: Identity) -> None:
+    require(who, Role.OPERATOR)
+    if who.may_forge:
+        raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
+
+
 def _answering(change: Change) -> Callable[..., Response]:
     """The call that does one change."""
 
     def call(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
-        require(who, Role.OPERATOR)
-        if who.may_forge:
-            raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
+        _may_change(who)
         if not wanted.yes:
             with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
                 return answer(_shown(change.preview(conn, asked(request))))
-        more = {"for": wanted.for_ or "", "rate": "" if wanted.rate is None else str(wanted.rate)}
-        order = Order(asked(request), why_of(wanted.why), who.name, more)
+        why = change.why(wanted.why)
+        order = Order(asked(request), why, who.name, wanted.more(), here.handlers)
         done = change.do(partial(here.logins.changing, who.role), order)
         return answer({**done.report, "done": True})
 
@@ -254,3 +329,23 @@ for _word, _change in CHANGES.items():
         description=f"{_change.what} Shows what it would do, unless `yes` is true.",
         openapi_extra=described(_change.of, *_change.names) | {"requestBody": _BODY},
     )
+
+
+@router.post("/edit", openapi_extra=described(Filter) | {"requestBody": _BODY})
+def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
+    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is true."""
+    _may_change(who)
+    why = why_of(wanted.why) if wanted.yes else ""
+    given = {"patch": msgspec.json.encode(wanted.patch or []).decode()}
+    order = Order(asked(request), why, who.name, given, here.handlers)
+    if wanted.yes:
+        done = edits.edit(partial(here.logins.changing, who.role), order)
+        return answer({**done.report, "done": True})
+    with here.logins.reading(who.role) as conn:
+        seen = edits.look(conn, order)
+    if seen.fault or not seen.seen:
+        raise Refused(400, seen.fault or seen.obstacle or "nothing matches")
+    sample = [{"id": one.id, "diff": one.diff} for one in seen.seen.samples]
+    faults = {str(job): fault for job, fault in seen.seen.faults.items()}
+    report = edits.report(seen.seen)
+    return answer({**report, "done": False, "sample": sample, "faults": faults})

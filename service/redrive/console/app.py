@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -15,14 +16,17 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, pages
+from redrive.console import api, around, edit_page, live, metrics, pages
 from redrive.console.access import Access, Refused
-from redrive.console.guard import App, Guard
+from redrive.console.guard import Guard
+from redrive.console.links import Links
 from redrive.console.logins import Crowded, Logins
 from redrive.console.render import environment
-from redrive.console.state import Console, NotSignedIn
+from redrive.console.state import NO_LINKS, Console, NotSignedIn
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
-from redrive.observability.metrics import CALL_BUCKETS, Exposition, Histogram
+from redrive.handlers import Handlers
+from redrive.observability.metrics import Exposition
+from redrive.observability.tracing import Tracing
 
 logger = logging.getLogger("redrive.console")
 
@@ -45,14 +49,16 @@ TITLES = {
 }
 
 
-def application(access: Access, logins: Logins) -> App:
-    """The console as an ASGI application."""
-    requests = Histogram(
-        "redrive_console_request_seconds",
-        "Time until the console answers, by page and status.",
-        ("page", "status"),
-        CALL_BUCKETS,
-    )
+def application(
+    access: Access,
+    logins: Logins,
+    handlers: Handlers | None = None,
+    *,
+    links: Links = NO_LINKS,
+    tracing: Tracing | None = None,
+) -> Guard:
+    """The console as an ASGI application. `handlers`: of ours, to read payloads with."""
+    requests = metrics.requests()
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -62,20 +68,28 @@ def application(access: Access, logins: Logins) -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.console = Console(access, logins, environment())
+    here = app.state.console = Console(access, logins, environment(), handlers, links)
     app.include_router(api.router)
-    app.include_router(pages.router)
+    for part in (pages, around, live, edit_page):
+        app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     _probes(app, logins, Exposition(None, requests.collect))
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
     proxy = access.proxy
     return Guard(
-        cast("App", app),
+        cast("Any", app),
         requests,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
+        session=access.session,
+        stop=here.streams.end,
+        trace=tracing.answered if tracing else _untraced,
     )
+
+
+def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
+    """Nobody asked for spans."""
 
 
 def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
@@ -95,7 +109,7 @@ def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
         return PlainTextResponse("database: ok\n")
 
     @app.get("/metrics", include_in_schema=False)
-    def metrics() -> Response:
+    def show_metrics() -> Response:
         return Response(
             generate_latest(exposition.registry), media_type="text/plain; version=0.0.4"
         )
@@ -120,7 +134,7 @@ def _failed(request: Request, status: int, text: str) -> Response:
 def _not_signed_in(request: Request, _error: Exception) -> Response:
     here: Console = request.app.state.console
     is_page = not request.url.path.startswith(api.PREFIX)
-    if is_page and here.access.tokens is not None:
+    if is_page and (here.access.tokens or here.access.provider):
         query = f"?{request.url.query}" if request.url.query else ""
         onward = request.url.path + query if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
@@ -209,7 +223,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(msg) from None
 
 
-def run(app: App, listener: socket.socket) -> None:
+class _Server(uvicorn.Server):
+    """One that tells those who listen to go: it would wait for them."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        cast("Guard", self.config.app).stop()
+        super().handle_exit(sig, frame)
+
+
+def run(app: Guard, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; requests that run are answered."""
     config = uvicorn.Config(
         cast("Any", app),
@@ -224,4 +246,4 @@ def run(app: App, listener: socket.socket) -> None:
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=10,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    _Server(config).run(sockets=[listener])

@@ -7,6 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.requests import cookie_parser
+
+from redrive.console.access import COOKIE, IDLE_SECONDS, cookie
 from redrive.observability.metrics import Histogram
 
 Scope = dict[str, Any]
@@ -16,7 +19,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
 REQUESTS_A_MINUTE = 600
-"""Of one address. Behind a proxy all share one: there it is the proxy that limits its clients."""
+"""Of one session, or else of one address: behind an Ingress all have the same. A proxy that signs
+people in limits them itself."""
 MAX_ADDRESSES = 10_000
 PROBES = ("/livez", "/readyz", "/metrics")
 
@@ -62,17 +66,26 @@ class Guard:
         hosts: names by which it may be asked for; None = any. On this machine without a sign-in
             another site could otherwise come in by a name of its own that leads here.
         unlimited: whether an address is that of a trusted proxy.
+        session: the session that a cookie of ours stands for; None = of none.
+        stop: what ends answers that would go on.
+        trace: who is told of each answer: method, page, status, seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # what stands around one application
         self,
         app: App,
         requests: Histogram,
         *,
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
+        session: Callable[[str | None], str | None] = lambda _: None,
+        stop: Callable[[], None] = lambda: None,
+        trace: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
+        self.stop = stop
+        self._trace = trace
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
+        self._session = session
         self._window = Window(REQUESTS_A_MINUTE)
         self._requests = requests
 
@@ -86,8 +99,10 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                labels = _page(scope), str(event["status"])
-                self._requests.observe(labels, [time.monotonic() - began])
+                page, seconds = _page(scope), time.monotonic() - began
+                self._requests.observe((page, str(event["status"])), [seconds])
+                if page not in PROBES:
+                    self._trace(scope["method"], page, event["status"], seconds)
                 event = event | {"headers": _guarded(scope, event["headers"])}
             await send(event)
 
@@ -113,7 +128,8 @@ class Guard:
         peer = (scope.get("client") or ("",))[0]
         if scope["path"] in PROBES or self._unlimited(peer):
             return None
-        if self._window.is_full(peer):
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        if self._window.is_full(self._session(cookies.get(COOKIE)) or peer):
             return 429, f"more than {REQUESTS_A_MINUTE} requests a minute: wait a little"
         return None
 
@@ -145,6 +161,9 @@ def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     more = [(n.encode(), v.encode()) for n, v in HEADERS if n.encode() not in given]
     if b"cache-control" not in given:  # nobody else who sits here later sees a page again
         more.append((b"cache-control", b"no-store"))
+    renewed = scope.get("state", {}).get("renewed")
+    if renewed and b"set-cookie" not in given:  # a sign-out has the last word
+        more.append((b"set-cookie", cookie(COOKIE, renewed, IDLE_SECONDS).encode()))
     if scope.get("scheme") == "https":
         more.append((b"strict-transport-security", b"max-age=31536000"))
     return [*headers, *more]

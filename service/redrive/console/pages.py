@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -13,8 +12,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console import figures
-from redrive.console.access import COOKIE, SESSION_SECONDS, Identity, Refused, Role
-from redrive.console.changes import CHANGES, Change, Order, why_of
+from redrive.console.access import (
+    CALLBACK,
+    COOKIE,
+    IDLE_SECONDS,
+    PENDING,
+    SIGN_IN_SECONDS,
+    Identity,
+    Provider,
+    Refused,
+    Role,
+    cookie,
+)
+from redrive.console.change import Change, Done, Order
+from redrive.console.changes import CHANGES
 from redrive.console.query import (
     ANY,
     Query,
@@ -26,20 +37,27 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.state import Form, Here, OwnForm, Signed, require
+from redrive.console.state import Console, Form, Here, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
+from redrive.dead_letters import explain as explaining
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
+from redrive.rules.campaign import State
+from redrive.rules.explain import MIN_BASE, MIN_JOBS, sentence
 
 PAGE = 50
 GROUPS = 25
-SECONDS = 1.5
-"""For which a page looks for live jobs of a rare filter; a link goes on from there."""
+MOST_PATH = 1000  # a cookie has room for it
+LOOKED_AT = 200
+"""Dead letters of a group that its page compares with others."""
+SECONDS, SECONDS_MORE = 0.1, 1.0
+"""For which a page looks for what is rare; and where somebody follows its link to look further."""
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -157,6 +175,23 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
     )
 
 
+@router.get("/explain/{fingerprint:path}")
+def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
+    """What the dead letters of a group have in common: a page, or the part of the group's."""
+    most = LOOKED_AT if request.headers.get("hx-request") else explaining.OF_GROUP
+    with here.logins.reading(who.role) as conn:
+        found = explaining.explain(conn, _text(fingerprint), most=most)
+    if found is None:
+        raise Refused(404, "no group begins so, or more than one does")
+    template = "findings.html" if request.headers.get("hx-request") else "explain.html"
+    shell = command(("dlq", "explain", found["group"]))
+    told = [sentence(finding) for finding in found["findings"]]
+    is_enough = found["looked_at"] >= MIN_JOBS and max(found["compared_with"].values()) >= MIN_BASE
+    return here.page(
+        template, request, who, found=found, told=told, is_enough=is_enough, shell=shell
+    )
+
+
 def _text(value: str) -> str:
     if "\0" in value:
         raise Refused(400, "no NUL")
@@ -170,23 +205,27 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     most = min(chosen.limit or PAGE, PAGE)
     after = dead_letter_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = letters.find(conn, replace(chosen, limit=most + 1), after)
-    is_cut = len(found) > most
-    onward = url("/dead-letters", chosen, after=place_of(found[most - 1])) if is_cut else None
+        found = page_of_letters(conn, chosen, after, most=most, seconds=_patience(after))
+    onward = found.place and url("/dead-letters", chosen, after=place_of(*found.place))
     return here.page(
         "dead_letters.html",
         request,
         who,
-        rows=found[:most],
+        rows=found.rows,
         inputs=list(inputs(chosen)),
         chosen=chosen,
         onward=onward,
         dismissed=tuple(chosen.state) == ("dismissed",),
         redrive=url("/change/redrive", chosen),
+        edit=url("/edit", chosen),
         dismiss=url("/change/dismiss", chosen),
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )
+
+
+def _patience(after: object) -> float:
+    return SECONDS if after is None else SECONDS_MORE
 
 
 @router.get("/dead-letters/{job}")
@@ -202,7 +241,7 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
     most = min(chosen.limit or PAGE, PAGE)
     after = job_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = page_of_jobs(conn, chosen, after, most=most, seconds=SECONDS)
+        found = page_of_jobs(conn, chosen, after, most=most, seconds=_patience(after))
     return here.page(
         "jobs.html",
         request,
@@ -248,25 +287,9 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
     """Redrives: what went back, and what became of it."""
     with here.logins.reading(who.role) as conn:
         found = campaign.find(conn, limit=PAGE)
+        plans = campaign.find(conn, (State.PLANNED,), limit=PAGE)
     shell = command(("campaign", "ls"))
-    return here.page("campaigns.html", request, who, rows=found, shell=shell)
-
-
-@router.get("/queues")
-def list_queues(request: Request, here: Here, who: Signed) -> Response:
-    """Queues, what they hold and why nothing runs; the workers."""
-    with here.logins.reading(who.role) as conn:
-        found, workers = figures.queues(conn), figures.workers(conn)
-    shell = command(("queue", "ls"))
-    return here.page("queues.html", request, who, queues=found, workers=workers, shell=shell)
-
-
-@router.get("/breakers")
-def list_breakers(request: Request, here: Here, who: Signed) -> Response:
-    """Dependencies, and whether jobs that need them run."""
-    with here.logins.reading(who.role) as conn:
-        found = figures.rows(conn, figures.BREAKERS)
-    return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
+    return here.page("campaigns.html", request, who, rows=found, plans=plans, shell=shell)
 
 
 @router.get("/audit")
@@ -342,13 +365,22 @@ def _change(word: str) -> Change:
 def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> Response:
     """Do it, and go on with what came of it; where it is something else by now, look again."""
     require(who, Role.OPERATOR)
-    order = Order(asked(request), why_of(form.get("why", "")), who.name, form)
+    wanted = _change(word)
+    why = wanted.why(form.get("why", ""))
+    order = Order(asked(request), why, who.name, form, here.handlers)
     try:
-        done = _change(word).do(partial(here.logins.changing, who.role), order)
+        done = wanted.do(partial(here.logins.changing, who.role), order)
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise
         return _looked(request, here, who, word, refused.text)
+    if done.is_shown:
+        return here.page("shown.html", request, who, done=done)
+    return done_page(here, done)
+
+
+def done_page(here: Console, done: Done) -> Response:
+    """The page to go on with after a change, which says what came of it."""
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
     return RedirectResponse(f"{done.path}{mark}{said}", 303)
@@ -358,14 +390,27 @@ def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> 
 
 
 @router.get("/sign-in")
-def ask_for_token(request: Request, here: Here) -> Response:
-    """The form for a token."""
-    return here.page("sign_in.html", request, None, onward=_own_path(request), fault=None)
+def ask_who(request: Request, here: Here) -> Response:
+    """The form for a token, and the way to the provider."""
+    return _sign_in_page(request, here)
 
 
-def _own_path(request: Request) -> str:
+def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> Response:
+    return here.page(
+        "sign_in.html",
+        request,
+        None,
+        200 if fault is None else 401,
+        onward=_own_path(request.query_params.get("next")),
+        by_token=here.access.tokens is not None,
+        provider=here.access.provider and here.access.provider.host,
+        fault=fault,
+    )
+
+
+def _own_path(path: str | None) -> str:
     """Where to go on: a path of ours, whatever the address says."""
-    path = request.query_params.get("next", "/")
+    path = path if path and len(path) <= MOST_PATH else "/"
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and path.isascii() else "/"
 
@@ -373,22 +418,50 @@ def _own_path(request: Request) -> str:
 @router.post("/sign-in")
 def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session, by a token."""
-    cookie = here.access.sign_in(form.get("token", ""))
-    if cookie is None:
-        fault = "That token is not known here, or was taken back."
-        onward = _own_path(request)
-        return here.page("sign_in.html", request, None, 401, onward=onward, fault=fault)
-    answer = RedirectResponse(_own_path(request), 303)
-    answer.set_cookie(
-        COOKIE, cookie, max_age=SESSION_SECONDS, secure=True, httponly=True, samesite="lax"
-    )
+    session = here.access.sign_in(form.get("token", ""))
+    if session is None:
+        return _sign_in_page(request, here, "That token is not known here, or was taken back.")
+    return _begun(session, request.query_params.get("next"))
+
+
+def _begun(session: str, onward: str | None) -> Response:
+    answer = RedirectResponse(_own_path(onward), 303)
+    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
+    return answer
+
+
+def _provider(here: Console) -> Provider:
+    if here.access.provider is None:
+        raise Refused(404, "nobody signs in here through a provider")
+    return here.access.provider
+
+
+@router.get("/sign-in/provider")
+async def ask_provider(request: Request, here: Here) -> Response:
+    """Send somebody to the provider that knows them."""
+    pending = {"next": _own_path(request.query_params.get("next"))}
+    answer = await _provider(here).begin(request, pending)
+    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
+    answer.headers.append("set-cookie", mark)
+    return answer
+
+
+@router.get(CALLBACK)
+async def come_back(request: Request, here: Here) -> Response:
+    """Begin a session of whoever comes back from the provider."""
+    pending = here.access.was_pending(request.cookies.get(PENDING))
+    provider = _provider(here)
+    name, groups = await provider.complete(request, pending)
+    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 
 
 @router.post("/sign-out")
-def sign_out(form: Form) -> Response:
-    """End a session."""
+def sign_out(here: Here, who: Signed, form: Form) -> Response:
+    """End a session, and what still tells it news."""
     del form
+    here.streams.end(who.session)
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="lax")
+    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
     return answer

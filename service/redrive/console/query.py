@@ -4,7 +4,7 @@ The names are the command line's own, from the filter classes: what a page shows
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -123,9 +123,9 @@ def _flag(name: str, value: str) -> tuple[str, ...]:
     return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
-def place_of(row: Mapping[str, Any]) -> str:
+def place_of(at: datetime, job: int) -> str:
     """Where a dead letter stands in a list, for the address of the next page."""
-    return f"{row['died_at'].isoformat()}/{row['id']}"
+    return f"{at.isoformat()}/{job}"
 
 
 def dead_letter_place(text: str | None) -> Place | None:

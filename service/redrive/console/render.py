@@ -33,7 +33,7 @@ def environment() -> Environment:
         "segment": segment,
         "span": span,
     }
-    cast("dict[str, Any]", made.globals)["spark"] = spark
+    cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made
 
 
@@ -98,6 +98,21 @@ def spark(values: Sequence[float], what: str) -> Markup:
         ' aria-label="{what}"><title>{what}</title>'
         '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
     ).format(w=width, h=HEIGHT, y=HEIGHT - 1, what=escaped(what), bars=bars)
+
+
+def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
+    """Parts of a whole as one bar, in their order, and what it shows in words."""
+    whole, x, drawn = sum(n for _, n in parts) or 1, 0.0, Markup("")
+    for name, n in parts:
+        width = n * 1000 / whole
+        drawn += Markup('<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>').format(
+            name, x, width
+        )
+        x += width
+    return Markup(
+        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img"'
+        ' aria-label="{what}"><title>{what}</title>{drawn}</svg>'
+    ).format(what=escaped(what), drawn=drawn)
 
 
 def _bar(n: int, share: float) -> Markup:

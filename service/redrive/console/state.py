@@ -1,7 +1,7 @@
 """What every page and every call of the API gets: who asks, the connections, the form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -10,9 +10,13 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
+from redrive.console.links import Links
 from redrive.console.logins import Logins
+from redrive.console.streams import Streams
+from redrive.handlers import Handlers
 
 MAX_FIELDS = 50
+NO_LINKS = Links()
 
 
 class NotSignedIn(Exception):
@@ -21,11 +25,17 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The console: who may come in, their logins, the templates."""
+    """The console: who may come in, their logins, the templates.
+
+    `handlers`: of ours, to read payloads with.
+    """
 
     access: Access
     logins: Logins
     templates: Environment
+    handlers: Handlers | None = None
+    links: Links = NO_LINKS
+    streams: Streams = field(default_factory=Streams)
 
     def page(
         self,
@@ -38,6 +48,7 @@ class Console:
         """An answer in HTML."""
         values |= {
             "who": who,
+            "links": self.links,
             "may_change": who is not None and who.role >= Role.OPERATOR,
             "has_sign_out": who is not None and bool(who.session),
             "csrf": self.access.form_token(who) if who else "",
@@ -69,6 +80,7 @@ def signed_in(request: Request, here: Here) -> Identity:
         raise NotSignedIn
     if who.role not in here.logins.roles:
         raise Refused(403, f"the role {who.role.word} has no login to the database here")
+    request.state.renewed = who.renewed
     return who
 
 

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
+from redrive.errors import Busy
 from redrive.rules import campaign as rules
 from redrive.rules.campaign import GOING, Seen, State, Step
 
@@ -136,6 +137,31 @@ def start(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str)
             Jsonb(terms.conditions()),
         ),
     )
+
+
+_SAME: LiteralString = """
+    select o.id, o.actor from redrive.campaigns c
+    join redrive.campaigns o on o.filter - 'until' = c.filter - 'until' and o.id <> c.id
+    where c.id = %s and (o.started_at > c.created_at or o.started_at is not null
+                         and o.state in ('waiting', 'canary', 'ramp', 'running', 'paused'))
+    order by o.id limit 1"""
+
+
+def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
+    """Start what was planned, unless somebody is at the same, or was since it was planned.
+
+    Two who plan at once both see all that is open. One after the other they start here, so that the
+    second finds the campaign of the first.
+
+    Raises:
+        Busy: it is somebody else's by now; the text says by which campaign.
+    """
+    with conn.transaction():
+        conn.execute("select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))")
+        for other, whose in conn.execute(_SAME, (plan_id,)):
+            msg = f"campaign {other} of {whose} takes the same dead letters: see what it does"
+            raise Busy(msg)
+        start(conn, plan_id, terms, actor=actor, why=why)
 
 
 def drive(conn: Connection, campaign: int) -> Step | None:

@@ -46,7 +46,8 @@ _READ: LiteralString = """
     select d.id, d.redrives, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key,
            d.headers, d.payload::text as payload, coalesce((
                select f.detail -> 'secret_fields' from redrive.failures f
-               where f.job = d.id order by f.deliveries desc limit 1), '[]') as secret_fields
+               where f.job = d.id and f.detail ? 'secret_fields'
+               order by f.deliveries desc limit 1), '[]') as secret_fields
     from redrive.dead_letters d where d.state = 'open'"""
 
 

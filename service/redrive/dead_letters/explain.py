@@ -69,7 +69,7 @@ _OF_OTHERS: LiteralString = (
     picked as materialized (
         select l.id, l.redrives from others o, lateral (
             select d.id, d.redrives from redrive.dead_letters d
-            where d.fingerprint = o.fingerprint order by d.died_at desc limit %(each)s) l)"""
+            where d.fingerprint = o.fingerprint order by d.died_at desc limit %(of_each)s) l)"""
     + _LETTER
 )
 
@@ -79,16 +79,22 @@ _SUCCEEDED: LiteralString = """
     from redrive.reservoir_samples s where s.kind = %(kind)s"""
 
 
-def explain(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
+def explain(
+    conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
+) -> dict[str, Any] | None:
     """What sets one group apart, the clearest first, and how much was looked at.
 
-    None unless exactly one group's fingerprint begins so.
+    Args:
+        most: dead letters of the group that are looked at, and of others in proportion.
+
+    Returns:
+        None unless exactly one group's fingerprint begins so.
     """
     group = groups.show(conn, fingerprint)
     if group is None:
         return None
     texts: dict[str, str] = {}
-    asked = {**_LIMITS, "group": group["group"], "kind": group["kind"]}
+    asked = {**_limits(most), "group": group["group"], "kind": group["kind"]}
     letters = _letters(conn, _OF_GROUP, asked)
     by_hour = len(_days(letters)) >= MIN_DAYS
     jobs = [_observed(letter, texts, by_hour=by_hour) for letter in letters]
@@ -106,13 +112,16 @@ def explain(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] |
     }
 
 
-_LIMITS = {
-    "most": MAX_PAYLOAD,
-    "slices": SLICES,
-    "newest": OF_GROUP // 2,
-    "each": OF_GROUP // 2 // SLICES,
-    "groups": OTHER_GROUPS,
-}
+def _limits(most: int) -> dict[str, int]:
+    """Half of them are the newest, the others of all parts of the group's time."""
+    return {
+        "most": MAX_PAYLOAD,
+        "slices": SLICES,
+        "newest": most // 2,
+        "each": most // 2 // SLICES,
+        "groups": max(OTHER_GROUPS // 2, OTHER_GROUPS * most // OF_GROUP),
+        "of_each": max(rules.MIN_BASE, OF_EACH * most // OF_GROUP),  # one other may be all there is
+    }
 
 
 def _letters(
@@ -129,7 +138,7 @@ def _days(letters: Iterable[Mapping[str, Any]]) -> set[date]:
 def _others(
     conn: psycopg.Connection[Any], asked: Mapping[str, Any], *, of_kind: bool, by_hour: bool
 ) -> Sequence[Observed]:
-    found = _letters(conn, _OF_OTHERS, {**asked, "of_kind": of_kind, "each": OF_EACH})
+    found = _letters(conn, _OF_OTHERS, {**asked, "of_kind": of_kind})
     return [_observed(letter, None, by_hour=by_hour) for letter in found]
 
 

@@ -1,24 +1,27 @@
 """Read dead letters: a list of them, or one with its whole history."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
+from redrive.rules.edit import diff
 from redrive.rules.redact import redact, secret_values
 
-_LISTED: LiteralString = """
+LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
     d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
     coalesce(d.quarantined and d.state = 'open', false) as quarantined"""
 
 _GENERATIONS: LiteralString = f"""
-    select {_LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
+    select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
            c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
            d.idempotency_key, d.ordering_key, d.headers,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
@@ -38,7 +41,7 @@ _EDITS: LiteralString = """
     from redrive.edits where job = %s order by n"""
 
 EDITED = ("at", "actor", "login", "why", "paths", "redrives")
-"""What `show` says of each edit of a job's payload."""
+"""What `show` says of each edit of a job's payload, besides what it changed."""
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
@@ -67,13 +70,26 @@ def find(
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
             f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
-            f"select {_LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
+            f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
             " order by d.died_at desc, d.id desc limit %s) o"
             " order by o.died_at desc, o.id desc limit %s",
             (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
         ).fetchall()
     reveal(conn, found)
     return found
+
+
+def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
+    """The ids of those in the one state that a filter names, as `find` has them."""
+    (state,) = chosen.state
+    conditions, parameters = replace(chosen, state=()).where()
+    # Not by the list of states: indexes by kind and queue hold open ones alone.
+    query: LiteralString = (
+        f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
+        " order by d.died_at desc, d.id desc limit %s"
+    )
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(query, (state, *parameters, chosen.limit)).fetchall()
 
 
 def show(
@@ -94,24 +110,37 @@ def show(
     latest = generations[0]
     reveal(conn, [latest])
     failures = [shown_failure(job, failure) for failure in failures]
-    seen = latest | _before(edits[0]) if original and edits else latest
+    payloads, headers = _redacted(latest, edits, failures)
     return latest | {
-        **_redacted(shown_payload(seen), latest["headers"], failures),
+        "payload": payloads[0 if original else -1],
+        "headers": headers,
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
         "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
-        "edits": [{name: edit[name] for name in EDITED} for edit in edits],
+        "edits": list(map(_edit, edits, pairwise(payloads))),
     }
 
 
-def _redacted(payload: Any, headers: Any, failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Payload and headers without what is secret under a key of either."""
-    declared = failures[-1]["detail"].get("secret_fields", ()) if failures else ()
-    secrets = secret_values([payload, headers], declared)
-    return {
-        "payload": redact(payload, declared, secrets),
-        "headers": redact(headers, declared, secrets),
-    }
+def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
+    """What is said of an edit, and what it changed."""
+    return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
+
+
+def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that the handler calls secret. A lost worker could not say them of its failure."""
+    return {name for f in failures for name in f["detail"].get("secret_fields", ())}
+
+
+def _redacted(
+    latest: dict[str, Any], edits: list[dict[str, Any]], failures: list[dict[str, Any]]
+) -> tuple[list[Any], Any]:
+    """Its payload before each edit and as it is, and its headers, without what is secret in any."""
+    payloads = [shown_payload(latest | _before(edit)) for edit in edits]
+    payloads.append(shown_payload(latest))
+    declared = declared_secret(failures)
+    secrets = secret_values([*payloads, latest["headers"]], declared)
+    *seen, headers = (redact(one, declared, secrets) for one in (*payloads, latest["headers"]))
+    return seen, headers
 
 
 def _before(edit: dict[str, Any]) -> dict[str, Any]:

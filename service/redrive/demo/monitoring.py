@@ -45,14 +45,15 @@ def shortened(text: str, faster: int) -> str:
 class Monitoring:
     """Prometheus and Alertmanager, with all their files in `home`.
 
-    `targets` are scraped every second; pages and tickets go to `pager`. `prometheus` and
-    `alertmanager` are their ports on loopback.
+    `targets` are scraped every second; pages and tickets go to `pager`, with links to `console`.
+    `prometheus` and `alertmanager` are their ports on loopback.
     """
 
     home: Path
     pager: Pager
     targets: list[str]
     faster: int = 60
+    console: str | None = None
     prometheus: int = field(default_factory=free_port)
     alertmanager: int = field(default_factory=free_port)
 
@@ -85,9 +86,10 @@ class Monitoring:
 
     def write_rules(self) -> None:
         """Write the rules; a Prometheus that runs already reads them with `reload`."""
-        (self.home / "rules.yaml").write_text(
-            shortened((ALERTS / "redrive.rules.yaml").read_text(), self.faster)
-        )
+        text = (ALERTS / "redrive.rules.yaml").read_text()
+        if self.console:
+            text = text.replace("https://redrive.example", self.console)
+        (self.home / "rules.yaml").write_text(shortened(text, self.faster))
 
     def reload(self) -> None:
         """Let Prometheus read its configuration again. Raises OSError when it does not."""

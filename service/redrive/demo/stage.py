@@ -1,4 +1,4 @@
-"""What a demo runs: Postgres, a mail server, a worker; Prometheus on demand; two switches."""
+"""What a demo runs: Postgres, mail server, worker, console; Prometheus on demand; two switches."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -50,6 +51,7 @@ class Stage:
         self._password = self._keep_password()
         self._postgres = EmbeddedPostgres(home, password=self._password)
         self.monitoring: Monitoring | None = None
+        self.console: str | None = None
         self._serving = contextlib.ExitStack()
         self._conn: shop.Connection | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -141,6 +143,14 @@ class Stage:
             self._start_mail()
         self._start_worker()
 
+    def start_console(self) -> None:
+        """Serve the console, where its packages are. Nobody waits for it: it waits for nobody."""
+        if find_spec("fastapi"):
+            port = Settings.model_fields["console_port"].default
+            port = port if _is_free(port) else free_port()
+            self._run("console", *PYTHON, "redrive", "console", "--demo", "--port", str(port))
+            self.console = f"http://127.0.0.1:{port}"
+
     def start_monitoring(self) -> Monitoring:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
@@ -151,7 +161,7 @@ class Stage:
         shutil.rmtree(home, ignore_errors=True)  # where a demo was kept: what it watched is over
         home.mkdir()
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
-        self.monitoring = Monitoring(home, pager, targets)
+        self.monitoring = Monitoring(home, pager, targets, console=self.console)
         self.monitoring.write_configuration()
         for name, command in self.monitoring.commands().items():
             self._run(name, *command)
@@ -166,7 +176,7 @@ class Stage:
         """Stop everything; what is kept of it is the home's business."""
         if self._conn is not None:
             self._conn.close()
-        for name in ("prometheus", "alertmanager", "exporter", "worker", "mail"):
+        for name in ("prometheus", "alertmanager", "exporter", "console", "worker", "mail"):
             self._stop(name)
         self._serving.close()
         with contextlib.suppress(subprocess.SubprocessError):

@@ -62,18 +62,18 @@ class Chapter:
 # ---------------------------------------------------------------------- the incident
 
 
-def begin(stage: Stage, *, observe: bool = False) -> None:
+def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None:
     """Bring the stage up and let the orders arrive, until what went wrong is dead letters.
 
-    With `observe` Prometheus and Alertmanager watch it, and a page comes; where they are missing it
-    says so.
+    With `console` it can be looked at in a browser. With `observe` Prometheus and Alertmanager
+    watch it, and a page comes; where they are missing it says so.
     """
     click.echo(
         "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this"
         f" machine,\nwith all they have in {stage.home}.\n"
     )
     say = _clock()
-    _bring_up(stage, say)
+    _bring_up(stage, say, console=console)
     if observe:
         _observe(stage, say)
     if shop.is_placed(stage.conn):
@@ -86,13 +86,17 @@ def begin(stage: Stage, *, observe: bool = False) -> None:
         _show_pages(stage)
 
 
-def _bring_up(stage: Stage, say: Say) -> None:
+def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
     with _busy("starting Postgres"):
         stage.start_postgres()
     say(f"Postgres 18 serves, with schema version {latest()}")
+    if console:
+        stage.start_console()
     with _busy("starting the worker"):
         stage.start()
     say(f"mail server and worker are up; {_metrics(stage)}")
+    if stage.console:
+        say(f"look at it in a browser: {stage.console}")
 
 
 def _observe(stage: Stage, say: Say) -> None:

@@ -97,8 +97,11 @@ class Surroundings:
         """The name of a worker, by its identity."""
         return None if worker is None else self._names.get(worker, str(worker))
 
-    def waiting(self, row: Row) -> Waiting:
-        """A live job as `why` takes it, from a row of `find`, with who stands before it."""
+    def waiting(self, row: Row, *, is_one_of_many: bool = False) -> Waiting:
+        """A live job as `why` takes it, from a row of `find`, with who stands before it.
+
+        Of one of many it is not counted how many due jobs stand before it: a list does not say.
+        """
         running = self._progress.get(row["held_by"], SILENT)["running"]
         is_due = row["state"] == "ready"
         failure = row["last_failure"]
@@ -113,7 +116,7 @@ class Surroundings:
             head=None if before is None or hold else self._head(row, before),
             hold=hold,
             line=self._line(row) if row["run_at"] is None else None,
-            ahead=self._ahead(row) if is_due else None,
+            ahead=self._ahead(row) if is_due and not is_one_of_many else None,
             worker=self.name(row["held_by"]),
             seconds=running.get(str(row["id"])),
             batch=self._batch(row) if row["run_at"] is None else None,

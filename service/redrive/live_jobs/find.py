@@ -91,7 +91,8 @@ def all_described(
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
     for row in page:
-        yield described(row, around) | {"progress": progress.get(row["id"])}
+        found = described(row, around, is_one_of_many=len(page) > 1)
+        yield found | {"progress": progress.get(row["id"])}
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
@@ -142,7 +143,9 @@ def _rows(
         return cursor.execute(query, parameters).fetchall()
 
 
-def described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
+def described(
+    row: dict[str, Any], around: Surroundings, *, is_one_of_many: bool = False
+) -> dict[str, Any]:
     """A row with what is made of several columns, or of what is around it."""
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]
@@ -150,7 +153,7 @@ def described(row: dict[str, Any], around: Surroundings) -> dict[str, Any]:
     shown = shown_failure(row["id"], failure) if is_failed else None
     row["last_failure"] = shown and {name: shown[name] for name in FAILURE}
     row["worker"] = around.name(row["held_by"])
-    answer = why(around.waiting(row), around.around)
+    answer = why(around.waiting(row, is_one_of_many=is_one_of_many), around.around)
     row["why"] = answer
     row["waiting_for"] = None if answer.code in {Code.RUNNING, Code.DUE} else str(answer.code)
     return row

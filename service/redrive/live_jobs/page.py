@@ -1,14 +1,36 @@
 """A page of jobs, at a bounded cost in looks and in time: live ones, then those that have ended."""
 
-import time
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
+from redrive.database.looks import widening
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import LIVE, JobFilter
-from redrive.live_jobs.find import FIRST_LOOKS, MOST_LOOKS, Connection, all_described, find, walk
+from redrive.live_jobs.find import (
+    FIRST_LOOKS,
+    GUARDS,
+    MOST_LOOKS,
+    Connection,
+    all_described,
+    find,
+    walk,
+)
 from redrive.live_jobs.history import PLACE, find_ended
+
+_QUEUES: LiteralString = """
+    select distinct queue from redrive.totals where kind = any (%s::text[])"""
+
+_BY_ORDERING_KEY: LiteralString = """
+    select j.id from (select distinct queue from redrive.totals) q
+    cross join unnest(%s::text[]) k(key) cross join lateral (
+        select o.id from redrive.jobs o where o.queue = q.queue and o.ordering_key = k.key
+        order by o.id limit %s) j limit %s"""
+_BY_KEY: LiteralString = """
+    select j.id from (select distinct kind from redrive.totals) t
+    cross join unnest(%s::text[]) k(key) cross join lateral (
+        select o.id from redrive.jobs o where o.kind = t.kind and o.idempotency_key = k.key
+        limit %s) j limit %s"""
 
 
 class Page(NamedTuple):
@@ -28,28 +50,48 @@ def page(
         return _ended(conn, chosen, after, most)
     if chosen.ids:
         return Page(list(find(conn, replace(live, limit=most))), None)
-    found = _live(conn, live, after, most, seconds)
+    if after is None and (named := _keyed(conn, live, most)):
+        found = Page(list(find(conn, replace(live, ids=named))), None)
+    else:
+        found = _live(conn, live, after, most, seconds)
     if found.place is None and len(found.rows) < most:
         more = _ended(conn, chosen, None, most - len(found.rows))
         return Page(found.rows + more.rows, more.place)
     return found
 
 
+def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
+    """The jobs of a key, which indexes know; none where they are more than a page."""
+    keys, statement = chosen.ordering_key, _BY_ORDERING_KEY
+    if chosen.key:
+        keys, statement = chosen.key, _BY_KEY
+    if not keys:
+        return []
+    with conn.transaction():
+        conn.execute(GUARDS)
+        ids = [i for (i,) in conn.execute(statement, (list(keys), most + 1, most + 1))]
+    return ids if len(ids) <= most else []
+
+
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    give_up_at = time.monotonic() + seconds
-    around, found, place, looks = Surroundings(conn), list[dict[str, Any]](), after, FIRST_LOOKS
-    while True:
+    if chosen.kind and not chosen.queue:  # only where such jobs have been
+        queues = [queue for (queue,) in conn.execute(_QUEUES, (list(chosen.kind),))]
+        if not queues:
+            return Page([], None)
+        chosen = replace(chosen, queue=queues)
+    found, place = list[dict[str, Any]](), after
+    for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         rows = walk(conn, chosen, place, looks)
         is_last = not rows or rows[-1]["id"] is not None
         place = None if is_last else rows.pop()["place"]
         found += rows
-        if len(found) > most:
-            place = found[most - 1]["place"]
-        if is_last or len(found) >= most or time.monotonic() > give_up_at:
-            return Page(list(all_described(conn, found[:most], around)), place)
-        looks = min(MOST_LOOKS, looks * 4)
+        if is_last or len(found) >= most:
+            break
+    if len(found) > most:
+        place = found[most - 1]["place"]
+    return Page(list(all_described(conn, found[:most], Surroundings(conn))), place)
 
 
 def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) -> Page:

@@ -92,12 +92,7 @@ def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str,
     """What its next attempt goes on from, without secrets."""
     when = {"at": row["at"], "delivery": row["deliveries"]}
     said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
-    return {"data": redact(said.get("data", said), _declared(failures))} | when
-
-
-def _declared(failures: list[dict[str, Any]]) -> Sequence[str]:
-    """The keys that the handler calls secret, as its last failure names them."""
-    return failures[-1]["detail"].get("secret_fields", ()) if failures else ()
+    return {"data": redact(said.get("data", said), dead_letters.declared_secret(failures))} | when
 
 
 def _live(
@@ -109,7 +104,7 @@ def _live(
         row = cursor.execute(_PAYLOAD, (job,)).fetchone()
     if live is None or row is None:
         return None
-    declared = _declared(failures)
+    declared = dead_letters.declared_secret(failures)
     payload = shown_payload(row)
     secrets = secret_values([payload, row["headers"]], declared)
     return listed(live) | {

@@ -222,6 +222,12 @@ COUNTERS = (
         known=REASONS,
     ),
     Total(
+        "redrive_dlq_imported",
+        "Dead letters of other systems taken in; none of them counts as added.",
+        {"queue": "queue", "kind": "kind"},
+        {"imported": 1},
+    ),
+    Total(
         "redrive_dlq_removed",
         "Dead letters redriven, dismissed or purged while open, or resolved.",
         {"queue": "queue", "action": "event"},
@@ -252,13 +258,13 @@ DLQ_DEPTH = Total(
     "redrive_dlq_depth",
     "Open dead letters.",
     {"queue": "queue", "reason": "reason"},
-    {"dead": 1, "reopened": 1} | dict.fromkeys(OPEN_ENDS, -1),
+    dict.fromkeys(("dead", "imported", "reopened"), 1) | dict.fromkeys(OPEN_ENDS, -1),
     known=REASONS,
 )
 CAMPAIGN_STATES = ("waiting", "canary", "ramp", "running", "paused", "aborted")
 """Of those that are not over."""
 
-BIRTHS = ("enqueued", "completed", "dead")
+BIRTHS = ("enqueued", "completed", "dead", "imported")
 """Events that make a kind known on a queue."""
 
 

@@ -137,6 +137,27 @@ class Tracing:
         )
         span.end(ended)
 
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record a request to the console that has just been answered."""
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        if self.is_overrun:
+            return
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            f"{method} {route}",
+            kind=SpanKind.SERVER,
+            attributes={
+                "http.request.method": method,
+                "http.route": route,
+                "http.response.status_code": status,
+            },
+            start_time=ended - int(seconds * 1e9),
+        )
+        if status >= 500:  # noqa: PLR2004 # a fault of the server
+            span.set_status(StatusCode.ERROR)
+        span.end(ended)
+
     def shut_down(self) -> None:
         """Export what is queued, for at most a second."""
         if self._spans is not None:

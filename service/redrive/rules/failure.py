@@ -19,7 +19,15 @@ from email.utils import parsedate_to_datetime
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple, cast
 
-from redrive.rules.categories import Rule, evidence_of, judge, read_attribute, read_text
+from redrive.rules.categories import (
+    Evidence,
+    Rule,
+    category_of,
+    evidence_of,
+    judge,
+    read_attribute,
+    read_text,
+)
 from redrive.rules.model import Category, Failure
 from redrive.rules.redact import HIDDEN, scrub
 
@@ -109,6 +117,28 @@ def made_up(
     """Record a failure without an exception: a killed process, a deadline, no attempts left."""
     fingerprint = _hash(kind, error_class, normalise(message))
     return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
+
+
+def reported(  # noqa: PLR0913 # what a failure is told by
+    error_class: str,
+    message: str,
+    stack: Sequence[Mapping[str, Any]],
+    kind: str,
+    *,
+    category: Category | None = None,
+    secrets: Collection[str] = (),
+) -> Failure:
+    """Record a failure that another system kept, as `describe` does one of our own."""
+    name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
+    text = clean(scrubbed(message, secrets), MAX_MESSAGE)
+    frames = [
+        {k: clean(scrub(v, secrets), 200) if type(v) is str else v for k, v in frame.items()}
+        for frame in stack[-MAX_FRAMES:]
+    ]
+    if category is None:
+        category = category_of(Evidence((name, f"builtins.{name}"), text))
+    fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
+    return Failure(name, text, category, fingerprint, {"stack": frames} if frames else {})
 
 
 def safe_text(error: BaseException) -> str:

@@ -89,8 +89,9 @@ def run(
 
     Args:
         handlers: the registry under test.
-        kind, payload: as for `handlers.enqueue`; what could not be stored raises InvalidJob here,
-            too. One that the handler cannot read is a dead letter, as of a producer elsewhere.
+        kind: as for `handlers.enqueue`.
+        payload: so, too; what could not be stored raises InvalidJob here as there. One that the
+            handler cannot read is a dead letter, as of a producer elsewhere.
         attempt: which attempt this is, from 1.
         conn: where the job is, as one that a worker has claimed, so that the handler can call
             `job.complete(conn)`: the connection that the handler uses, too. Nothing is committed or

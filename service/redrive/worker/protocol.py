@@ -148,6 +148,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     limits: tuple[str, ...] = ()
     approval: str | None = None
     heal: Heal | None = None
+    secret: tuple[str, ...] = ()
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

@@ -506,6 +506,16 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> int:
     return _value(conn, "select redrive.retire_v2(%s, %s::bigint[])", worker, list(known)) or 0
 
 
+def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
+    """Take back what jobs (id, deliveries) were charged whose worker is there again.
+
+    Returns those that had been.
+    """
+    ids, deliveries = [job for job, _ in held], [n for _, n in held]
+    found = conn.execute("select redrive.forgive_v1(%s::bigint[], %s::int[])", (ids, deliveries))
+    return [job for (job,) in found]
+
+
 def take_chore(conn: Connection, name: str, every: float) -> bool:
     """Whether this worker is to do a chore now: one of all does it, once in `every` seconds."""
     return bool(

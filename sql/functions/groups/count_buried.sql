@@ -5,11 +5,19 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- What came from elsewhere died over some time: the first is told by a delta without a number.
     insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,
-                                      version, added, opened)
-    select f.fingerprint, min(f.kind), min(f.category), min(f.error_class), min(f.message),
-           max(f.id), coalesce(f.version, ''), count(*), count(*) filter (where f.state = 'open')
-    from fresh f group by f.fingerprint, coalesce(f.version, '');
+                                      version, added, opened, at)
+    select g.fingerprint, g.kind, g.category, g.error_class, g.message, g.sample, g.version,
+           s.added, s.opened, s.at
+    from (select f.fingerprint, min(f.kind) as kind, min(f.category) as category,
+                 min(f.error_class) as error_class, min(f.message) as message,
+                 max(f.id) as sample, coalesce(f.version, '') as version, count(*) as added,
+                 count(*) filter (where f.state = 'open') as opened,
+                 min(f.died_at) as first_at, max(f.died_at) as last_at
+          from fresh f group by f.fingerprint, coalesce(f.version, '')) g,
+    lateral (values (g.added, g.opened, g.last_at), (0, 0, g.first_at)) as s(added, opened, at)
+    where s.added > 0 or g.first_at < g.last_at - interval '1 minute';
     return null;
 end
 $$;

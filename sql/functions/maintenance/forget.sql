@@ -27,6 +27,7 @@ begin
         redrive.forget_envelopes_v1(batch),
         redrive.forget_failures_v1(batch),
         redrive.forget_groups_v1((keep ->> 'groups')::interval, batch),
+        redrive.forget_imports_v1((keep ->> 'keys')::interval, batch),
         redrive.forget_lanes_v1(batch),
         redrive.forget_names_v1((keep ->> 'names')::interval, batch),
         redrive.forget_schedules_v1((keep ->> 'names')::interval, batch),

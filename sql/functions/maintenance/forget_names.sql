@@ -38,7 +38,7 @@ begin
         union
         -- dead letters are counted by reason, so nothing may be left of any
         select c.queue, c.kind from counted c group by c.queue, c.kind, c.reason
-        having sum(case when c.event in ('dead', 'reopened') then c.n
+        having sum(case when c.event in ('dead', 'imported', 'reopened') then c.n
                         when c.event in ('redriven', 'dismissed', 'purged') then -c.n
                         else 0 end) <> 0),
     pick as materialized (

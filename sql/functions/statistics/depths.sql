@@ -29,7 +29,7 @@ begin
                         when event in ('completed', 'cancelled', 'dead',
                                        'retried', 'released', 'rescued') then -n
                         else 0 end)::bigint as running,
-               sum(case when event in ('dead', 'reopened') then n
+               sum(case when event in ('dead', 'imported', 'reopened') then n
                         when event in ('redriven', 'dismissed', 'purged') then -n
                         else 0 end)::bigint as dead
         from redrive.totals t group by t.queue),

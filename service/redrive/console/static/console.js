@@ -1,13 +1,48 @@
-// Comfort on top of pages that work without it: keys, copying, local times. No inline code, no eval.
+// Comfort on top of pages that work without it: keys, a palette, copying, local times, news as it comes.
+// No inline code, no eval; what the server sends is escaped there.
 "use strict";
 
-const PAGES = { o: "/", g: "/groups", d: "/dead-letters", l: "/jobs", c: "/campaigns", q: "/queues", b: "/breakers", a: "/audit" };
+const PAGES = [...document.querySelectorAll("header nav a")].map((link) => ({
+  key: link.dataset.key, name: link.textContent.trim(), href: link.getAttribute("href"),
+}));
+const TIMES = "redrive times";
 let leads = false;
 
-for (const time of document.querySelectorAll("time[datetime]")) {
-  const local = new Date(time.dateTime).toLocaleString();
-  time.title = `${local} here, ${time.title}`;
+// ---- times: relative or exact, in the zone of whoever reads; the hint has UTC, too
+
+function tell(root) {
+  const exact = localStorage.getItem(TIMES) === "exact";
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const local = new Date(time.dateTime).toLocaleString();
+    time.dataset.relative ??= time.textContent;
+    time.dataset.utc ??= time.title;
+    time.title = `${exact ? time.dataset.relative : local}, ${time.dataset.utc}`;
+    time.textContent = exact ? local : time.dataset.relative;
+  }
 }
+
+function switchTimes() {
+  localStorage.setItem(TIMES, localStorage.getItem(TIMES) === "exact" ? "relative" : "exact");
+  tell(document);
+}
+
+tell(document);
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+document.addEventListener("htmx:load", (event) => tell(event.detail.elt));
+
+// ---- a phone shows what is filtered, and the filters when they are asked for
+
+if (matchMedia("(max-width: 640px)").matches) document.querySelector(".filtering")?.removeAttribute("open");
+
+// ---- a part that is asked for again after the session has ended
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (new URL(event.detail.xhr.responseURL).pathname !== "/sign-in") return;
+  event.detail.shouldSwap = false;
+  location.reload();
+});
+
+// ---- copying
 
 for (const button of document.querySelectorAll("button.copy")) {
   if (!navigator.clipboard) continue;
@@ -15,8 +50,25 @@ for (const button of document.querySelectorAll("button.copy")) {
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(button.previousElementSibling.textContent);
     button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 2000);
   });
 }
+
+// ---- news: the part of a page that changes, until it does no more
+
+for (const live of document.querySelectorAll("[data-events]")) {
+  const source = new EventSource(live.dataset.events);
+  source.addEventListener("news", (event) => {
+    const at = live.contains(document.activeElement) && document.activeElement.getAttribute("href");
+    live.innerHTML = event.data;
+    tell(live);
+    if (at) live.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus(); // as it was, for the keyboard
+  });
+  source.addEventListener("end", () => source.close());
+  addEventListener("pagehide", () => source.close());
+}
+
+// ---- keys
 
 const rows = () => [...document.querySelectorAll("main tbody tr, main .groups > li")];
 
@@ -33,22 +85,94 @@ function go(step) {
 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select");
+  if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    openPalette();
+    return;
+  }
   if (event.key === "Escape" && typing) typing.blur();
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (leads) {
     leads = false;
-    if (PAGES[event.key]) location.assign(PAGES[event.key]);
+    const page = PAGES.find((one) => one.key === event.key);
+    if (page) location.assign(page.href);
     return;
   }
   if (event.key === "j") go(1);
   else if (event.key === "k") go(-1);
   else if (event.key === "g") leads = true;
-  else if (event.key === "?") {
-    const keys = document.querySelector(".keys");
-    keys.hidden = !keys.hidden;
-    if (!keys.hidden) keys.scrollIntoView();
-  } else if (event.key === "/") {
+  else if (event.key === "t") switchTimes();
+  else if (event.key === "?") document.getElementById("keys")?.showModal();
+  else if (event.key === "/") {
     event.preventDefault();
+    document.querySelector(".filtering")?.setAttribute("open", "");
     document.querySelector(".filters input, #find")?.focus();
   }
 });
+
+document.getElementById("show-keys")?.addEventListener("click", () => document.getElementById("keys").showModal());
+for (const button of document.querySelectorAll("#show-keys, #show-palette")) button.hidden = false;
+
+// ---- the palette: pages, queues, a job by its id
+
+const palette = document.getElementById("palette");
+const input = palette?.querySelector("input");
+const list = palette?.querySelector("ul");
+let places = PAGES.map((page) => ({ ...page, hint: `g ${page.key}` }));
+let chosen = 0;
+
+async function openPalette() {
+  if (!palette || palette.open) return;
+  palette.showModal();
+  input.value = "";
+  offer();
+  if (places.length > PAGES.length) return;
+  const answer = await fetch("/api/v1/queues");
+  if (!answer.ok) return;
+  for (const row of (await answer.json()).rows) {
+    const queue = encodeURIComponent(row.queue);
+    places.push({ name: `Live jobs in ${row.queue}`, hint: `${row.ready} ready`, href: `/jobs?queue=${queue}` });
+    places.push({ name: `Dead letters of ${row.queue}`, hint: `${row.dead} open`, href: `/dead-letters?queue=${queue}` });
+  }
+  offer();
+}
+
+function offer() {
+  const wanted = input.value.trim().toLowerCase();
+  const shown = places.filter((place) => place.name.toLowerCase().includes(wanted)).slice(0, 12);
+  if (/^\d{1,18}$/.test(wanted)) shown.unshift({ name: `Job ${wanted}`, hint: "", href: `/jobs/${wanted}` });
+  list.replaceChildren(...shown.map((place) => {
+    const link = document.createElement("a");
+    const hint = document.createElement("small");
+    link.href = place.href;
+    link.textContent = place.name;
+    hint.textContent = place.hint;
+    const item = document.createElement("li");
+    item.append(link, hint);
+    return item;
+  }));
+  choose(0);
+}
+
+function choose(which) {
+  const items = [...list.children];
+  chosen = Math.max(0, Math.min(items.length - 1, which));
+  items.forEach((item, n) => item.classList.toggle("chosen", n === chosen));
+  items[chosen]?.scrollIntoView({ block: "nearest" });
+}
+
+input?.addEventListener("input", offer);
+input?.addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) {
+    event.preventDefault();
+    choose(chosen + step);
+  } else if (event.key === "Enter") {
+    event.preventDefault();
+    list.children[chosen]?.querySelector("a").click();
+  }
+});
+document.getElementById("show-palette")?.addEventListener("click", openPalette);
+for (const dialog of document.querySelectorAll("dialog")) {
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+}

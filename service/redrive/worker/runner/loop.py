@@ -244,4 +244,5 @@ def _kind(handler: Handler) -> Kind:
         handler.limits,
         handler.approval,
         handler.heal,
+        tuple(sorted(handler.secret)),
     )

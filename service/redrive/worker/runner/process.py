@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import io
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
@@ -39,6 +41,7 @@ def main(arguments: list[str]) -> int:
     # the supervisor drains; a terminal's Ctrl-C is for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _print_lines()
     try:
         keyring = configured()
         _withhold_keys()
@@ -57,6 +60,12 @@ def main(arguments: list[str]) -> int:
         tracing.shut_down()
     # Threads of handlers that never end must not keep the process.
     os._exit(0)
+
+
+def _print_lines() -> None:
+    """Let what handlers print out line by line, into a pipe, too: this process can be killed."""
+    with contextlib.suppress(AttributeError):  # where it is closed, or something else
+        cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(line_buffering=True)
 
 
 def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:

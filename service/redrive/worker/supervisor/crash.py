@@ -168,6 +168,9 @@ def decide_crash(
     claimed = _claimed(held)
     running = crash.running if was_running else 0
     detail = {**crash.record(), "running": running, **where}
+    known = kinds.find(held.kind)
+    if known is not None and known.secret:
+        detail["secret_fields"] = known.secret
     if held.id in crash.killed_for:
         return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
     if crash.killed_for or crash.blameless or not running:

@@ -197,7 +197,8 @@ class Exchange:
         cost: float,
     ) -> None:
         self._telemetry.settled(settlements.held(), cost)
-        self._pending.done(settlements, claims, answer.completed, answer.settled)
+        stale = self._pending.done(settlements, claims, answer.completed, answer.settled)
+        self._identity.acquit(stale)
 
     def _learn(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
         if answer.claim_error is not None:

@@ -3,6 +3,9 @@
 An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
 for it, what nobody knows of is given back at once, and it beats on while anything known of it is
 unsettled.
+
+One that was declared lost may be so for no fault of its jobs: the process was stopped, or cut off.
+That we are here to say so is the proof, and what its jobs were charged is taken back.
 """
 
 import logging
@@ -24,6 +27,7 @@ class Identity:
         self.me: int | None = None
         self.left: set[int] = set()
         self._closed: set[int] = set()  # of these, what nobody knew of has been given back
+        self._innocent: dict[int, list[tuple[int, int]]] = {}
         self._describe = describe
         self._heartbeat = heartbeat
 
@@ -56,6 +60,11 @@ class Identity:
         self._heartbeat.leave(lost)
         return lost
 
+    def acquit(self, jobs: Iterable[Held]) -> None:
+        """Jobs of lost identities have killed no process of ours."""
+        for held in jobs:
+            self._innocent.setdefault(held.worker, []).append((held.id, held.deliveries))
+
     def retire(self, link: Link, known: Iterable[Held]) -> None:
         """Give back what was claimed for those left behind, except `known` jobs.
 
@@ -70,6 +79,8 @@ class Identity:
                 continue
             with link.use() as conn:
                 released = store.retire(conn, worker, jobs)
+                if not jobs:  # from here on nobody charges them
+                    self._forgive(conn, worker)
             if jobs:
                 self._closed.add(worker)
             else:
@@ -81,3 +92,12 @@ class Identity:
                     "released jobs of an identity left behind",
                     extra={"worker": worker, "jobs": released},
                 )
+
+    def _forgive(self, conn: store.Connection, worker: int) -> None:
+        if worker not in self._innocent:
+            return
+        forgiven = store.forgive(conn, self._innocent[worker])
+        del self._innocent[worker]
+        if forgiven:
+            told = {"worker": worker, "jobs": len(forgiven)}
+            logger.info("took back what jobs were charged for our silence", extra=told)

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import FrameType
@@ -452,11 +452,22 @@ class Supervisor:
         """
         lost = self._identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
-        for runner in self._pool.give_up(lost):
+        given_up = self._pool.give_up(lost)
+        for runner in given_up:
             self._inbox.read_last(runner)
+        crashed = {job.id for runner in given_up if not runner.blameless for job in runner.jobs()}
+        self._identity.acquit(
+            held for held in self._known() if held.worker in lost and held.id not in crashed
+        )
         self._telemetry.declared_lost(self._pool.held())
         self._pool.forget(lost)
         self._dispatch.forget(lost)
+
+    def _known(self) -> Iterator[Held]:
+        """The jobs that are in our hands, wherever they are."""
+        return chain(
+            self._pool.jobs(), self._dispatch, self._breakers.jobs(), self._exchange.jobs()
+        )
 
     def _retire_left(self, now: float) -> None:
         """Give back what identities left behind were claimed for without our knowing.
@@ -465,11 +476,8 @@ class Supervisor:
         """
         if not self._identity.left or now < self._exchange.available_at:
             return
-        known = chain(
-            self._pool.jobs(), self._dispatch, self._breakers.jobs(), self._exchange.jobs()
-        )
         try:
-            self._identity.retire(self._link, known)
+            self._identity.retire(self._link, self._known())
         except psycopg.Error as error:
             self._telemetry.database_error("retire", error)
 

@@ -309,8 +309,8 @@ class RunnerProcess:
             self.kill()
 
     def give_up(self) -> None:
-        """End it now, through no fault of its jobs."""
-        self.blameless = True
+        """End it now, through no fault of its jobs; unless it has ended by itself."""
+        self.blameless = self.blameless or not self._has_ended
         self.kill()
 
     @property
@@ -321,6 +321,17 @@ class RunnerProcess:
         """
         self._reap()
         return self.process.returncode is not None
+
+    @property
+    def _has_ended(self) -> bool:
+        """As `is_dead`, for any thread: it only looks, and leaves its end to be asked for."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return False
+        try:
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.pid, how) is not None
+        except ChildProcessError:  # it has been asked for
+            return True
 
     def wait(self, patience: float = float("inf")) -> int | None:
         """Its exit status, negative for a signal; None if it lives on after `patience` seconds."""

@@ -127,25 +127,27 @@ class PendingSettlements:
         claims: Counter[Claim],
         completed: set[int] | None,
         settled: set[int],
-    ) -> None:
+    ) -> list[Held]:
         """The database has answered: these ids were ours to settle; `completed` None: all of them.
 
         The others had been fenced off; after an unknown outcome a missing one may be our own
-        earlier success.
+        earlier success. Returns those of them whose process did not die under them.
         """
         for claim, jobs in claims.items():
             claim.left -= jobs
-        stale: list[Held] = []
+        returned: list[Held] = []
+        crashed: list[Held] = []
         if completed is not None:
-            stale += [held for held in taken.completions if held.id not in completed]
+            returned += [held for held in taken.completions if held.id not in completed]
         for report, held in taken.reports:
             if report.may_be_gone:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
-                stale.append(held)
-        if stale and not self._sent_before:
-            self._telemetry.stale(stale)
+                (crashed if report.losses else returned).append(held)
+        if (returned or crashed) and not self._sent_before:
+            self._telemetry.stale([*returned, *crashed])
         self._sent_before = False
+        return returned
 
     def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
         """Only the database could say whether a handler's own transaction completed the job."""

@@ -1,0 +1,18 @@
+-- Jobs that wait in PgQueuer, enqueued in Redrive: all in one statement, so each is in one of the
+-- two at any time. Both in one database. What runs there now ends there.
+--   psql -X -f pgqueuer_waiting.sql "$SHOP"
+with waiting as (
+    select j.id from pgqueuer j
+    where j.status = 'queued'                  -- and j.entrypoint = 'charge', one by one
+    order by j.id for update skip locked),
+taken as (
+    delete from pgqueuer j using waiting w
+    where j.id = w.id
+    returning j.id, j.entrypoint, j.payload, j.execute_after, j.priority)
+select count(redrive.enqueue(
+    kind => left(regexp_replace(lower(t.entrypoint), '[^a-z0-9_.-]', '_', 'g'), 63),
+    payload => coalesce(convert_from(t.payload, 'UTF8')::jsonb, '{}'),
+    run_at => t.execute_after,
+    priority => -greatest(least(t.priority, 1000), -1000)))  -- there the highest comes first
+    as moved
+from (select * from taken order by id) t;

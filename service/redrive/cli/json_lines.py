@@ -1,0 +1,25 @@
+"""JSON that users give, a text or lines of it; an error names what is wrong where."""
+
+from typing import Any, cast
+
+import msgspec
+
+from redrive.errors import InvalidJob
+
+
+def read_json(path: str, text: str | bytes) -> Any:
+    """Read a JSON value. Raises InvalidJob, which names `path`."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidJob(path, f"is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidJob(path, "nested deeper than 64 levels") from None
+
+
+def read_object(path: str, text: bytes, rule: str) -> dict[str, Any]:
+    """Read a line that must be an object; `rule` says of what."""
+    value = read_json(path, text)
+    if not isinstance(value, dict):
+        raise InvalidJob(path, rule)
+    return cast("dict[str, Any]", value)

@@ -1,0 +1,55 @@
+"""Links out of the console: to the trace of an attempt, and to the log lines of a job."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+from redrive.errors import SettingsError
+
+_PART = re.compile(r"\{[^{}]*\}")
+_TRACE = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Templates of addresses: one with {trace_id} in it, one with {job_id}."""
+
+    trace: str | None = None
+    logs: str | None = None
+
+    @classmethod
+    def read(cls, trace: str | None, logs: str | None) -> Self:
+        """Take the settings.
+
+        Raises:
+            SettingsError: one is no address, or has not the one part that is filled in.
+        """
+        return cls(
+            _checked("REDRIVE_CONSOLE_TRACE_URL", trace, "{trace_id}"),
+            _checked("REDRIVE_CONSOLE_LOGS_URL", logs, "{job_id}"),
+        )
+
+    def to_trace(self, trace_id: object) -> str | None:
+        """Where a trace is shown; None for what is no trace."""
+        is_one = isinstance(trace_id, str) and _TRACE.fullmatch(trace_id)
+        return self.trace.replace("{trace_id}", str(trace_id)) if self.trace and is_one else None
+
+    def to_logs(self, job: int) -> str | None:
+        """Where the log lines of a job are shown."""
+        return self.logs and self.logs.replace("{job_id}", str(job))
+
+
+def _checked(variable: str, text: str | None, part: str) -> str | None:
+    if text is None:
+        return None
+    try:
+        split = urlsplit(text)
+        is_address = split.scheme in {"http", "https"} and bool(split.hostname)
+    except ValueError:
+        is_address = False
+    if is_address and text.isprintable() and " " not in text and _PART.findall(text) == [part]:
+        return text
+    example = f"https://traces.example/trace/{part}"
+    msg = f"{variable} is no address of http or https with {part} in it, once; write {example}"
+    raise SettingsError(msg)

@@ -1,0 +1,39 @@
+"""Limits: what runs under them and what waits, and setting them."""
+
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row, scalar_row
+
+from redrive.rules.concurrency import of_rate
+
+Connection = psycopg.Connection[Any]
+
+_FOUND: LiteralString = """
+    select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"""
+
+
+def find(conn: Connection) -> list[dict[str, Any]]:
+    """The limits, with the fields of `limit ls --json`."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_FOUND).fetchall()
+    for row in rows:
+        row["rate"] = row["rate"] and of_rate(row["rate"])
+    return rows
+
+
+def put(  # noqa: PLR0913 # a limit, and who sets it
+    conn: Connection,
+    name: str,
+    concurrency: int | None,
+    rate: float | None,
+    *,
+    actor: str,
+    why: str,
+) -> bool:
+    """Set a limit; of neither concurrency nor rate, remove it. Whether there is, or was, one."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        asked = (name, concurrency, rate, actor, why)
+        return bool(
+            cursor.execute("select redrive.set_limit_v1(%s, %s, %s, %s, %s)", asked).fetchone()
+        )

@@ -1,0 +1,25 @@
+"""Workers: who works, on what, and since when they were heard of."""
+
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+_FOUND: LiteralString = """
+    select w.id, w.name, w.version, w.started_at, w.seen_at, w.queues, w.kinds,
+           case when w.lost_at is not null then 'lost'
+                when w.seen_at < c.at - coalesce(w.ttl, interval '30 seconds')
+                    then 'silent'
+                when w.is_closed or (w.progress ->> 'draining')::boolean then 'draining'
+                else 'working' end as state,
+           (w.progress ->> 'slots')::int as slots, w.inflight,
+           extract(epoch from c.at - w.started_at)::float8 as uptime_seconds,
+           extract(epoch from c.at - w.seen_at)::float8 as heartbeat_age_seconds
+    from redrive.workers w cross join (select clock_timestamp() as at) c order by w.name, w.id"""
+"""Who ended in peace is in no row; who was lost, until its jobs are rescued and it is forgotten."""
+
+
+def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+    """The workers, with the fields of `worker ls --json`."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_FOUND).fetchall()

@@ -1,0 +1,27 @@
+"""Handlers of this project's jobs. A worker runs them: redrive worker --handlers handlers:jobs."""
+
+from pydantic import BaseModel
+
+from redrive import Handlers, Job, Policy
+
+jobs = Handlers()
+
+
+class Order(BaseModel):
+    """What the job of an order carries."""
+
+    number: int
+    amount: str
+    currency: str
+
+
+def cents(amount: str) -> int:
+    """Read an amount: 49.90 is 4990 cents."""
+    parts = amount.split(".")
+    return 100 * int(parts[0]) + int(parts[1])
+
+
+@jobs.handle("order.book", policy=Policy(max_attempts=5, timeout=30))
+async def book(order: Order, job: Job) -> None:
+    """Book an order. Another attempt has the same key, for whoever recognises a repeated call."""
+    print(f"order {order.number}: {cents(order.amount)} cents, {order.currency}, key {job.key}")

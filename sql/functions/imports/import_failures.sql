@@ -1,0 +1,17 @@
+-- import_failures: what another system kept of why imported dead letters died. It comes after
+-- import, in the same transaction: encrypted, it is bound to the id that the job has got.
+-- in:    parallel arrays: ids; records: {message, detail}. What has a record keeps it.
+create or replace function redrive.import_failures_v1(ids bigint[], records jsonb[]) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    insert into redrive.failures (job, deliveries, attempt, at, worker, error_class, message,
+                                  category, fingerprint, detail)
+    select d.id, d.deliveries, d.attempts, d.died_at, i.source, d.error_class,
+           v.record ->> 'message', d.category, d.fingerprint, coalesce(v.record -> 'detail', '{}')
+    from unnest(ids, records) as v(id, record)
+    join redrive.imports i on i.job = v.id
+    join redrive.dead_letters d on d.id = v.id and d.redrives = 0
+    on conflict do nothing
+$$;

@@ -1,0 +1,32 @@
+-- forget_imports: what came in from other systems, past the retention of keys, of jobs of which
+-- nothing else is left. One step of a walk over all of them; at its end it waits for those of the
+-- other tables.
+-- in:    batch: how many are looked at
+-- plan:  imports_job_idx, jobs_pkey, dead_letters_pkey
+create or replace function redrive.forget_imports_v1(older_than interval, batch int) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    looked bigint[];
+    gone int;
+begin
+    select array(select i.job from redrive.imports i where i.job > h.place
+                 order by i.job limit batch)
+    into looked
+    from redrive.chores h where h.name = 'forget_imports' and h.place >= 0;
+    delete from redrive.imports i
+    where i.job = any (looked) and i.at < clock_timestamp() - older_than
+      and not exists (select from redrive.jobs j where j.id = i.job)
+      and not exists (select from redrive.dead_letters d where d.id = i.job);
+    get diagnostics gone = row_count;
+    update redrive.chores h
+    set place = case when cardinality(looked) = batch then looked[batch] else -1 end
+    where h.name = 'forget_imports' and h.place >= 0;
+    return gone;
+end
+$$;

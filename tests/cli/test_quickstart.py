@@ -1,0 +1,117 @@
+"""The project that `redrive quickstart` writes."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from redrive.cli import quickstart
+from redrive.cli.main import main
+from tests.commands import commands
+
+ROOT = Path(__file__).parents[2]
+OURS = ("MAKE", "MFLAGS", "PYTHON", "REDRIVE_")
+"""Of the environment: make's reach a make within, and Python's hide what is left in a buffer."""
+ENVIRONMENT = {n: v for n, v in os.environ.items() if not n.startswith(OURS)}
+
+
+def plain(text: str) -> list[str]:
+    """The lines without what is another one each time: keys, places, ages, and room in tables."""
+    for pattern in (r" key \d+-\d+", r"/\S*/(?=handlers)", r"\b(\d+ s ago|now)\b", "─+"):
+        text = re.sub(pattern, "", text)
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_first_screen_of_the_readme_is_what_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of it is real, on a Postgres of its own: some six seconds. So are the project's tests."""
+    page = (ROOT / "README.md").read_text()
+    block = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    install, first, after = re.split(r"^\$ (?=redrive quickstart|make)", block, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    assert install.startswith("$ pip install 'redrive[embedded]'")
+    written, make = first.splitlines(), after.splitlines()
+
+    assert main(shlex.split(written[0])[1:]) == 0
+    assert capsys.readouterr().out.splitlines() == written[1:]
+
+    ran = subprocess.run(
+        [*shlex.split(make[0]), "test"],
+        env=ENVIRONMENT | {"PATH": "/usr/bin:/bin", "COLUMNS": "80"},  # no redrive there
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "2 passed" in ran.stdout
+    said = iter(plain(ran.stdout))
+    assert [line for line in plain("\n".join(make[1:])) if line != "..." and line not in said] == []
+
+
+def test_it_keeps_what_is_there_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "handlers.py"
+    mine.write_text("mine")
+
+    assert main(["quickstart", str(tmp_path)]) == 64
+    assert "is not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["handlers.py"]
+
+    assert main(["quickstart", str(tmp_path), "--force", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["directory"] == str(tmp_path)
+    assert said["files"] == sorted(path.name for path in tmp_path.iterdir())
+    assert mine.read_text() != "mine"
+
+
+def test_what_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    assert main(["quickstart", str(tmp_path / "file" / "orders")]) == 64
+    assert f"{tmp_path}/file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("python", ["/home/ada lovelace/bin/python", sys.executable])
+def test_another_machine_makes_an_environment_of_the_same_version(
+    python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So does this one where it has no Postgres to embed, or make cannot name its Python."""
+    monkeypatch.setattr("sys.executable", python)
+    if " " not in python:
+        monkeypatch.setattr(quickstart, "find_spec", lambda _: None)
+
+    assert main(["quickstart", str(tmp_path / "orders")]) == 0
+    assert not (tmp_path / "orders" / "local.mk").exists()
+    planned = subprocess.run(
+        ["make", "-n", "-C", tmp_path / "orders", "demo"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert ".venv/bin/python -m pip install --quiet --requirement requirements.txt" in planned
+    needed = (tmp_path / "orders" / "requirements.txt").read_text()
+    assert f"redrive[embedded]=={version('redrive')}\n" in needed
+
+
+def test_compose_starts_commands_that_there_are(tmp_path: Path) -> None:
+    assert main(["quickstart", str(tmp_path)]) == 0
+    services = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    started = {f"redrive {s['command']}" for s in services.values() if "command" in s}
+
+    assert started == {"redrive migrate", "redrive worker"}
+    assert started <= dict(commands()).keys()
+    assert f"redrive=={version('redrive')}\n" in (tmp_path / "Dockerfile").read_text()

@@ -1,0 +1,315 @@
+"""Redrives from the console: planned, started on terms, held up, told as they go; and edits."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pydantic import BaseModel
+from starlette.testclient import TestClient
+
+from redrive.console import streams
+from redrive.console.access import Role
+from redrive.console.app import application
+from redrive.console.logins import Logins
+from redrive.console.streams import News, Streams
+from redrive.database.connect import Address
+from redrive.handlers import Handlers
+from tests.console.conftest import Site, act, csrf, login
+from tests.factories import make_dead_letter, make_dead_letters
+from tests.flow.harness import wait_for
+from tests.postgres import Database
+
+WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
+
+
+def shown(database: Database, *columns: str) -> tuple[object, ...]:
+    """What the database keeps of the last campaign."""
+    query = f"select {', '.join(columns)} from redrive.campaigns order by id desc limit 1"
+    return database.row(query)  # type: ignore[arg-type, no-any-return]
+
+
+def test_terms_are_kept_and_the_next_page_is_the_campaigns(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 12)
+    terms = {"rate": "4", "canaries": "2", "abort-share": "0.5"}
+    terms |= {"when-breaker": "bank:closed", "when-version": ">=1.4"}
+
+    answer = act(olaf, "/change/redrive?group=f1", why="the fix is out", **terms)
+    page = olaf.get(answer.headers["location"]).text
+
+    assert shown(site.database, "rate", "canaries", "abort_share", "conditions") == (
+        4.0,
+        2,
+        0.5,
+        {"breakers": {"bank": "closed"}, "version": ">=1.4"},
+    )
+    assert "Campaign 1" in page
+    assert 'data-events="/campaigns/1/events"' in page
+    assert "Pause…" in page
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rate", "0"),
+        ("canaries", "-1"),
+        ("abort-share", "2"),
+        ("not-before", "soon"),
+        ("when-breaker", "bank"),
+        ("when-version", "new"),
+    ],
+)
+def test_a_bad_term_is_named_and_nothing_is_planned(
+    site: Site, olaf: TestClient, field: str, value: str
+):
+    make_dead_letter(site.database.conn)
+
+    answer = act(olaf, "/change/redrive?group=f1", why="x", **{field: value})
+
+    assert (answer.status_code, f"{field} is {value!r}" in answer.text.replace("&#39;", "'")) == (
+        400,
+        True,
+    )
+    assert site.database.value("select count(*) from redrive.campaigns") == 0
+
+
+def test_what_terms_mean_is_said_while_they_are_typed(olaf: TestClient):
+    asked = olaf.get("/estimate?seen=12000&rate=5&canaries=3&abort-share=0.1").text
+
+    assert asked.startswith("Takes 40 min at least. 3 go first; where more than 10% of any ten")
+    assert "rate is" in olaf.get("/estimate?seen=1&rate=<b>").text
+    assert "<b>" not in olaf.get("/estimate?seen=1&rate=<b>").text
+
+
+def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
+    """Each role has a login of its own, and it is by these that Postgres tells two people."""
+    conn = site.database.conn
+    make_dead_letters(conn, 3)
+    conn.execute("select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')")
+    conn.execute(
+        "do $$ begin create role redrive_test_approver login in role redrive_operator;"
+        " exception when duplicate_object then end $$"
+    )
+    other = make_conninfo(site.database.url, user="redrive_test_approver")
+    urls = {Role.OPERATOR: login(site.database, "redrive_operator"), Role.APPROVER: other}
+    logins = Logins({role: Address(url) for role, url in urls.items()})
+    site.app = application(site.access, logins)
+    olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
+
+    page = olaf.get("/change/redrive?group=f1").text
+    action, hidden = _form(page, "formaction")
+    planned = olaf.post(action, data=hidden)
+    alone = olaf.get("/change/campaign-start?campaign=1").text
+    started = act(anna, "/change/campaign-start?campaign=1", why="looked at it")
+
+    assert "takes two people: plan it here" in page
+    assert planned.headers["location"].startswith("/campaigns/1?")
+    assert "another role than the one that planned it starts it" in alone
+    assert started.headers["location"].startswith("/campaigns/1?")
+    assert shown(site.database, "planned_by", "actor", "redriven") == ("olaf", "anna", 3)
+    logins.close()
+
+
+def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
+    """Where a button of the form leads, and its hidden fields."""
+    action = re.search(rf'{attribute}="([^"]+)"', page)
+    assert action
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return action[1].replace("&amp;", "&"), dict(fields)
+
+
+def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
+    """Where the console has handlers of ours."""
+    jobs = Handlers()
+
+    @jobs.handle("invoice.charge")
+    def charge(payload: Invoice) -> None:
+        del payload
+
+    good, bad = (make_dead_letter(site.database.conn, payload={"n": n}) for n in (1, "one"))
+    site.app = application(site.access, site.logins, jobs)
+    olaf, wrong = site.bearer("olaf"), [{"op": "replace", "path": "/n", "value": "x"}]
+
+    edited = olaf.post(f"/api/v1/edit?id={good}", json={"patch": wrong}).json()
+    planned = olaf.post("/api/v1/campaign-plan?group=f1", json={"yes": True}).json()
+    started = olaf.post("/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True})
+
+    assert (edited["invalid"], planned["plan"], started.json()["redriven"]) == (1, 1, 1)
+    assert site.database.column("select id from redrive.jobs") == [good]
+    page = site.signed_in("vera").get("/campaigns/1").text
+    assert "invalid: n: int parsing" in page
+    assert "Pause…" not in page
+    assert site.database.column("select state from redrive.dead_letters where id = %s", bad) == [
+        "open"
+    ]
+
+
+class Invoice(BaseModel):
+    """What the handler takes."""
+
+    n: int
+
+
+def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 120)
+    act(olaf, "/change/redrive?group=f1", why="the fix is out")
+    seen: list[object] = []
+    for word in ("pause", "resume", "cancel"):
+        act(olaf, f"/change/campaign-{word}?campaign=1", why=f"to {word}")
+        seen += shown(site.database, "state")
+
+    assert seen == ["paused", "canary", "cancelled"]
+    assert "Campaign 1 is cancelled." in olaf.get("/change/campaign-pause?campaign=1").text
+    assert site.database.value("select count(*) from redrive.jobs") == 0
+    assert site.database.column("select why from redrive.audit order by id") == [
+        "the fix is out",
+        "to pause",
+        "to resume",
+        "to cancel",
+    ]
+    assert olaf.get("/campaigns/7").status_code == 404
+
+
+# ---------------------------------------------------------------------- news
+
+
+def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
+    make_dead_letter(site.database.conn)
+    act(olaf, "/change/redrive?group=f1", why="x")
+    act(olaf, "/change/campaign-cancel?campaign=1", why="x")
+
+    answer = olaf.get("/campaigns/1/events")
+
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert re.findall("^event: (.+)", answer.text, re.MULTILINE) == ["news", "end"]
+    assert olaf.get("/campaigns/7/events").status_code == 404
+
+
+def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
+    make_dead_letter(site.database.conn)
+    act(olaf, "/change/redrive?group=f1", why="x")
+    here, form = site.app._app.state.console, {"csrf": csrf(olaf)}
+    with ThreadPoolExecutor(1) as pool:
+        listens = pool.submit(olaf.get, "/campaigns/1/events")
+        wait_for(lambda: here.streams._open)
+        olaf.post("/sign-out", data=form)
+
+        assert "event: end" not in listens.result(30).text
+
+
+def test_a_stream_ends_with_its_session_its_time_or_when_it_may_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0)
+    here, news = Streams(), iter(range(1000))
+
+    async def heard(session: str, *, ends: str | None) -> int:
+        told = 0
+        async for event in here.events(session, lambda: News(f"<p>{next(news)}", False)):
+            told += event.startswith("event: news")
+            if told == 2:
+                here.end(ends)
+        return told
+
+    assert asyncio.run(heard("ada's", ends="ada's")) == 2
+    assert asyncio.run(heard("ada's", ends=None)) == 2
+    monkeypatch.setattr(streams, "LASTS_SECONDS", 0)
+    assert asyncio.run(heard("ada's", ends="bo's")) == 0
+    assert asyncio.run(_all(here.events("ada's", lambda: None))) == ["retry: 1000\n\n"]
+    assert here.has_room("ada's")
+
+
+async def _all(events: AsyncIterator[str]) -> list[str]:
+    return [event async for event in events]
+
+
+def test_a_browser_has_so_many_streams_and_all_together_have(monkeypatch: pytest.MonkeyPatch):
+    here = Streams()
+
+    async def open_some() -> list[bool]:
+        found: list[bool] = []
+        opened = [here.events("ada's", lambda: News("x", False)) for _ in range(3)]
+        for events in opened:
+            await anext(events)
+            found.append(here.has_room("ada's"))
+        found.append(here.has_room("bo's"))
+        for events in opened:
+            await events.aclose()  # type: ignore[attr-defined]
+        return [*found, here.has_room("ada's")]
+
+    monkeypatch.setattr(streams, "MOST_OF_ONE", 2)
+    assert asyncio.run(open_some()) == [True, False, False, True, True]
+    monkeypatch.setattr(streams, "MOST", 3)
+    assert asyncio.run(open_some()) == [True, False, False, False, True]
+
+
+# ---------------------------------------------------------------------- edits
+
+
+def test_a_group_is_edited_after_a_look_at_the_diff(site: Site, olaf: TestClient):
+    for currency in ("EURO", "EURO", "EUR"):
+        make_dead_letter(site.database.conn, payload={"currency": currency, "token": "s3cret"})
+
+    form = _form(olaf.get("/edit?group=f1").text, 'class="act" method="post" action')
+    look = olaf.post(form[0], data=form[1] | {"patch": WRONG}).text
+    path, hidden = _form(look, 'class="act" method="post" action')
+    hidden["patch"] = WRONG
+    done = olaf.post(path, data=hidden | {"why": "the importer wrote EURO"})
+
+    assert "2 to edit" in look
+    assert "1 will stay: it changes nothing." in look
+    assert '<span class="add">+  &#34;currency&#34;: &#34;EUR&#34;' in look
+    assert "s3cret" not in look
+    assert done.headers["location"].startswith("/groups/f1?")
+    assert (
+        site.database.column("select payload ->> 'currency' from redrive.dead_letters")
+        == ["EUR"] * 3
+    )
+    assert site.database.row("select action, why, n, actor from redrive.audit") == (
+        "edit",
+        "the importer wrote EURO",
+        2,
+        "olaf",
+    )
+
+
+def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn, payload={"lines": [1], "token": "s3cret"})
+    page = olaf.get(f"/edit?id={job}").text
+    path, hidden = _form(page, 'class="act" method="post" action')
+
+    look = olaf.post(path, data=hidden | {"payload": '{"lines": [1, 2], "token": "[redacted]"}'})
+    lost = olaf.post(path, data=hidden | {"payload": '{"lines": [1], "token": "no [redacted]"}'})
+
+    assert "s3cret" not in page
+    assert "&#34;lines&#34;: [\n" in page
+    assert "1 to edit" in look.text
+    assert "[redacted] stands for a value that is not shown" in lost.text
+
+
+def test_what_is_another_by_now_is_looked_at_again(site: Site, olaf: TestClient):
+    job = make_dead_letter(site.database.conn, payload={"currency": "EURO"})
+    form = {"act": "edit", "patch": WRONG, "mark": "of another look", "why": "x"}
+    _, hidden = _form(olaf.get(f"/edit?id={job}").text, "action")
+
+    answer = olaf.post(f"/edit?id={job}", data=hidden | form)
+
+    assert (answer.status_code, "others by now: look again" in answer.text) == (409, True)
+    assert site.database.value("select count(*) from redrive.audit") == 0
+
+
+def test_the_api_edits_as_the_page_does(site: Site):
+    make_dead_letter(site.database.conn, payload={"currency": "EURO"})
+    api = site.bearer("olaf")
+    patch = [{"op": "replace", "path": "/currency", "value": "EUR"}]
+
+    shown_first = api.post("/api/v1/edit?group=f1", json={"patch": patch}).json()
+    bad = api.post("/api/v1/edit?group=f1", json={"patch": [{"op": "put"}]})
+    done = api.post("/api/v1/edit?group=f1", json={"patch": patch, "why": "x", "yes": True}).json()
+
+    assert (shown_first["done"], shown_first["matched"]) == (False, 1)
+    assert '+  "currency": "EUR"' in shown_first["sample"][0]["diff"][-2]
+    assert (bad.status_code, "must be one of add, remove" in bad.json()["error"]) == (400, True)
+    assert (done["done"], done["edited"], done["invalid"]) == (True, 1, 0)

@@ -1,0 +1,42 @@
+"""What an alert links to is there: a page of the console, asked for as it wants to be asked."""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import yaml
+
+from redrive.console import around, pages
+from redrive.console.query import parse
+from redrive.database.criteria import Criteria
+from redrive.dead_letters.filter import Filter
+from redrive.live_jobs.filter import JobFilter
+
+HOST = "https://redrive.example"
+RULES = Path(__file__).parents[2] / "alerts" / "redrive.rules.yaml"
+ALERTS = {
+    rule["alert"]: rule["annotations"]["console_url"]
+    for group in yaml.safe_load(RULES.read_text())["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
+FILTERS: dict[str, type[Criteria]] = {"/dead-letters": Filter, "/jobs": JobFilter}
+ROUTES = [*pages.router.routes, *around.router.routes]
+PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_the_console_has_the_page_and_its_filters(alert: str):
+    url = urlsplit(re.sub(r"\{\{ \$labels\.\w+ \}\}", "mail", ALERTS[alert]))
+    query = parse_qsl(url.query, strict_parsing=bool(url.query))
+
+    assert f"{url.scheme}://{url.netloc}" == HOST
+    assert url.path in PATHS
+    assert parse(FILTERS[url.path], query) if query else True  # it refuses what it does not know
+
+
+def test_an_alert_about_a_queue_leads_to_it():
+    about = {name for name, url in ALERTS.items() if "$labels.queue" in url}
+
+    assert {"RedriveDeadLettersGrowingFast", "RedriveQueueStalled", "RedriveRetryStorm"} <= about

@@ -1,0 +1,191 @@
+"""What is published, as a stranger gets it: built, looked into, installed alone, and run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from functools import cache
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from redrive.testing import postgres
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "package" / "bin"
+UV = Path(sys.executable).with_name("uv")
+HOME = "https://git.example/me/redrive"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+PYTHONS = ("3.11", "3.12", "3.13")
+
+pytestmark = [pytest.mark.package, pytest.mark.xdist_group("package")]
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Run a program with nothing of ours around it. Returns what it said."""
+    of_ours = ("MAKE", "MFLAGS", "PYTHON", "PYTEST", "REDRIVE_", "VIRTUAL_ENV")
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith(of_ours)}
+    done = subprocess.run(
+        command,
+        env=inherited | environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with wheel and sdist, as a release has them."""
+    output = tmp_path_factory.mktemp("dist")
+    command = [BUILD / "python", "-m", "tools.package", "--home", HOME, "--output", output]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return output
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return built / f"redrive-{VERSION}-py3-none-any.whl"
+
+
+def held(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def ours() -> dict[str, bytes]:
+    """The package's files in the repository, by their place in the wheel. Links are followed."""
+    service = ROOT / "service"
+    found = (
+        Path(place) / name
+        for place, _, names in os.walk(service / "redrive", followlinks=True)
+        for name in names
+    )
+    return {
+        str(path.relative_to(service)): path.read_bytes()
+        for path in found
+        if "__pycache__" not in path.parts
+    }
+
+
+def metadata(wheel: Path) -> Message:
+    return message_from_bytes(held(wheel)[f"redrive-{VERSION}.dist-info/METADATA"])
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    """Each file byte for byte: code, SQL, the console's pages, what the demo and quickstart use."""
+    there = {name: text for name, text in held(wheel).items() if ".dist-info/" not in name}
+    expected = ours()
+
+    assert there.keys() == expected.keys()
+    assert [name for name in there if there[name] != expected[name]] == []
+    assert {"redrive/py.typed", "redrive/sql/roles.sql", "redrive/quickstart/.gitignore"} <= set(
+        there
+    )
+
+
+def test_the_sdist_is_enough_to_build_from_and_has_no_tests(built: Path) -> None:
+    """The wheel was made from it."""
+    with tarfile.open(built / f"redrive-{VERSION}.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert {"LICENSE", "CHANGELOG.md", "README.md", "pyproject.toml", "PKG-INFO"} <= names
+    assert [n for n in names if n.startswith(("tests", "tools", "bench", ".ci", ".github"))] == []
+
+
+def test_the_registry_would_take_it(built: Path) -> None:
+    run(BUILD / "twine", "check", "--strict", *built.iterdir())
+
+
+def test_its_page_leads_to_the_files_of_its_release(wheel: Path) -> None:
+    """Links that lead to a file beside it lead nowhere on a registry's page."""
+    told = metadata(wheel)
+    page = str(told.get_payload())
+
+    assert f"]({HOME}/blob/v{VERSION}/docs/README.md)" in page
+    assert f"]({HOME}/raw/v{VERSION}/docs/overview.png)" in page
+    assert "](docs/" not in page
+    assert f"Issues, {HOME}/issues" in told.get_all("Project-URL", [])
+    assert {f"Programming Language :: Python :: {python}" for python in PYTHONS} <= set(
+        told.get_all("Classifier", [])
+    )
+
+
+@cache
+def interpreter(python: str) -> Path | None:
+    """A Python of this version that runs, wherever people have one."""
+    name = f"python{python}"
+    usual = shutil.which(name)
+    managed = (Path.home() / ".pyenv" / "versions").glob(f"*/bin/{name}")
+    for path in (*([Path(usual)] if usual else []), *managed):
+        if subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0:
+            return path
+    return None
+
+
+@pytest.fixture(scope="module", params=PYTHONS)
+def alone(request: pytest.FixtureRequest, wheel: Path):
+    """An environment with the wheel and what it asks for.
+
+    Not below pytest's own directory: each session that begins closes that one to other users, and
+    Postgres, which never runs as root, would no longer read its own files.
+    """
+    python = interpreter(request.param)
+    if python is None:
+        pytest.skip(f"no Python {request.param} is here")
+    with tempfile.TemporaryDirectory(prefix="redrive_tests_") as environment:
+        run(UV, "venv", "--quiet", "--clear", "--python", python, environment)
+        run(UV, "pip", "install", "--quiet", "--python", f"{environment}/bin/python", wheel)
+        yield Path(environment, "bin")
+
+
+@pytest.fixture(scope="module")
+def url():
+    """A Postgres with nothing in it."""
+    with postgres() as url:
+        yield url
+
+
+def test_the_wheel_alone_runs_a_job_and_with_a_postgres_its_quickstart(
+    alone: Path, wheel: Path, url: str, tmp_path: Path
+) -> None:
+    """A new user's first minutes: what pip install brings is enough, for each Python."""
+    orders = tmp_path / "orders"
+    database = alone.parent.name
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute(f'create database "{database}"')
+    environment = {
+        "REDRIVE_DATABASE_URL": url.rpartition("/")[0] + f"/{database}",
+        "REDRIVE_HANDLERS": "handlers:jobs",
+        "REDRIVE_HTTP_PORT": "0",
+        "PYTHONPATH": str(orders),
+    }
+    order = json.dumps({"number": 1, "amount": "49.90", "currency": "EUR"})
+
+    assert run(alone / "redrive", "--version") == f"redrive, version {VERSION}\n"
+    run(alone / "redrive", "quickstart", orders)
+    assert not (orders / "local.mk").exists(), "no Postgres to embed is there yet"
+    run(alone / "redrive", "migrate", **environment)
+    run(alone / "redrive", "enqueue", "order.book", order, **environment)
+    said = run(alone / "redrive", "worker", "--until-empty", **environment)
+    assert "order 1: 4990 cents" in said
+
+    everything = f"redrive[embedded,console,crypto,http,otlp,reload] @ file://{wheel}"
+    run(UV, "pip", "install", "--quiet", "--python", alone / "python", everything)
+    run(alone / "redrive", "quickstart", orders, "--force")
+    said = run("make", "-C", orders, "demo")
+    assert "order 5: 50000 cents" in said.partition("2 redriven")[2]

@@ -1,0 +1,1 @@
+"""Pictures of the console's pages, in the middle of an incident."""

@@ -1,0 +1,112 @@
+"""Take pictures of every page at three widths, dark and light, into build/console; those that docs
+show go there: `make console-pictures`. Wants chromium.
+"""
+
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import uvicorn
+from playwright.sync_api import sync_playwright
+
+from redrive.console.access import Access, Identity, Role
+from redrive.console.app import application, listen
+from redrive.console.logins import Logins
+from redrive.database.connect import Address
+from tools.console import scene
+from tools.generated import ROOT
+from tools.scratch import scratch_postgres
+
+SIZES = ((390, 800), (820, 1000), (1440, 900))
+THEMES = ("light", "dark")
+PAGES = {
+    "overview": "/",
+    "groups": "/groups",
+    "group": "/groups/3f9a51d07be2",
+    "dead-letters": "/dead-letters?kind=invoice.charge",
+    "jobs": "/jobs",
+    "job": "/find?id={dead}",
+    "live-job": "/find?id={live}",
+    "campaigns": "/campaigns",
+    "campaign": "/campaigns/3",
+    "plan": "/campaigns/4",
+    "redrive": "/change/redrive?group=7c1e90b2aa41",
+    "edit": "/edit?group=3f9a51d07be2",
+    "edit-one": "/edit?id={dead}",
+    "pause": "/change/pause?queue=mail",
+    "queues": "/queues",
+    "breakers": "/breakers",
+    "audit": "/audit",
+    "nothing": "/dead-letters?kind=no.such",
+    "error": "/jobs/999999999",
+}
+SHOWN = {
+    ("groups", "light"): "console-groups",
+    ("group", "light"): "console-group",
+    ("campaign", "dark"): "console-campaign",
+}
+"""Which of the wide ones docs/ has."""
+
+
+@contextmanager
+def served(url: str) -> Iterator[str]:
+    """The console as --demo serves it; its address."""
+    logins = Logins({Role.OPERATOR: Address(url)})
+    app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        app.stop()
+        server.should_exit = True
+        thread.join()
+        listener.close()
+        logins.close()
+
+
+def main() -> int:
+    """Build the scene, and go through the pages."""
+    into = ROOT / "build" / "console"
+    into.mkdir(parents=True, exist_ok=True)
+    with scratch_postgres() as postgres:
+        with psycopg.connect(postgres.url(), autocommit=True) as conn:
+            scene.build(conn)
+            ids = conn.execute(
+                "select (select max(id) from redrive.dead_letters where kind = 'invoice.charge'),"
+                " (select max(id) from redrive.jobs where queue = 'mail')"
+            ).fetchone()
+        dead, live = ids or (0, 0)
+        with served(postgres.url()) as address, sync_playwright() as run:
+            browser = run.chromium.launch(
+                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+                args=["--no-sandbox"],
+            )
+            for theme in THEMES:
+                for width, height in SIZES:
+                    page = browser.new_page(
+                        base_url=address,
+                        color_scheme=theme,
+                        viewport={"width": width, "height": height},
+                    )
+                    for name, path in PAGES.items():
+                        page.goto(path.format(dead=dead, live=live))
+                        page.wait_for_load_state("networkidle" if name != "campaign" else "load")
+                        page.screenshot(path=into / f"{name}-{width}-{theme}.png", full_page=True)
+                        if (name, theme) in SHOWN and (width, height) == SIZES[-1]:
+                            page.set_viewport_size({"width": 1200, "height": 640})
+                            page.screenshot(path=ROOT / "docs" / f"{SHOWN[name, theme]}.png")
+                            page.set_viewport_size({"width": width, "height": height})
+                    page.close()
+            browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
