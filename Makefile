@@ -40,8 +40,9 @@ test: install programs ## run the tests, on a Postgres of their own
 	$(BIN)/pytest -n auto --dist loadgroup -m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
 
 .PHONY: examples
-examples: ## test each example as a new user would, in an environment of its own
+examples: ## test the examples as a new user would, in environments of their own
 	$(MAKE) -C examples/shop test
+	$(MAKE) -C examples test
 
 .PHONY: moving-test
 moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters

@@ -29,7 +29,7 @@ PAGES = (
     "docs/moving/*.md",
     "alerts/runbook.md",
     "helm/redrive/README.md",
-    "examples/shop/README.md",
+    "examples/[!.]*/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "ROADMAP.md",

@@ -7,6 +7,7 @@ from redrive.enqueue import enqueue, enqueue_many  # at once: its module has the
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch
+    from redrive.database.migrate import migrate
     from redrive.errors import InvalidJob, RedriveError, StaleClaim
     from redrive.handlers import Handlers
     from redrive.idempotency import idempotent
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "close_batch": "redrive.batches",
     "open_batch": "redrive.batches",
+    "migrate": "redrive.database.migrate",
     "InvalidJob": "redrive.errors",
     "RedriveError": "redrive.errors",
     "StaleClaim": "redrive.errors",
@@ -73,6 +75,7 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "idempotent",
+    "migrate",
     "open_batch",
     "wait",
 ]

@@ -94,8 +94,8 @@ def enqueue(
     """Add one job in the transaction that is open on `conn`; it exists when that commits.
 
     Args:
-        conn: a connection of psycopg, SQLAlchemy (also a Session) or asyncpg; an async one gives an
-            awaitable.
+        conn: a connection of psycopg, SQLAlchemy (also a Session), Django or asyncpg; an async one
+            gives an awaitable.
         kind: which handler runs it, `^[a-z][a-z0-9_.-]{0,62}$`. The handler's queue is not known
             here: give `queue`, or call `enqueue` of the handler or its registry.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.

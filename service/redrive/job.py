@@ -218,12 +218,12 @@ class Job:
         handler returns.
 
         Args:
-            conn: a psycopg, SQLAlchemy or asyncpg connection; with an async one, await the result.
+            conn: of psycopg, SQLAlchemy, Django or asyncpg; with an async one, await the result.
 
         Raises:
             StaleClaim: another worker holds the job by now; roll back.
         """
-        self._completed_on = conn
+        self._completed_on = sql_drivers.itself(conn)
         return sql_drivers.scalar(
             conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale
         )

@@ -268,6 +268,14 @@ def test_an_older_or_missing_schema_is_named(url: str) -> None:
             require(conn)
 
 
+def test_a_connection_without_autocommit_is_refused_without_a_write(url: str) -> None:
+    """Its transaction would be the caller's to commit, who may not know."""
+    with psycopg.connect(url) as conn, pytest.raises(ValueError, match="autocommit"):
+        migrate(conn)
+    with psycopg.connect(url) as conn:
+        assert installed(conn) == 0
+
+
 def test_a_database_that_is_not_utf8_is_refused_without_a_write(server: Server) -> None:
     with (
         server.empty("template template0 encoding 'SQL_ASCII' locale 'C'") as url,

@@ -6,6 +6,7 @@ from typing import Any, Unpack, assert_type
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 import psycopg
+from django.db.backends.base.base import BaseDatabaseWrapper
 from pydantic import BaseModel
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -35,7 +36,9 @@ def every_sync_connection_gives_a_value(
     by_sqlalchemy: Connection,
     by_session: Session,
     by_scope: scoped_session[Session],
+    by_django: BaseDatabaseWrapper,
 ) -> None:
+    assert_type(enqueue(by_django, "invoice.charge"), int)
     assert_type(enqueue(by_psycopg, "invoice.charge"), int)
     assert_type(enqueue(by_sqlalchemy, "invoice.charge"), int)
     assert_type(enqueue(by_session, "invoice.charge"), int)

@@ -11,14 +11,19 @@ from typing import Any, Protocol, TypeAlias
 Finish = Callable[[Any], Any]
 
 
-class SyncConnection(Protocol):
-    """For type checkers: a Connection of psycopg, a Connection or Session of SQLAlchemy."""
+class _Commit(Protocol):
+    """A Connection of psycopg, a Connection or Session of SQLAlchemy."""
 
-    def execute(self, *args: Any, **options: Any) -> Any:
-        """Run one statement."""
+    def execute(self, *args: Any, **options: Any) -> Any: ...
+    def commit(self) -> None: ...  # this is what tells it from an async one
 
-    def commit(self) -> None:
-        """Commit the transaction; this is what tells it from an async one."""
+
+class _Django(Protocol):
+    """One of `django.db`: `connection`, or of `connections`."""
+
+    in_atomic_block: Any
+
+    def cursor(self) -> Any: ...
 
 
 class _AwaitedCommit(Protocol):
@@ -41,6 +46,9 @@ class _AsyncpgOfPool(Protocol):
     _con: Any
     _holder: Any
 
+
+SyncConnection: TypeAlias = _Commit | _Django
+"""For type checkers: a connection that answers at once."""
 
 AsyncConnection: TypeAlias = _AwaitedCommit | _Asyncpg | _AsyncpgOfPool
 """For type checkers: a connection whose answers are awaited."""
@@ -66,23 +74,25 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
             return finish(_sqlalchemy(conn, statement, parameters))
         case "sqlalchemy async":
             return _sqlalchemy_async(conn, statement, parameters, finish)
+        case "django":
+            return finish(_django(conn, statement, parameters))
         case _:
             return _asyncpg(conn, statement, parameters, finish)
 
 
 def driver_of(conn: Any) -> str:
-    """Name the family of a connection: psycopg, sqlalchemy (both also ' async') or asyncpg."""
+    """Name the family: psycopg, sqlalchemy (both also ' async'), django or asyncpg."""
     for cls in type(conn).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "psycopg":
             return "psycopg async" if cls.__name__ == "AsyncConnection" else "psycopg"
         if package == "sqlalchemy":
             return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
-        if package == "asyncpg":
-            return "asyncpg"
+        if package in {"django", "asyncpg"}:
+            return package
     msg = (
         f"a {type(conn).__module__}.{type(conn).__qualname__} is not a connection that Redrive "
-        "knows; pass one of psycopg, SQLAlchemy or asyncpg"
+        "knows; pass one of psycopg, SQLAlchemy, Django or asyncpg"
     )
     raise TypeError(msg)
 
@@ -90,11 +100,22 @@ def driver_of(conn: Any) -> str:
 def in_transaction(conn: Any) -> bool:
     """Whether a transaction is open on the connection."""
     family = driver_of(conn)
+    if family == "django":
+        return conn.connection is not None and _is_open(conn.connection)
     if family.startswith("psycopg"):
-        return int(conn.info.transaction_status) not in {0, 4}  # idle, unknown: closed
+        return _is_open(conn)
     if family.startswith("sqlalchemy"):
         return bool(conn.in_transaction())
     return bool(conn.is_in_transaction())
+
+
+def _is_open(conn: Any) -> bool:
+    return int(conn.info.transaction_status) not in {0, 4}  # idle, unknown: closed
+
+
+def itself(conn: Any) -> Any:
+    """The connection for any thread: Django's `connection` is another one in each."""
+    return conn.ops.connection if driver_of(conn) == "django" else conn
 
 
 def is_async(conn: Any) -> bool:
@@ -104,7 +125,13 @@ def is_async(conn: Any) -> bool:
 
 def roll_back(conn: Any) -> Any:
     """Roll back the transaction that is open on the connection; an async one gives an awaitable."""
-    return conn.execute("rollback") if driver_of(conn) == "asyncpg" else conn.rollback()
+    match driver_of(conn):
+        case "asyncpg":
+            return conn.execute("rollback")
+        case "django":  # the driver's own: Django's is for the thread that made it alone
+            return conn.connection.rollback()
+        case _:
+            return conn.rollback()
 
 
 def _psycopg(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
@@ -138,6 +165,12 @@ async def _sqlalchemy_async(
     conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
 ) -> Any:
     return finish(await conn.run_sync(lambda sync: _sqlalchemy(sync, statement, parameters)))
+
+
+def _django(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
+    with conn.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchone()
 
 
 async def _asyncpg(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:

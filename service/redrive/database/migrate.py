@@ -195,7 +195,11 @@ def migrate(conn: Connection) -> Report:
         SchemaError: the schema is newer than this program or has what somebody else made, the
             database is not UTF-8, or the server is too old, and nothing was written; or somebody
             kept a table locked all the time, and what came before is kept.
+        ValueError: the connection is not in autocommit.
     """
+    if not conn.autocommit:
+        msg = "migrate(conn): conn must be in autocommit: each migration is a transaction"
+        raise ValueError(msg)
     # here because roles are made outside the transaction, and again under the lock
     _refuse_foreign(conn)
     _refuse_unfit(conn)

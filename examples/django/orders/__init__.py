@@ -1,0 +1,1 @@
+"""A Django project of one app: orders, each confirmed by a job."""

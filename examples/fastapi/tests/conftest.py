@@ -1,0 +1,8 @@
+"""Settings of the tests."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,40 @@
+// place CUSTOMER: place an order and enqueue its confirmation, in one transaction.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func place(ctx context.Context, tx pgx.Tx, customer string) (order int, job int64, err error) {
+	err = tx.QueryRow(ctx, "insert into orders (customer) values ($1) returning id", customer).Scan(&order)
+	if err != nil {
+		return
+	}
+	payload := map[string]any{"order": order}
+	err = tx.QueryRow(ctx, "select redrive.enqueue('order.confirm', $1, queue => 'mail')", payload).Scan(&job)
+	return
+}
+
+func main() {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { // where it fails there is no order and no job
+		order, job, err := place(ctx, tx, os.Args[1])
+		if err == nil {
+			fmt.Printf("order %d, job %d\n", order, job)
+		}
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

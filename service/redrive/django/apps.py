@@ -1,0 +1,35 @@
+"""The app: `manage.py migrate` brings Redrive's schema up to date, too."""
+
+from typing import Any
+
+import psycopg
+from django.apps import AppConfig
+from django.db.models.signals import pre_migrate
+
+from redrive.database.migrate import migrate
+from redrive.django.database import alias, conninfo
+
+
+class RedriveConfig(AppConfig):
+    """Redrive."""
+
+    name = "redrive.django"
+    label = "redrive"
+    verbose_name = "Redrive"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Come before the project's migrations: they may enqueue jobs."""
+        pre_migrate.connect(_migrate, sender=self)
+
+
+def _migrate(using: str, verbosity: int, **_: Any) -> None:
+    """Do as `redrive migrate`, at each `manage.py migrate`: an upgrade wants nothing else."""
+    if using != alias():
+        return
+    with psycopg.connect(conninfo(), autocommit=True) as conn:
+        report = migrate(conn)
+    if verbosity and report.applied:
+        print(f"Redrive: schema version {report.after}")  # noqa: T201 # as Django's migrate does
+    if verbosity and report.without_roles:
+        print(f"Redrive: without roles: {report.without_roles}")  # noqa: T201 # as above

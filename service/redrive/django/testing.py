@@ -1,0 +1,35 @@
+"""Run in a TestCase what it enqueued, within its transaction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connections
+
+from redrive import testing
+from redrive.django.database import alias
+from redrive.django.registry import collect, within
+from redrive.signals import Seconds
+
+
+def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
+    """Run one attempt of each job that is due, and of what they enqueue, until there is no more.
+
+    As `redrive.testing.run_enqueued`, with the handlers of all apps and Django's own connection,
+    which the handlers get, too.
+    """
+    ours = connections[alias()]
+    ours.ensure_connection()
+
+    @contextmanager
+    def shared() -> Iterator[None]:
+        connections[alias()] = ours
+        try:
+            yield
+        finally:
+            del connections[alias()]
+
+    ours.inc_thread_sharing()
+    try:
+        return testing.run_enqueued(within(shared, collect()), ours.connection, ahead=ahead)
+    finally:
+        ours.dec_thread_sharing()
