@@ -28,6 +28,7 @@ def without_what_differs(text: str) -> list[str]:
 def shown_in_the_readme() -> list[str]:
     """What the README says that the demo prints."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = readme[readme.index("```console\n$ make demo") :]
     shown = "".join(re.findall(r"^```console\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
     shown = shown.replace(" In another terminal:", "").replace("/tmp/redrive-demo", "<n>")
     return [line for line in without_what_differs(shown) if line != "$ make demo"]

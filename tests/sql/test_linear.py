@@ -55,7 +55,6 @@ def prepare(session: Session, function: str) -> None:
     )
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
-    numbers = ", ".join(f"${n}" for n, _ in enumerate(types, 1))
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(
