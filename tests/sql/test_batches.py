@@ -5,7 +5,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 import pytest
@@ -473,10 +473,32 @@ def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(batch: B
     complete(batch.conn, batch.worker, *batch.claimed())
 
     assert store.is_pending(batch.conn, None, kinds, 0)
+    assert store.is_pending(batch.conn, ["default"], kinds, 0)
+    assert not store.is_pending(batch.conn, ["other"], kinds, 0)
+    assert not store.is_pending(batch.conn, None, ["page"], 0)
     batch.callbacks()
     assert not store.is_pending(batch.conn, None, kinds, 0)
-    Batch(batch.database, jobs=0)
+    still_open = Batch(batch.database, jobs=1)
+    complete(batch.conn, still_open.worker, *still_open.claimed())
     assert not store.is_pending(batch.conn, None, kinds, 0), "an open one ends when it is closed"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update redrive.batch_deltas set is_folded = true",
+        "update redrive.batches set over_at = now()",
+    ],
+)
+def test_one_whose_counters_were_looked_at_is_pending_no_more(
+    batch: Batch, change: LiteralString
+) -> None:
+    """Nor one that is over: its callback waits as any job does, here for its queue."""
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    batch.database.rows(change)
+
+    assert not store.is_pending(batch.conn, None, ["batch.ended"], 0)
 
 
 def test_closing_takes_the_time_that_was_given(database: Database) -> None:

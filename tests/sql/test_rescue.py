@@ -381,6 +381,7 @@ def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -
     claim_one(claiming.conn, worker)
 
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
+    assert database.column("select lost_at from redrive.workers") == [None], "nor is it told so"
     claiming.rows("commit")
     assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
 
@@ -477,6 +478,7 @@ def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
     claim(database.conn, worker, 3)
 
     assert store.retire(database.conn, worker, [job.id for job in known]) == 4
+    assert set(database.column("select id from redrive.workers")) == {worker, other}
     assert holders(database.conn) == {known[0].id: worker}
     assert len(claim(database.conn, other)) == 4
     make_job(database.conn)
@@ -489,9 +491,9 @@ def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
 def test_a_claim_whose_worker_nobody_knows_is_rescued(database: Database) -> None:
     """C17: a job whose worker had no row was never rescued."""
     make_jobs(database.conn, 3)
-    worker = make_worker(database.conn)
+    worker, _ = make_worker(database.conn), make_worker(database.conn, "other")
     claim(database.conn, worker)
-    database.rows("delete from redrive.workers")
+    database.rows("delete from redrive.workers where id = %s", worker)
 
     assert rescue(database.conn, timedelta(hours=1)) == (1, 3, 0)
     assert holders(database.conn) == {}
