@@ -17,6 +17,7 @@ declare
     is_sealed boolean;           -- whether one is encrypted
     is_late boolean;             -- whether one was due long ago
     is_batched boolean;          -- whether one is of a batch
+    is_any_limited boolean;      -- whether there are limits of kinds
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     lately bigint;               -- in which 20 ms somebody was told last, and 16 bits: of what
@@ -52,8 +53,9 @@ begin
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.low
                limit 1) is null)),
            bit_or(redrive.wake_slot_v1(queue)),
-           bool_or(c.n > 0 and c.sealed), bool_or(c.late), bool_or(c.batched)
-    into doubtful, is_new, slots, is_sealed, is_late, is_batched from came c;
+           bool_or(c.n > 0 and c.sealed), bool_or(c.late), bool_or(c.batched),
+           exists (select from redrive.kind_limits)
+    into doubtful, is_new, slots, is_sealed, is_late, is_batched, is_any_limited from came c;
     if doubtful then
         select f.fault into fault
         from (
@@ -96,7 +98,7 @@ begin
         perform redrive.join_batch_v1(array_agg(f.batch), array_agg(f.redrives > 0))
         from fresh f where f.batch is not null;
     end if;
-    if exists (select from redrive.kind_limits) then
+    if is_any_limited then
         perform redrive.park_limited_v1(array_agg(f.id)) from fresh f
         where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
         having count(*) > 0;
