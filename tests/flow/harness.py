@@ -3,6 +3,7 @@ can be observed.
 """
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -141,7 +142,7 @@ class Worker:
         return found
 
     def get(self, path: str) -> tuple[int, str]:
-        """GET from its HTTP port: status and body; 0 while nobody answers."""
+        """GET from its HTTP port: status and body; 0 while nobody does to the end."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}{path}", timeout=10
@@ -150,7 +151,7 @@ class Worker:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
-        except OSError:
+        except (OSError, http.client.HTTPException):  # it ends while it answers, too
             return 0, ""
 
     def metric(self, name: str, **labels: str) -> float:

@@ -174,6 +174,7 @@ def test_a_look_at_lanes_costs_no_more_however_many_there_are(database: Database
     database.rows("analyze redrive.jobs, redrive.names")
     scans = "select pg_stat_get_xact_numscans('redrive.jobs_due_idx'::regclass)"
 
+    database.rows("select setseed(0.5)")  # or one run in a thousand begins twelve times nearby
     seen = set[store.Lane]()
     for _ in range(12):
         with database.conn.transaction():

@@ -70,7 +70,7 @@ def test_payment_receipt_and_the_end_of_the_job_are_one_transaction(
 
     assert outcome.outcome == "completed"
     assert [what for what, _ in outcome.side_effects] == ["charged"]
-    assert conn.scalars(select(Payment.order)).all() == [order]
+    assert conn.scalars(select(Payment.order).where(Payment.order == order)).all() == [order]
     receipt = assert_enqueued(conn, "receipt.send", {"order": order}, queue="mail")
     assert Receipt.model_validate(receipt["payload"]).amount == Decimal("49.90")
 
