@@ -85,7 +85,7 @@ PEERS = (
     System(
         "pg-boss",
         "node",
-        ("pg-boss@12.33.7", "pg@8.23.0"),
+        ("pg-boss@12.38.0", "pg@8.23.1"),
         "drive_pgboss.mjs",
         "select exists(select from pgboss.job where name = 'bench' and state < 'completed')::int",
         drain={"batch": 1000},
