@@ -101,6 +101,7 @@ def _tables(*, full: bool) -> Iterator[Table]:
         yield Table(
             "snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True
         )
+    yield Table("fleet", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS))
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
     yield Table(
@@ -152,8 +153,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, backlog,"
-        " claim, features, recovery, dlq, campaign, console",
+        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, fleet,"
+        " backlog, claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")

@@ -218,16 +218,22 @@ def latency(lab: Lab, system: System) -> Figures:
         return latencies(at, probes * 0.075 + 10, probes)
 
 
-def loaded(lab: Lab, system: System, *, rate: float) -> Figures:
+def loaded(lab: Lab, system: System, *, rate: float, workers: int = 1) -> Figures:
     """The same beside a steady stream of `rate` jobs a second."""
     seconds = lab.seconds(20)
     with lab.session(system) as at:
-        at.start_workers(1, system.config("steady"))
-        at.wait_for("run", 60)
+        start_all(at, workers)
         time.sleep(3)
         at.start_producer("load", seconds, rate)
         found = latencies(at, seconds + 5, None, skip=40)
         return found | {"rate": rate, "handled_per_second": sum(at.handled.values()) / seconds}
+
+
+def start_all(at: Session, workers: int) -> None:
+    """Start workers and wait until each of them runs."""
+    at.start_workers(workers, at.system.config("steady"))
+    for _ in range(workers):
+        at.wait_for("run", 120)
 
 
 def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
@@ -277,8 +283,7 @@ def mixed(  # what can differ
     """
     seconds = lab.seconds(full)
     with lab.session(system) as at, held_snapshot(lab, at, held=held):
-        at.start_workers(workers, system.config("steady"))
-        at.wait_for("run", 60)
+        start_all(at, workers)
         time.sleep(3)
         at.start_producer("produce", seconds + 5, batch, 5000)
         at.wait_for("n", 30)
@@ -407,6 +412,22 @@ def idle(lab: Lab, system: System) -> Figures:
             "runner_percent": spent.runners / elapsed * 100,
             "database_percent": spent.database / elapsed * 100,
         }
+
+
+FLEETS = {f"{n} workers": n for n in (2, 8, 16, 32, 64)}
+FLEET_RATE = 1000.0
+
+
+def fleet(lab: Lab, system: System, fleet: str) -> Figures:
+    """So many worker processes on one queue: what they run together while a producer stays ahead,
+    and how soon a job is begun at 1,000 a second.
+    """
+    number = FLEETS[fleet]
+    together = mixed(lab, system, full=15, workers=number)
+    shown = ("jobs_per_second", "cpu_us", "database_us", "wal_bytes", "commits")
+    return {name: together[name] for name in shown} | loaded(
+        lab, system, rate=FLEET_RATE, workers=number
+    )
 
 
 def redriven(lab: Lab, system: System) -> Figures:

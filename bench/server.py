@@ -21,7 +21,7 @@ SETTINGS = {
     "shared_buffers": "1GB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
-    "max_connections": "200",
+    "max_connections": "400",
 }
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -1734,6 +1734,12 @@ create function redrive.order_keys_v1(campaign bigint)
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_custom_plan;
 
+create function redrive.others_v1(ids int[])
+    returns int
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.others_v1 to redrive_worker;
+
 create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
     returns record
     language sql stable security definer

@@ -418,6 +418,21 @@ def test_a_notification_is_a_reason_until_somebody_looks():
     assert polling.due_at() == pytest.approx(150.22), "and it counts as activity"
 
 
+@pytest.mark.parametrize(("others", "rest"), [(0, 0.0), (1, 0.001), (7, 0.007), (500, 0.025)])
+def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, rest: float):
+    polling = Polling(100.0)
+    polling.others = others
+    polling.claimed(1, 2, 150.0, chance=0.5)
+    polling.lanes_due(150.0)
+    polling.was_busy(150.0, chance=0.5)
+    polling.notified(150.0)
+    notified = polling.due_at()
+    polling.expect_more()
+
+    assert notified == pytest.approx(150.0 + rest)
+    assert polling.is_due(150.0), "what is known to wait is fetched at once"
+
+
 def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():
     polling = Polling(0.0)
     polling.lanes_due(100.5)

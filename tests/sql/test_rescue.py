@@ -527,6 +527,28 @@ def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: D
     ) == [(one, 5, True), (two, 0, False)]
 
 
+def test_a_worker_counts_those_that_look_for_the_same_jobs(database: Database) -> None:
+    def number(**differs: object) -> int:
+        names = ", ".join(("name", *differs))
+        values = ", ".join(["%s"] * (1 + len(differs)))
+        return database.value(
+            f"insert into redrive.workers ({names}) values ({values}) returning id",
+            "w",
+            *differs.values(),
+        )
+
+    mine = number(queues=["mail", "slow"])
+    for_all = number()
+    number(lost_at="2026-01-01")
+    number(queues=["slow"])
+    payments = number(queues=["payments"])
+
+    counted = {who: store.others(database.conn, [who]) for who in (mine, for_all, payments)}
+    assert counted == {mine: 2, for_all: 3, payments: 1}
+    assert store.others(database.conn, [mine, for_all]) == 2
+    assert store.others(database.conn, [999]) == 0
+
+
 # Unpark
 
 

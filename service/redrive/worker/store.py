@@ -484,6 +484,11 @@ def beat(
     return {worker for (worker,) in found}
 
 
+def others(conn: Connection, workers: Sequence[int]) -> int:
+    """How many other workers look for the same jobs as these identities of one."""
+    return _value(conn, "select redrive.others_v1(%s::int[])", list(workers)) or 0
+
+
 def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
     """The jobs of these identities that are no longer wanted, until they have ended."""
     found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))

@@ -28,9 +28,6 @@ from redrive.worker.supervisor.settlements import (
 )
 from redrive.worker.supervisor.telemetry import Telemetry
 
-BUSY_LANE_SECONDS = 0.001
-"""Until a lane is tried again that somebody else was claiming from."""
-
 TELL_AGAIN_SECONDS = 0.1
 """Until a side effect is reported again whose job its handler holds in a transaction of its own."""
 
@@ -214,7 +211,7 @@ class Exchange:
         now, chance = time.monotonic(), random.random()
         self._polling.claimed(len(jobs), request.want, now, chance)
         if is_any_busy:
-            self._polling.no_later_than(now + BUSY_LANE_SECONDS * (0.5 + chance))
+            self._polling.was_busy(now, chance)
         return jobs
 
     # ------------------------------------------------------------------ lanes

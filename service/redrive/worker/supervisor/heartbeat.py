@@ -19,6 +19,7 @@ import psycopg
 from redrive.database.connect import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.listener import Listener
+from redrive.worker.supervisor.polling import rest_seconds
 
 BEATS_PER_TTL = 6
 
@@ -41,6 +42,8 @@ class Heartbeat:
     progress: Callable[[int], str]
     listener: Listener
     ticked_at: float = field(default_factory=time.monotonic, init=False)
+    others: int = field(default=0, init=False)
+    """Workers that look for the same jobs."""
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
     _lost: set[int] = field(default_factory=set[int], init=False)
@@ -133,6 +136,7 @@ class Heartbeat:
         with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
             inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
+            self.others = store.others(conn, known)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
@@ -140,7 +144,7 @@ class Heartbeat:
     def _listen(self, seconds: float) -> None:
         """Wait for so long, or until jobs were enqueued. Raises psycopg.Error."""
         with self.link.use(bound=seconds + 5.0) as conn:
-            if self.listener.hear(conn, seconds):
+            if self.listener.hear(conn, seconds, rest_seconds(self.others)):
                 self.on_notify()
         if self.listener.is_deaf:
             self._stopping.wait(seconds)

@@ -5,7 +5,8 @@ statement on it finds. Through a pooler nothing is listened to: the session is s
 latency only.
 
 Whoever can connect can notify, anything and as often as they like. So what is not a number is
-nothing, and a flood wakes a worker no more often than REST_SECONDS allow.
+nothing, and a flood wakes a worker no more often than REST_SECONDS allow, and one of many no more
+often than it would look.
 """
 
 import logging
@@ -45,13 +46,16 @@ class Listener:
         """Whether the session is a pooler's, so that nothing will ever be heard."""
         return self._is_shared
 
-    def hear(self, conn: store.Connection, seconds: float) -> bool:
-        """Wait for so long at most. Returns whether jobs came. Raises psycopg.Error."""
+    def hear(self, conn: store.Connection, seconds: float, rest: float = 0.0) -> bool:
+        """Wait for so long at most. Returns whether jobs came. Raises psycopg.Error.
+
+        `rest`: how soon after it heard something there is no use in hearing more.
+        """
         if conn is not self._conn:
             self._listen(conn)
         if self._is_shared:
             return False
-        time.sleep(max(0.0, self._heard_at + REST_SECONDS - time.monotonic()))
+        time.sleep(max(0.0, self._heard_at + max(REST_SECONDS, rest) - time.monotonic()))
         # What has come meanwhile is one waking, however much it is.
         heard = [_slots(one.payload) for one in conn.notifies(timeout=seconds, stop_after=1)]
         if heard:

@@ -415,6 +415,7 @@ class Supervisor:
     def _housekeep(self, now: float) -> None:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self._look_after_runners(now)
+        self._polling.others = self._heartbeat.others
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)

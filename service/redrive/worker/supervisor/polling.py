@@ -1,6 +1,8 @@
 """When to ask the database for jobs.
 
-Soon after activity, rarely when idle, at once when there is a reason to expect some.
+Soon after activity, rarely when idle, at once when there is a reason to expect some. What wakes one
+worker wakes all of them, and one of them gets the job: so whoever has found too little rests, for
+longer the more workers there are, and all together look about once a millisecond.
 """
 
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
@@ -9,15 +11,31 @@ MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 IDLE_SHARE = 0.2
 """The interval between two polls, as a share of the time since something happened."""
 
+TURN_SECONDS, MAX_REST_SECONDS = 0.001, 0.025
+"""Of the rest after a look that found too little: for each other worker, and at most."""
+
+BUSY_LANE_SECONDS = 0.001
+"""Until a lane is tried again that somebody else was claiming from."""
+
 JUST_AFTER_SECONDS = 0.001
 """Past the instant at which a job is due: one that is asked for too early is not found."""
 
 
+def rest_seconds(others: int) -> float:
+    """How long a worker rests that has so many others beside it, on average."""
+    return min(MAX_REST_SECONDS, TURN_SECONDS * others)
+
+
 class Polling:
-    """The next poll of one worker. Instants are monotonic seconds."""
+    """The next poll of one worker. Instants are monotonic seconds.
+
+    `others`: how many workers look for the same jobs; any thread may set it.
+    """
 
     def __init__(self, now: float) -> None:
+        self.others = 0
         self._due_at = 0.0
+        self._rests_until = 0.0
         self._lanes_due_at = float("inf")
         self._active_at = now
         self._expects_more = True
@@ -35,7 +53,9 @@ class Polling:
 
     def due_at(self) -> float:
         """When to poll; 0.0 at once."""
-        return 0.0 if self._expects_more or self._was_notified else self._due_at
+        if self._expects_more:
+            return 0.0
+        return self._rests_until if self._was_notified else self._due_at
 
     def is_due(self, now: float) -> bool:
         """Whether to poll now."""
@@ -83,6 +103,12 @@ class Polling:
         self._expects_more = False
         idle_seconds = now - self._active_at
         interval = min(MAX_SECONDS, max(MIN_SECONDS, idle_seconds * IDLE_SHARE))
-        self._due_at = now + interval * (0.8 + 0.4 * chance)
+        self._rests_until = now + rest_seconds(self.others) * (0.5 + chance)
+        self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
         if self._lanes_due_at > now:
-            self.no_later_than(self._lanes_due_at + JUST_AFTER_SECONDS)
+            self.no_later_than(max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS))
+
+    def was_busy(self, now: float, chance: float) -> None:
+        """Somebody else was claiming there."""
+        soon = now + BUSY_LANE_SECONDS * (0.5 + chance)
+        self.no_later_than(max(self._rests_until, soon))
