@@ -58,7 +58,7 @@ def test_a_handler_that_holds_the_interpreter_does_not_silence_the_heart(
     for _ in range(2):
         workers(redrive_heartbeat_ttl=2)
 
-    wait_for(lambda: look.live(database) == 0, 30)
+    wait_for(lambda: look.live(database) == 0)
 
     assert len(workers.starts(job)) == 1
     assert look.letters(database) == {}

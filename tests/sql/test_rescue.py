@@ -27,7 +27,7 @@ from tests.factories import (
 from tests.postgres import Connection, Database, Session
 
 NOBODY = (0, 0, 0)
-TTL = timedelta(microseconds=1)
+TTL = timedelta(minutes=1)
 
 
 def rescue(conn: Connection, ttl: timedelta = TTL) -> tuple[int, int, int]:
@@ -41,7 +41,7 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
     silence(database.conn, worker)
     assert store.beat(database.conn, {worker: 3}) == {worker}
 
-    assert rescue(database.conn, timedelta(minutes=1)) == NOBODY
+    assert rescue(database.conn) == NOBODY
     assert complete(database.conn, worker, *jobs) == {job.id for job in jobs}
 
 
@@ -53,7 +53,7 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
     silence(database.conn, lost)
     (before,) = database.row("select clock_timestamp()")
 
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 2, 0)
+    assert rescue(database.conn) == (1, 2, 0)
 
     assert holders(database.conn) == {held.id: alive}
     assert database.rows(
@@ -90,7 +90,7 @@ def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(database: Dat
     silence(database.conn, patient, 10)
     silence(database.conn, hasty, 10)
 
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(database.conn) == (1, 1, 0)
     assert rescue(database.conn, timedelta(hours=1)) == NOBODY
     assert complete(database.conn, patient, job) == {job.id}
 
@@ -100,7 +100,7 @@ def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
     worker, other = make_worker(database.conn), make_worker(database.conn, "other")
     claim_one(database.conn, worker)
     silence(database.conn, worker)
-    rescue(database.conn, timedelta(milliseconds=100))
+    rescue(database.conn)
 
     assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
 
@@ -114,7 +114,7 @@ def lose(
     said = {worker: progress} if progress else None
     store.beat(database.conn, {worker: 1}, said)
     silence(database.conn, worker)
-    return rescue(database.conn, timedelta(milliseconds=100))
+    return rescue(database.conn)
 
 
 def running(seconds: float, *jobs: int, waiting: Sequence[int] = (), slots: int = 1) -> str:
@@ -139,7 +139,7 @@ def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(database: 
     (job,) = claim(database.conn, worker)
     assert store.run_alone(database.conn, worker, job.id) == 30, "the ttl: nobody saw it run"
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    assert rescue(database.conn) == (1, 0, 1)
 
     assert database.rows(
         "select id, reason, category, error_class, fingerprint, attempts, deliveries, losses,"
@@ -208,7 +208,7 @@ def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
     claim_one(database.conn, worker)
     run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    assert rescue(database.conn) == (1, 0, 1)
     if needs_two:
         database.conn.execute("select redrive.say_approvals_v1('{k}', '{k}')")
     store.forgive(database.conn, [(job, 1)])
@@ -230,7 +230,7 @@ def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
     assert store.run_alone(database.conn, worker, None) is not None
     silence(database.conn, worker)
 
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(database.conn) == (1, 1, 0)
     assert store.run_alone(database.conn, worker, job_id) is None, "it was declared lost"
 
 
@@ -245,7 +245,7 @@ def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(database:
     store.beat(database.conn, {worker: 12}, {worker: progress})
     complete(database.conn, worker, claimed[0])
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 11, 0)
+    assert rescue(database.conn) == (1, 11, 0)
 
     charged = "select id from redrive.jobs where losses = 1 order by id"
     assert database.column(charged) == [*jobs[1:5], *jobs[10:]]
@@ -278,7 +278,7 @@ def test_losses_of_more_than_a_day_ago_count_no_more(database: Database) -> None
 
     assert claim_one(database.conn, worker).more["losses"] == 0
     silence(database.conn, worker)
-    rescue(database.conn, timedelta(milliseconds=100))
+    rescue(database.conn)
     assert database.value("select losses from redrive.jobs") == 1
 
 
@@ -289,7 +289,7 @@ def test_a_rescued_dead_letter_has_every_field_of_its_job(database: Database) ->
     row = database.value("select to_jsonb(j) from redrive.jobs j")
     run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    assert rescue(database.conn) == (1, 0, 1)
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
     left_behind = {
@@ -318,7 +318,7 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
     claim_one(database.conn, worker)
     run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    assert rescue(database.conn) == (1, 0, 1)
 
     assert database.rows(
         "select redrives, state, outcome from redrive.dead_letters order by redrives"
@@ -340,17 +340,17 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
     silence(database.conn, worker)
     sweeper = database.session(lock_timeout="1ms")
 
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(sweeper.conn) == (1, 1, 0)
     assert holders(database.conn) == {first: worker}
     assert database.rows("select id from redrive.jobs where losses = 1") == [(second,)]
     assert database.value("select lost_at is not null from redrive.workers"), (
         "and claims nothing more"
     )
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    assert rescue(sweeper.conn) == (1, 0, 0)
     handler.rows("rollback")
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(sweeper.conn) == (1, 1, 0)
     assert database.rows("select id from redrive.workers") == []
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
+    assert rescue(sweeper.conn) == NOBODY
 
 
 def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued_wins(
@@ -363,10 +363,10 @@ def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued
     handler.rows("begin")
     complete(handler.conn, worker, job)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    assert rescue(database.conn) == (1, 0, 0)
     handler.rows("commit")
 
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 0)
+    assert rescue(database.conn) == (1, 0, 0)
     assert database.value("select count(*) from redrive.jobs") == 0
     assert database.value("select count(*) from redrive.workers") == 0
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "completed": 1}
@@ -380,10 +380,10 @@ def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -
     claiming.rows("begin")
     claim_one(claiming.conn, worker)
 
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == NOBODY
+    assert rescue(sweeper.conn) == NOBODY
     assert database.column("select lost_at from redrive.workers") == [None], "nor is it told so"
     claiming.rows("commit")
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(sweeper.conn) == (1, 1, 0)
 
 
 def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Database) -> None:
@@ -393,7 +393,7 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Da
     silence(database.conn, worker)
     sweeper, claiming = database.session(), database.session()
     sweeper.rows("begin")
-    assert rescue(sweeper.conn, timedelta(milliseconds=100)) == (1, 1, 0)
+    assert rescue(sweeper.conn) == (1, 1, 0)
 
     waiting = claiming.start(lambda: claim(claiming.conn, worker))
     assert database.wait_until_blocked(claiming) == [sweeper.pid]
@@ -413,11 +413,11 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     found: list[tuple[int, int, int]] = []
 
     def sweep(session: Session) -> None:
-        while (rescued := rescue(session.conn, timedelta(minutes=1)))[1]:
+        while (rescued := rescue(session.conn))[1]:
             found.append(rescued)
 
     wait([s.start(lambda s=s: sweep(s)) for s in sessions])
-    while rescue(database.conn, timedelta(minutes=1))[0]:
+    while rescue(database.conn)[0]:
         pass
 
     assert database.value("select count(*) from redrive.jobs where losses = 1") == 300
@@ -621,7 +621,7 @@ def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(database: Databas
     claim_one(database.conn, worker)
     run_alone(database, worker)
     silence(database.conn, worker)
-    assert rescue(database.conn, timedelta(milliseconds=100)) == (1, 0, 1)
+    assert rescue(database.conn) == (1, 0, 1)
 
     assert claim_one(database.conn, next_worker).id == second
 
@@ -631,7 +631,7 @@ def test_a_lost_job_keeps_its_place_in_the_key(database: Database) -> None:
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
     claim_one(database.conn, worker)
     silence(database.conn, worker)
-    rescue(database.conn, timedelta(milliseconds=100))
+    rescue(database.conn)
 
     assert [job.id for job in claim(database.conn, next_worker)] == [first]
 
