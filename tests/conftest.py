@@ -110,4 +110,4 @@ def fresh_server(second_server: Server) -> Iterator[Server]:
     """A server that has never seen a role of ours."""
     yield second_server
     for role in second_server.roles():
-        second_server.admin("drop role {}", role)
+        second_server.drop_role(role)

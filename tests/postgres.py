@@ -143,6 +143,8 @@ class Server:
             self.version = conn.info.server_version // 10_000
         self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
         self._template: str | None = None
+        self._admin: Connection | None = None
+        self._used: list[str] = []
 
     def url_of(self, database: str) -> str:
         """Where to connect for one of its databases."""
@@ -150,8 +152,9 @@ class Server:
 
     def admin(self, statement: LiteralString, *names: str) -> None:
         """Run a statement about databases or roles, `{}` standing for each name."""
-        with psycopg.connect(self.url, autocommit=True) as conn:
-            conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        if self._admin is None:
+            self._admin = psycopg.connect(self.url, autocommit=True)
+        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def roles(self) -> list[str]:
         """The roles somebody has made."""
@@ -159,26 +162,42 @@ class Server:
             made = "select rolname from pg_roles where oid >= 16384"
             return [name for (name,) in conn.execute(made)]
 
+    def drop_role(self, name: str) -> None:
+        """Drop a role, and first the databases in which something may be its own."""
+        self._drop_used()
+        self.admin("drop role {}", name)
+
     @contextlib.contextmanager
     def empty(self, options: LiteralString = "") -> Iterator[str]:
         """The URL of a new database without a schema."""
-        name = next(self._names)
-        self.admin(cast("LiteralString", "create database {} " + options), name)
-        try:
+        with self._made("create database {} " + options) as name:
             yield self.url_of(name)
-        finally:
-            self.admin("drop database {} with (force)", name)
 
     @contextlib.contextmanager
     def database(self) -> Iterator[Database]:
         """A fresh clone of the migrated template."""
-        template, name = self.template(), next(self._names)
-        self.admin("create database {} template {}", name, template)
+        clone = "create database {} strategy file_copy template {}"
+        with (
+            self._made(clone, self.template()) as name,
+            contextlib.closing(Database(self.url_of(name))) as database,
+        ):
+            yield database
+
+    @contextlib.contextmanager
+    def _made(self, statement: str, *names: str) -> Iterator[str]:
+        """A database for a while."""
+        self._drop_used()
+        name = next(self._names)
+        self.admin(cast("LiteralString", statement), name, *names)
         try:
-            with contextlib.closing(Database(self.url_of(name))) as database:
-                yield database
+            yield name
         finally:
-            self.admin("drop database {} with (force)", name)
+            self._used.append(name)
+
+    def _drop_used(self) -> None:
+        """Drop databases that nobody is in any more; the server waits 0.1 s for who just left."""
+        while self._used:
+            self.admin("drop database {} with (force)", self._used.pop())
 
     def template(self) -> str:
         """The name of a database that holds what `redrive migrate` makes; made on first use."""
@@ -191,10 +210,14 @@ class Server:
         return self._template
 
     def close(self) -> None:
-        """Drop the template; whoever asks for it makes another one."""
+        """Drop all it has made; whoever asks for the template makes another one."""
+        self._drop_used()
         if self._template is not None:
             self.admin("drop database {} with (force)", self._template)
             self._template = None
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
 
 
 @contextlib.contextmanager
@@ -206,7 +229,8 @@ def embedded(version: int, **settings: str) -> Iterator[Server]:
     postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
     with guarded(home, version):
         postgres.start()
-        yield Server(postgres.url())
+        with contextlib.closing(Server(postgres.url())) as server:
+            yield server
 
 
 def _memory() -> Path | None:
@@ -229,5 +253,8 @@ def container(image: str) -> Iterator[Server]:
     from testcontainers.community.postgres import PostgresContainer  # wants Docker
 
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
-    with PostgresContainer(image, driver=None).with_command(f"postgres {options}") as running:
-        yield Server(running.get_connection_url())
+    with (
+        PostgresContainer(image, driver=None).with_command(f"postgres {options}") as running,
+        contextlib.closing(Server(running.get_connection_url())) as server,
+    ):
+        yield server

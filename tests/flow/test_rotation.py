@@ -81,7 +81,7 @@ def login(server: Server, server_name: str, tmp_path: Path) -> Iterator[Login]:
         yield login
         rules.write_text(before)
         database.conn.execute("select pg_reload_conf()")
-    server.admin("drop role {}", name)
+    server.drop_role(name)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def documented(second_server: Server) -> Iterator[tuple[str, dict[str, set[str]]
             ).fetchall()
         yield url, {login: set(roles) - {None} for login, roles in members}
     for role in second_server.roles():
-        second_server.admin("drop role {}", role)
+        second_server.drop_role(role)
 
 
 def expected(logins: dict[str, set[str]]) -> set[Cell]:
