@@ -10,6 +10,7 @@ from redrive.dead_letters.filter import Filter
 from tests.factories import (
     bury,
     claim,
+    claim_one,
     failure,
     make_dead_letter,
     make_dead_letters,
@@ -227,13 +228,30 @@ def test_a_step_takes_the_next_alone(database: Database) -> None:
     assert database.column("select id from redrive.jobs order by 1") == ids[2:4]
 
 
+def test_what_became_of_a_turn_is_said_of_its_own_dead_letter(database: Database) -> None:
+    """Beside a plan that holds the same ones in another order."""
+    ids = make_dead_letters(database.conn, 3)
+    campaign, other = started(database.conn), planned(database.conn)
+    turned = "update redrive.campaign_jobs set id = %s - id where campaign = %s"
+    database.rows(turned, ids[0] + ids[2], other)
+    database.rows("update redrive.dead_letters set quarantined = true where id = %s", ids[0])
+    database.rows(STEP, campaign)
+
+    assert states(database, campaign) == ["blocked", "redriven", "redriven"]
+    assert states(database, other) == [None] * 3
+
+
 def test_what_a_step_passes_over_says_so_in_its_own_generation(database: Database) -> None:
     """Beside an earlier one of the same job, and beside others; it says nothing of what is over."""
-    ids = [make_past(database, queue) for queue in ("one", "two", "three")]
-    campaign = planned(database.conn)
-    database.rows("select redrive.leave_out_v1(%s, '{1,2}', '{x,x}')", campaign)
-    start(database.conn, campaign, AT_ONCE, actor="ada", why="x")
+    conn = database.conn
+    ids = [make_past(database, queue) for queue in ("one", "two", "three", "four")]
+    campaign = planned(conn, ids=tuple(ids[:3]))
+    database.rows("select redrive.leave_out_v1(%s, '{1,2,3}', '{x,x,x}')", campaign)
+    start(conn, campaign, AT_ONCE, actor="ada", why="x")
     database.rows("update redrive.dead_letters set state = 'dismissed' where id = %s", ids[1])
+    redrive(conn, [ids[2]])
+    worker = make_worker(conn)
+    bury(conn, worker, claim_one(conn, worker))
     database.rows(STEP, campaign)
 
     assert database.rows(
@@ -252,7 +270,8 @@ def test_a_step_passes_over_a_thousand_at_most(database: Database) -> None:
     )
     database.rows("update redrive.campaigns set matched = 1102")
 
-    assert database.value(STEP, campaign) == 0
+    step = "select redrive.step_campaign_v1(%s, 0, 'running', 1, null, null)"
+    assert database.value(step, campaign) == 0
     assert database.value("select place from redrive.campaigns") == 1000
 
 
