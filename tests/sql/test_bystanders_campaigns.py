@@ -7,6 +7,7 @@ import pytest
 
 from redrive.dead_letters.campaign import Terms, cancel, drive, plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.worker.store import Lane
 from tests.factories import (
     bury,
     claim,
@@ -148,7 +149,7 @@ def test_a_campaign_is_cancelled_beside_another(database: Database) -> None:
         "insert into redrive.limit_waits"
         " select id, 'n', queue, kind, priority, now() from redrive.jobs"
     )
-    (job,) = claim(conn, make_worker(conn), 1)
+    (job,) = claim(conn, make_worker(conn), 1, lanes=[Lane(0, "a", 0)])
     hasty, others = database.session(lock_timeout="1ms"), database.session()
     others.rows("begin")
     others.rows("select from redrive.lanes where queue = 'b' for update")

@@ -6,7 +6,6 @@ from redrive.worker import store
 from redrive.worker.protocol import SideEffect
 from tests.factories import (
     bury,
-    claim,
     claim_one,
     complete,
     failure,
@@ -75,4 +74,3 @@ def test_of_side_effects_only_those_of_the_delivery_are_kept(database: Database)
     database.rows("update redrive.jobs set noted = false")
     assert store.side_effects(conn, told[:2] + told[3:]) == set()
     assert database.column("select noted from redrive.jobs") == [False]
-    assert not claim(conn, worker)
