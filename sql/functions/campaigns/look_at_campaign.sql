@@ -78,7 +78,7 @@ begin
                      where c.conditions -> 'breakers' ? b.name or b.name in (
                          select jsonb_array_elements_text(w.depends_on -> k.kind)
                          from redrive.workers w, unnest(its_kinds) as k(kind)
-                         where w.lost_at is null and w.depends_on ? k.kind)),
+                         where w.lost_at is null)),
         'versions', (select coalesce(jsonb_agg(distinct w.version), '[]')
                      from redrive.workers w, unnest(its_kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),

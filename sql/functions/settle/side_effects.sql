@@ -36,10 +36,11 @@ begin
         where j.id = t.id
           and (t.claim is not null and j.deliveries = t.deliveries - 1
                or j.worker = t.worker and j.deliveries = t.deliveries)
-        returning j.id),
+        returning j.id, t.worker, t.deliveries),
     kept as (
         insert into redrive.side_effects (job, deliveries, what, detail)
-        select t.id, t.deliveries, t.what, t.detail from told t join marked m on m.id = t.id)
+        select t.id, t.deliveries, t.what, t.detail from told t
+        join marked m on m.id = t.id and m.worker = t.worker and m.deliveries = t.deliveries)
     select h.id from here h where h.id not in (select f.id from free f);
 end
 $$;
