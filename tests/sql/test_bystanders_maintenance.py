@@ -264,6 +264,17 @@ def test_forgetting_waits_for_nobody_and_begins_anew(database: Database) -> None
     assert database.rows("select name, place from redrive.chores where place <> 0") == [("fold", 7)]
 
 
+def test_lines_from_before_the_chain_are_forgotten_beside_it(database: Database) -> None:
+    database.rows(
+        "insert into redrive.audit (actor, action, why, n, at)"
+        " values ('ada', 'note', 'x', 1, '2020-01-01')"
+    )
+    database.rows("update redrive.audit_chain set id = 9, forgotten_id = 9")
+
+    assert database.value("select redrive.forget_audit_v1('30 days', 9)") == 1
+    assert database.value("select forgotten_id from redrive.audit_chain") == 9
+
+
 # What is sealed anew
 
 NEW = '{"$redrive": {"k": "new"}}'
