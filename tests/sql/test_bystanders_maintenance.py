@@ -299,6 +299,7 @@ def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(database: D
     """A row of each place, beside one that is locked, a third job's, and an older of its own."""
     ids = [make_past(database, queue) for queue in ("one", "two", "three")]
     live = make_jobs(database.conn, 3)
+    database.rows("update redrive.failures set detail = '{}'")
     database.rows(
         "insert into redrive.results (job, deliveries, outcome, result, keep_until)"
         " select unnest(%s::bigint[]), 2, 'succeeded', '{}', 'infinity'",
@@ -328,14 +329,21 @@ def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(database: D
         assert [(table, row[key], row[n]) for table, row in rows] == [(place, one, number)]
 
 
+HIDE: LiteralString = "select redrive.hide_messages_v1()"
+
+
+def make_group(database: Database, fingerprint: str, message: str) -> None:
+    database.rows(
+        "insert into redrive.groups (fingerprint, kind, category, error_class, message, sample,"
+        " total, open, first_seen, last_seen)"
+        " values (%s, 'k', 'bug', 'E', %s, 1, 1, 0, now(), now())",
+        *(fingerprint, message),
+    )
+
+
 def test_messages_are_hidden_alone_and_while_nobody_folds(database: Database) -> None:
-    for n, message in (("1", "m"), ("2", "[encrypted]")):
-        database.rows(
-            "insert into redrive.groups (fingerprint, kind, category, error_class, message, sample,"
-            " total, open, first_seen, last_seen)"
-            " values (%s, 'k', 'bug', 'E', %s, 1, 1, 0, now(), now())",
-            *(n, message),
-        )
+    for n, message in (("3", "m"), ("1", "m"), ("2", "[encrypted]")):
+        make_group(database, n, message)
         database.rows(
             "insert into redrive.group_deltas (fingerprint, kind, category, error_class, message,"
             " sample, added, opened) values ('d' || %s, 'k', 'bug', 'E', %s, 1, 1, 0)",
@@ -345,16 +353,29 @@ def test_messages_are_hidden_alone_and_while_nobody_folds(database: Database) ->
     other.rows("begin")
     other.rows("select from redrive.chores where name = 'fold' for update")
     hiding.rows("set lock_timeout = '1ms'; begin")
-    assert hiding.value("select redrive.hide_messages_v1()") == 2
+    assert hiding.value(HIDE) == 4
     hiding.rows("rollback; set lock_timeout = 0")
     other.rows("select from redrive.chores where name = 'fold_groups' for update")
-    waiting = hiding.start(lambda: hiding.value("select redrive.hide_messages_v1()"))
+    waiting = hiding.start(lambda: hiding.value(HIDE))
     assert database.wait_until_blocked(hiding) == [other.pid]
+    other.rows("rollback; begin")
+    waiting.result(10)
+    assert hiding.value(HIDE) == 0
+    assert database.column("select n from redrive.audit") == [4]
+
+
+def test_messages_are_hidden_in_the_order_of_their_groups(database: Database) -> None:
+    for n in "21":
+        make_group(database, n, "m")
+    other, hiding, third = (database.session() for _ in range(3))
+    other.rows("begin")
+    other.rows("select from redrive.groups where fingerprint = '1' for update")
+    waiting = hiding.start(lambda: hiding.value(HIDE))
+    assert database.wait_until_blocked(hiding) == [other.pid]
+    third.rows("select from redrive.groups where fingerprint = '2' for update nowait")
     other.rows("rollback")
 
     assert waiting.result(10) == 2
-    assert hiding.value("select redrive.hide_messages_v1()") == 0
-    assert database.column("select n from redrive.audit") == [2]
 
 
 # Of the marks
