@@ -90,6 +90,15 @@ def test_a_role_without_a_grant_can_do_nothing(closed: Database) -> None:
     assert not [line for line in closed.column(GRANTED, list(ROLES)) if "nobody" in line]
 
 
+def test_what_a_newer_release_makes_is_nobodys_before_it_is_granted(database: Database) -> None:
+    database.rows("set role redrive_owner")
+    database.rows("create function redrive.later_v1() returns int return 1")
+
+    assert not database.value(
+        "select has_function_privilege('public', 'redrive.later_v1()', 'execute')"
+    )
+
+
 def test_nobody_but_the_owner_can_change_a_row(closed: Database) -> None:
     """The one exception is COPY of some columns by those who enqueue."""
     writes = [
