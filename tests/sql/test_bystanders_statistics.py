@@ -16,7 +16,8 @@ JOBS: LiteralString = (
     " ('a', 0, 0, 150, interval '-1 h', null), ('a', 0, 0, 2, '1 h', null),"
     " ('a', 0, 1, 1, '-1 h', null), ('a', 0, 1, 3, '1 h', null), ('a', 1, 0, 1, '-1 h', null),"
     " ('a', 1, 0, 5, '1 h', null), ('b', 0, 0, 1, '-1 h', now()), ('b', 0, 1, 2, '-1 h', null),"
-    " ('b', 1, 0, 1, '-1 h', null), ('d', 1, 0, 2, '-1 h', null), ('b', 0, 0, 6, '1 h', null), ('b', 0, 0, 1, '1 h', now()))"
+    " ('b', 1, 0, 1, '-1 h', null), ('b', 0, 0, 6, '1 h', null), ('b', 0, 0, 1, '1 h', now()),"
+    " ('d', 1, 0, 2, '-1 h', null))"
     " v(queue, priority, lane, n, later, failed_at), generate_series(1, n)"
     " union all select 'k', 'many', 0, n, now(), null from generate_series(1, 200) n"
 )
@@ -98,14 +99,20 @@ def test_an_objective_is_set_alone(database: Database) -> None:
         assert database.rows(own) == left
 
 
-def test_a_fold_goes_on_at_its_own_place(database: Database) -> None:
+def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Database) -> None:
     database.rows(
         "insert into redrive.deltas (queue, kind, event, n)"
         " select 'q', 'k', 'enqueued', 1 from generate_series(1, 300)"
     )
     database.rows("update redrive.chores set place = case name when 'fold' then 1 else 7 end")
     before = database.value("select count(*) from redrive.deltas where ctid < '(1,0)'")
-    database.rows("select redrive.fold_v2()")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.chores where name = 'fold' for update")
+    fold: LiteralString = "select moved, more from redrive.fold_v2()"
+    assert hasty.row(fold) == (0, False)
+    other.rows("rollback")
+    hasty.rows(fold)
 
     assert database.value("select count(*) from redrive.deltas") == before
     assert database.rows("select name from redrive.chores where place <> 7") == [("fold",)]

@@ -16,6 +16,7 @@ from tests.factories import (
     redrive,
 )
 from tests.postgres import Database
+from tools.generated import ROOT
 
 MATRIX = Path(__file__).parent / "privileges.txt"
 ROLES = (
@@ -84,6 +85,18 @@ def test_every_privilege_is_an_expected_one(closed: Database) -> None:
         MATRIX.write_text(found)
 
     assert found.splitlines() == MATRIX.read_text().splitlines()
+
+
+def test_what_was_granted_besides_is_taken_back(closed: Database) -> None:
+    """By an older release, or by somebody: from everybody but the owner and roles of their own."""
+    closed.rows(
+        "set role redrive_owner; grant usage on schema redrive to public;"
+        "grant select on redrive.audit to redrive_viewer, public;"
+        "grant execute on function redrive.first_time_v1(text) to redrive_producer, public"
+    )
+    closed.rows((ROOT / "sql" / "roles.sql").read_text())  # type: ignore[arg-type] # our own
+
+    assert closed.column(GRANTED, list(ROLES)) == MATRIX.read_text().splitlines()
 
 
 def test_a_role_without_a_grant_can_do_nothing(closed: Database) -> None:
