@@ -181,8 +181,12 @@ def test_each_figure_counts_what_it_is_of(database: Database) -> None:
     ]
 
 
-def test_a_schedule_that_is_paused_is_not_overdue(database: Database) -> None:
+def test_a_schedule_is_overdue_neither_before_its_time_nor_while_it_is_paused(
+    database: Database,
+) -> None:
     make_schedule(database.conn, "late")
+    database.rows("update redrive.schedules set next_at = now() + interval '1 h'")
+    assert stats(database)["schedule_overdue"] == 0
     database.rows("update redrive.schedules set next_at = now() - interval '1 h'")
     assert stats(database)["schedule_overdue"] >= 3600
     database.rows("update redrive.schedules set paused_at = now()")
