@@ -7,7 +7,16 @@ import psycopg
 from psycopg import IsolationLevel
 
 from redrive.worker import store
-from tests.factories import claim_one, make_dead_letter, make_job, make_schedule, make_worker
+from tests.factories import (
+    claim,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_schedule,
+    make_worker,
+)
 from tests.postgres import Database, Server
 
 JOBS: LiteralString = (
@@ -116,6 +125,24 @@ def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Datab
 
     assert database.value("select count(*) from redrive.deltas") == before
     assert database.rows("select name from redrive.chores where place <> 7") == [("fold",)]
+
+
+def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(database: Database) -> None:
+    """Counted by arithmetic behind a long backlog, and one by one in another queue."""
+    conn, lost = database.conn, make_worker(database.conn)
+    store.register(conn, store.Registration("w", "test", 30.0, ["mail"], None))
+    make_jobs(conn, 2, "report")
+    ended, _ = claim(conn, lost)
+    complete(conn, lost, ended)
+    database.rows("update redrive.workers set lost_at = now() where id = %s", lost)
+    unhandled: LiteralString = "select queue, jobs from redrive.unhandled_v1()"
+    assert database.rows(unhandled) == []
+    make_jobs(conn, 1500, "mail")
+    make_jobs(conn, 2, "report")
+    make_jobs(conn, 1, "report", queue="other")
+    make_job(conn, "report", queue="other", delay=3600)
+
+    assert database.rows(unhandled) == [("default", 2), ("other", 1)]
 
 
 # What is exported

@@ -188,6 +188,7 @@ def test_of_a_fair_queue_it_has_the_lane_of_its_tenant(database: Database):
 
 def test_of_a_queue_that_is_not_fair_it_has_no_lane(database: Database):
     database.rows("select redrive.pause_v1('mail', 'ada', 'why')")
+    database.rows("select redrive.set_lanes_v1('other', 8, 'ada', 'why')")
     take(database, {"tenant": "acme"})
 
     assert database.column("select lane from redrive.dead_letters") == [0]
@@ -202,6 +203,7 @@ def test_an_encrypted_payload_comes_in_once(database: Database):
         take(database, {"source_id": "m-2"} | sealed)
 
     assert take(database, sealed) == [], "one that is known is not looked at"
+    assert len(take(database, sealed, {"source_id": "m-3"})) == 1
 
 
 def test_there_must_be_room_for_a_name(database: Database):
@@ -211,6 +213,7 @@ def test_there_must_be_room_for_a_name(database: Database):
         take(database, {"source_id": "m-2", "queue": "other"})
 
     assert take(database, {"queue": "other"}) == [], "it is known, whatever its queue"
+    assert len(take(database, {"queue": "other"}, {"source_id": "m-3"})) == 1
 
 
 def test_deaths_of_one_time_are_one_delta_of_their_group(database: Database):
