@@ -128,7 +128,7 @@ def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Datab
 
 
 def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(database: Database) -> None:
-    """Counted by arithmetic behind a long backlog, and one by one in another queue."""
+    """Counted by arithmetic behind a long backlog, and one by one in other queues."""
     conn, lost = database.conn, make_worker(database.conn)
     store.register(conn, store.Registration("w", "test", 30.0, ["mail"], None))
     make_jobs(conn, 2, "report")
@@ -139,10 +139,11 @@ def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(database: Data
     assert database.rows(unhandled) == []
     make_jobs(conn, 1500, "mail")
     make_jobs(conn, 2, "report")
-    make_jobs(conn, 1, "report", queue="other")
+    for queue in ("other", "third"):
+        make_jobs(conn, 1, "report", queue=queue)
     make_job(conn, "report", queue="other", delay=3600)
 
-    assert database.rows(unhandled) == [("default", 2), ("other", 1)]
+    assert database.rows(unhandled) == [("default", 2), ("other", 1), ("third", 1)]
 
 
 # What is exported
