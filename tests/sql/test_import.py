@@ -52,6 +52,7 @@ def test_none_comes_in_twice_from_its_source(database: Database):
     first = take(database, {}, {"payload": {"to": 18}}, {"source_id": "m-2"})
     again = take(database, {}, {"source_id": "m-2"}, {"source_id": "m-3"})
     other = take(database, {}, source="sidekiq")
+    assert take(database, {}) == []
 
     assert [n for n, _ in first] == [1, 3]  # of two with one id, the first
     assert [n for n, _ in again] == [3]
