@@ -134,3 +134,8 @@ def test_there_are_no_two_of_what_there_is_one_of(database: Database) -> None:
         with pytest.raises(psycopg.errors.UniqueViolation) as refused:
             database.rows(statement)
         assert refused.value.diag.constraint_name == index
+    database.rows(
+        "insert into redrive.dead_letters select"
+        ' (jsonb_populate_record(d, \'{"redrives": 7, "state": "redriven"}\')).*'
+        " from redrive.dead_letters d"
+    )
