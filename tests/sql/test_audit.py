@@ -301,6 +301,26 @@ def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
     assert database.value("select count(*) from redrive.audit") == 2
 
 
+def test_a_run_is_counted_and_ended_alone(database: Database) -> None:
+    """Beside another of its sort and one of another, all of one login; nothing done is no line."""
+    (dead,) = make_dead_letters(database.conn, 1)
+    begin: LiteralString = "select redrive.begin_run_v1(%s, 'ada', 'old', 5, '{}')"
+    one, other, sealing = (
+        database.value(begin, action) for action in ("purge", "purge", "reencrypt")
+    )
+    step: LiteralString = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
+    with pytest.raises(psycopg.Error, match="run: must be a purge that this login began"):
+        database.rows(step, sealing, [dead])
+    database.rows(step, one, [dead])
+    database.rows(step, None, [dead])
+    counts: LiteralString = "select id, n from redrive.runs order by id"
+    assert database.rows(counts) == [(one, 1), (other, 0), (sealing, 0)]
+    database.rows("select redrive.end_run_v1(%s)", one)
+
+    assert database.rows(counts) == [(other, 0), (sealing, 0)]
+    assert database.value("select count(*) from redrive.audit") == 4
+
+
 def test_a_campaign_is_its_logins_own_and_ends_once(database: Database) -> None:
     """S3: a redrive under a campaign that is over, or another's, was on nobody's record."""
     campaign = make_campaign(database.conn)
@@ -524,6 +544,11 @@ def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> No
         "3",
         "4",
     ]
+    database.rows(  # neither says what is forgotten
+        "select redrive.begin_run_v1('purge', 'ada', 'x', 1, '{\"last\": 0}');"
+        "insert into redrive.audit (actor, action, why, n)"
+        " values ('redrive', 'forget audit', 'x', 1)"
+    )
     assert fault(database) is None
     assert fault(database, 1) is None
     database.rows(

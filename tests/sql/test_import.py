@@ -52,6 +52,7 @@ def test_none_comes_in_twice_from_its_source(database: Database):
     first = take(database, {}, {"payload": {"to": 18}}, {"source_id": "m-2"})
     again = take(database, {}, {"source_id": "m-2"}, {"source_id": "m-3"})
     other = take(database, {}, source="sidekiq")
+    assert take(database, {}) == []
 
     assert [n for n, _ in first] == [1, 3]  # of two with one id, the first
     assert [n for n, _ in again] == [3]
@@ -188,6 +189,7 @@ def test_of_a_fair_queue_it_has_the_lane_of_its_tenant(database: Database):
 
 def test_of_a_queue_that_is_not_fair_it_has_no_lane(database: Database):
     database.rows("select redrive.pause_v1('mail', 'ada', 'why')")
+    database.rows("select redrive.set_lanes_v1('other', 8, 'ada', 'why')")
     take(database, {"tenant": "acme"})
 
     assert database.column("select lane from redrive.dead_letters") == [0]
@@ -202,6 +204,7 @@ def test_an_encrypted_payload_comes_in_once(database: Database):
         take(database, {"source_id": "m-2"} | sealed)
 
     assert take(database, sealed) == [], "one that is known is not looked at"
+    assert len(take(database, sealed, {"source_id": "m-3"})) == 1
 
 
 def test_there_must_be_room_for_a_name(database: Database):
@@ -211,6 +214,7 @@ def test_there_must_be_room_for_a_name(database: Database):
         take(database, {"source_id": "m-2", "queue": "other"})
 
     assert take(database, {"queue": "other"}) == [], "it is known, whatever its queue"
+    assert len(take(database, {"queue": "other"}, {"source_id": "m-3"})) == 1
 
 
 def test_deaths_of_one_time_are_one_delta_of_their_group(database: Database):

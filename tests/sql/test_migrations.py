@@ -126,6 +126,10 @@ def test_an_older_version_can_be_brought_up(url: str) -> None:
                     (migration.version, migration.name),
                 )
             conn.execute("insert into redrive.jobs (kind) values ('lived.before')")
+            conn.execute(
+                "insert into redrive.tallies (queue, kind, event, reason, n)"
+                " select 'default', unnest(array['', 'lived.before']), 'enqueued', '', 1"
+            )
             conn.execute("reset role")
             report = migrate(conn)
 
@@ -133,6 +137,8 @@ def test_an_older_version_can_be_brought_up(url: str) -> None:
             assert {row[:2] for row in snapshot(conn)} == complete_schema
             worker = make_worker(conn)
             assert claim_one(conn, worker).kind == "lived.before"
+            nameless = "select count(*) from redrive.names where kind = ''"
+            assert conn.execute(nameless).fetchall() == [(0,)], "what is left of forgotten kinds"
 
 
 def test_eight_at_once_converge(url: str) -> None:

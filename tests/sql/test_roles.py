@@ -16,6 +16,7 @@ from tests.factories import (
     redrive,
 )
 from tests.postgres import Database
+from tools.generated import ROOT
 
 MATRIX = Path(__file__).parent / "privileges.txt"
 ROLES = (
@@ -86,8 +87,29 @@ def test_every_privilege_is_an_expected_one(closed: Database) -> None:
     assert found.splitlines() == MATRIX.read_text().splitlines()
 
 
+def test_what_was_granted_besides_is_taken_back(closed: Database) -> None:
+    """By an older release, or by somebody: from everybody but the owner and roles of their own."""
+    closed.rows(
+        "set role redrive_owner; grant usage on schema redrive to public;"
+        "grant select on redrive.audit to redrive_viewer, public;"
+        "grant execute on function redrive.first_time_v1(text) to redrive_producer, public"
+    )
+    closed.rows((ROOT / "sql" / "roles.sql").read_text())  # type: ignore[arg-type] # our own
+
+    assert closed.column(GRANTED, list(ROLES)) == MATRIX.read_text().splitlines()
+
+
 def test_a_role_without_a_grant_can_do_nothing(closed: Database) -> None:
     assert not [line for line in closed.column(GRANTED, list(ROLES)) if "nobody" in line]
+
+
+def test_what_a_newer_release_makes_is_nobodys_before_it_is_granted(database: Database) -> None:
+    database.rows("set role redrive_owner")
+    database.rows("create function redrive.later_v1() returns int return 1")
+
+    assert not database.value(
+        "select has_function_privilege('public', 'redrive.later_v1()', 'execute')"
+    )
 
 
 def test_nobody_but_the_owner_can_change_a_row(closed: Database) -> None:

@@ -12,10 +12,8 @@ as $$
         'queue', set_objective_v1.queue, 'objective', set_objective_v1.objective,
         'value', set_objective_v1.value));
     delete from redrive.objectives o
-    where o.queue = set_objective_v1.queue and o.objective = set_objective_v1.objective
-      and set_objective_v1.value is null;
-    insert into redrive.objectives as o (queue, objective, value)
+    where o.queue = set_objective_v1.queue and o.objective = set_objective_v1.objective;
+    insert into redrive.objectives (queue, objective, value)
     select set_objective_v1.queue, set_objective_v1.objective, set_objective_v1.value
-    where set_objective_v1.value is not null
-    on conflict (queue, objective) do update set value = excluded.value;
+    where set_objective_v1.value is not null;
 $$;

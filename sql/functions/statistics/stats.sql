@@ -150,7 +150,7 @@ begin
         'tables', (select jsonb_agg(jsonb_build_array(c.relname, pg_stat_get_dead_tuples(c.oid),
                                                       pg_total_relation_size(c.oid)))
                    from pg_class c
-                   where c.relkind = 'r' and c.relnamespace = 'redrive'::regnamespace
+                   where c.relnamespace = 'redrive'::regnamespace
                      and c.relname in ('jobs', 'dead_letters', 'failures', 'completions',
                                        'deltas')));
     if is_ours then

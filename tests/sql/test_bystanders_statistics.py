@@ -1,0 +1,255 @@
+"""A figure counts what it is of, and nothing beside it; as test_bystanders."""
+
+import json
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import IsolationLevel
+
+from redrive.worker import store
+from tests.factories import (
+    claim,
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_schedule,
+    make_worker,
+)
+from tests.postgres import Database, Server
+
+JOBS: LiteralString = (
+    "insert into redrive.jobs (kind, queue, priority, lane, run_at, failed_at)"
+    " select 'k', queue, priority, lane, now() + later, failed_at from (values"
+    " ('a', 0, 0, 150, interval '-1 h', null), ('a', 0, 0, 2, '1 h', null),"
+    " ('a', 0, 1, 1, '-1 h', null), ('a', 0, 1, 3, '1 h', null), ('a', 1, 0, 1, '-1 h', null),"
+    " ('a', 1, 0, 5, '1 h', null), ('b', 0, 0, 1, '-1 h', now()), ('b', 0, 1, 2, '-1 h', null),"
+    " ('b', 1, 0, 1, '-1 h', null), ('b', 0, 0, 6, '1 h', null), ('b', 0, 0, 1, '1 h', now()),"
+    " ('d', 1, 0, 2, '-1 h', null))"
+    " v(queue, priority, lane, n, later, failed_at), generate_series(1, n)"
+    " union all select 'k', 'many', 0, n, now(), null from generate_series(1, 200) n"
+)
+
+
+def stats(database: Database, max_age: str = "0") -> dict[str, Any]:
+    return database.value("select redrive.stats_v1(%s::interval)", max_age)
+
+
+def test_each_lane_counts_once_for_its_own_queue(database: Database) -> None:
+    """Also where not all that is due is looked at: with many lanes a hundred of each."""
+    database.rows(JOBS)
+    database.rows("select redrive.pause_v1('c', 'ada', 'x')")
+    database.rows("select redrive.set_lanes_v1('a', 2, 'ada', 'x')")
+
+    assert database.rows(
+        "select queue, ready, scheduled, retrying, paused from redrive.depths_v1()"
+        " where queue <> 'many'"
+    ) == [
+        *(("a", 152, 10, 0, False), ("b", 4, 6, 1, False)),
+        *(("c", 0, 0, 0, True), ("d", 2, 0, 0, False)),
+    ]
+
+
+def test_the_oldest_job_is_one_that_waits_in_its_queue(database: Database) -> None:
+    """Not one that runs, of this release or the one before, nor one whose time is still to come."""
+    conn = database.conn
+    for queue, hours in (("a", 5), ("a", 4), ("a", 1), ("a", -1), ("b", 9), ("c", -1)):
+        job = make_job(conn, queue=queue)
+        database.rows(
+            "update redrive.jobs set run_at = now() - %s * interval '1 h' where id = %s", hours, job
+        )
+    lanes = [lane for lane, _ in store.lanes(conn, ["a"])]
+    store.exchange(
+        conn,
+        store.Settlements((), ()),
+        store.ClaimRequest(make_worker(conn), lanes, [store.START], 1, from_start=True, after=0),
+    )
+    database.rows(
+        "update redrive.jobs set worker = 1 where id = (select min(id) + 1 from redrive.jobs)"
+    )
+
+    assert database.rows(
+        "select queue, floor(oldest_ready_seconds / 3600)::int from redrive.depths_v1()"
+    ) == [("a", 1), ("b", 9), ("c", 0)]
+
+
+def test_the_oldest_dead_letter_is_an_open_one_of_its_queue(database: Database) -> None:
+    for queue, hours, state in (("a", 1, "open"), ("a", 5, "dismissed"), ("b", 9, "open")):
+        dead = make_dead_letter(database.conn, queue=queue)
+        database.rows(
+            "update redrive.dead_letters set died_at = now() - %s * interval '1 h', state = %s"
+            " where id = %s",
+            *(hours, state, dead),
+        )
+
+    assert database.rows(
+        "select queue, floor(age_seconds / 3600)::int from redrive.oldest_dead_v1() order by 1"
+    ) == [("a", 1), ("b", 9)]
+
+
+def test_samples_of_an_hour_are_kept(database: Database) -> None:
+    database.rows(
+        "insert into redrive.samples select now() - n * interval '1 min', 'q', n"
+        " from unnest('{30,90}'::int[]) n"
+    )
+    database.rows("select redrive.sample_v1()")
+
+    assert sorted(database.column("select dead from redrive.samples")) == [0, 30]
+
+
+def test_an_objective_is_set_alone(database: Database) -> None:
+    kept = [("a", "dlq_added_5m", 1.0), ("b", "dead_ratio", 1.0)]
+    for queue, objective, _ in [*kept, ("a", "dead_ratio", 1.0)]:
+        database.rows("select redrive.set_objective_v1(%s, %s, 1, 'ada', 'x')", queue, objective)
+    for value, left in ((2, [("a", "dead_ratio", 2.0), *kept]), (None, kept)):
+        database.rows("select redrive.set_objective_v1('a', 'dead_ratio', %s, 'ada', 'x')", value)
+        own: LiteralString = "select * from redrive.objectives where queue <> '*' order by 1, 2"
+        assert database.rows(own) == left
+
+
+def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Database) -> None:
+    database.rows(
+        "insert into redrive.deltas (queue, kind, event, n)"
+        " select 'q', 'k', 'enqueued', 1 from generate_series(1, 300)"
+    )
+    database.rows("update redrive.chores set place = case name when 'fold' then 1 else 7 end")
+    before = database.value("select count(*) from redrive.deltas where ctid < '(1,0)'")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.chores where name = 'fold' for update")
+    fold: LiteralString = "select moved, more from redrive.fold_v2()"
+    assert hasty.row(fold) == (0, False)
+    other.rows("rollback")
+    hasty.rows(fold)
+
+    assert database.value("select count(*) from redrive.deltas") == before
+    assert database.rows("select name from redrive.chores where place <> 7") == [("fold",)]
+
+
+def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(database: Database) -> None:
+    """Counted by arithmetic behind a long backlog, and one by one in other queues."""
+    conn, lost = database.conn, make_worker(database.conn)
+    store.register(conn, store.Registration("w", "test", 30.0, ["mail"], None))
+    make_jobs(conn, 2, "report")
+    ended, _ = claim(conn, lost)
+    complete(conn, lost, ended)
+    database.rows("update redrive.workers set lost_at = now() where id = %s", lost)
+    unhandled: LiteralString = "select queue, jobs from redrive.unhandled_v1()"
+    assert database.rows(unhandled) == []
+    make_jobs(conn, 1500, "mail")
+    make_jobs(conn, 2, "report")
+    for queue in ("other", "third"):
+        make_jobs(conn, 1, "report", queue=queue)
+    make_job(conn, "report", queue="other", delay=3600)
+
+    assert database.rows(unhandled) == [("default", 2), ("other", 1), ("third", 1)]
+
+
+# What is exported
+
+
+def test_names_are_those_of_kinds_and_queues(database: Database) -> None:
+    """Neither what is left of forgotten kinds nor the objectives of all others are one."""
+    database.rows(
+        "insert into redrive.tallies (queue, kind, event, reason, n) select q, k, 'enqueued', '', 9"
+        " from unnest('{a,b,c}'::text[]) q, unnest(array['', 'k']) k"
+    )
+    database.rows("select redrive.set_objective_v1('*', 'dead_ratio', 1, 'ada', 'x')")
+    before: dict[str, Any] = {
+        "queues": ["a"],
+        "folded": True,
+        "bases": [["b", "k", "enqueued", "", 7]],
+    }
+    shown: LiteralString = "select redrive.shown_v1(%s::jsonb)"
+    found = database.value(shown, json.dumps(before))
+
+    assert (found["kinds"], found["queues"]) == (["k"], ["a", "b", "c"])
+    assert sorted(found["bases"]) == [
+        *(["b", "", "enqueued", "", 9], ["b", "k", "enqueued", "", 7]),
+        *(["c", "", "enqueued", "", 9], ["c", "k", "enqueued", "", 9]),
+    ]
+    found = database.value(shown, json.dumps(before | {"folded": False}))
+    assert found["bases"] == before["bases"]
+
+
+def test_each_figure_counts_what_it_is_of(database: Database) -> None:
+    conn = database.conn
+    database.rows(
+        "insert into redrive.campaigns (actor, filter, matched, planned_login, state, active_at)"
+        " select 'ada', '{}', n, login, state, now() - age from (values"
+        " (1, 'ada', 'paused', interval '0 d'), (2, null, 'running', '0 d'),"
+        " (3, 'ada', 'done', '0 d'), (4, 'ada', 'paused', '40 d')) v(n, login, state, age)"
+    )
+    database.rows("select redrive.expect_chore_v1('purge', '1 d')")
+    database.rows("update redrive.chores set ran_at = now() where name = 'fold'")
+    make_schedule(conn, "late")
+    database.rows(
+        "update redrive.schedules set next_at = now() - interval '1 h', paused_at = now()"
+    )
+    database.rows("delete from redrive.schedule_declarers; delete from redrive.workers")
+    workers = [make_worker(conn, name) for name in ("busy", "lost", "silent", "gone")]
+    for worker in workers[:3]:
+        make_job(conn)
+        claim_one(conn, worker)
+    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[1])
+    database.rows(
+        "update redrive.workers set seen_at = now() - interval '3 min' where id = any (%s)",
+        workers[2:],
+    )
+    database.rows("create table public.jobs ()")
+    found = stats(database)
+
+    assert found["campaigns"] == [["paused", 1, 0, 0]]
+    assert sorted(name for name, *_ in found["chores"]) == ["fold", "purge"]
+    assert list(found["expected"]) == ["purge"]
+    assert (found["workers"], found["workers_lost"]) == (1, 2)
+    assert sorted(name for name, *_ in found["tables"]) == [
+        *("completions", "dead_letters", "deltas", "failures", "jobs"),
+    ]
+
+
+def test_a_schedule_is_overdue_neither_before_its_time_nor_while_it_is_paused(
+    database: Database,
+) -> None:
+    make_schedule(database.conn, "late")
+    database.rows("update redrive.schedules set next_at = now() + interval '1 h'")
+    assert stats(database)["schedule_overdue"] == 0
+    database.rows("update redrive.schedules set next_at = now() - interval '1 h'")
+    assert stats(database)["schedule_overdue"] >= 3600
+    database.rows("update redrive.schedules set paused_at = now()")
+
+    assert stats(database)["schedule_overdue"] == 0
+
+
+def test_a_transaction_is_old_that_keeps_vacuum_from_here(
+    database: Database, server: Server
+) -> None:
+    """Not the one that asks, nor one that has no snapshot, nor one of another database."""
+    idle, holding = database.session(), database.session()
+    idle.rows("begin")
+    idle.rows("select 1")
+    with psycopg.connect(server.url) as elsewhere, database.conn.transaction():
+        elsewhere.isolation_level = IsolationLevel.REPEATABLE_READ
+        elsewhere.execute("select 1")
+        assert stats(database)["oldest_transaction"] == 0
+    holding.rows("begin isolation level repeatable read")
+    holding.rows("select 1")
+
+    assert stats(database)["oldest_transaction"] > 0
+
+
+def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(database: Database) -> None:
+    taken = stats(database)["taken_at"]
+    assert stats(database, "1 h")["taken_at"] == taken
+    # made in half an hour, and wanted from in an hour: too old however slow the machine is
+    database.rows("update redrive.snapshots set taken_at = now() + interval '30 min'")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.snapshots for update")
+    anew: LiteralString = "select redrive.stats_v1('-1 h')"
+
+    assert hasty.value(anew)["taken_at"] == taken
+    other.rows("rollback")
+    assert hasty.value(anew)["taken_at"] > taken
+    assert database.value("select taken_at < now() from redrive.snapshots")

@@ -1,0 +1,141 @@
+"""What a table refuses, whoever writes to it: no verb relies on the one before it."""
+
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from tests.factories import make_campaign, make_dead_letter, make_job
+from tests.postgres import Database
+
+LONG = "x" * 256
+LONGER = "x" * 2001
+NAMES = ("", "A", "a b", "1a", "a" * 64)
+AUDIT: LiteralString = "insert into redrive.audit (actor, action, why, n) values"
+CAMPAIGN: LiteralString = "update redrive.campaigns set"
+EDIT: LiteralString = (
+    "insert into redrive.edits (job, n, redrives, actor, why, patch, paths, payload)"
+)
+HEAL: LiteralString = "insert into redrive.heals (kind, version, canaries, max_rate) values"
+OBJECTIVE: LiteralString = "insert into redrive.objectives values"
+
+REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
+    "approvals_kind_check": ("insert into redrive.approvals (kind) values (%s)", *NAMES),
+    "audit_actor_check": (AUDIT + " (%s, 'x', 'x', 1)", "", LONG),
+    "audit_chain_one_check": ("update redrive.audit_chain set one = %s", False),
+    "audit_why_check": (AUDIT + " ('x', 'x', %s, 1)", "", LONGER),
+    "batches_outcome_check": (
+        "insert into redrive.batches (close_by, outcome) values (now(), %s)",
+        "open",
+    ),
+    "breakers_name_check": ("insert into redrive.breakers (name) values (%s)", *NAMES),
+    "breakers_state_check": ("insert into redrive.breakers (name, state) values ('b', %s)", "shut"),
+    "campaigns_abort_share_check": (CAMPAIGN + " abort_share = %s", 0, 1.01),
+    "campaigns_actor_check": (CAMPAIGN + " actor = %s", "", LONG),
+    "campaigns_canaries_check": (CAMPAIGN + " canaries = %s", -1),
+    "campaigns_rate_check": (CAMPAIGN + " rate = %s", 0, -1),
+    "campaigns_state_check": (CAMPAIGN + " state = %s", "open"),
+    "campaigns_why_check": (CAMPAIGN + " why = %s", "", LONGER),
+    "contact_one_check": ("update redrive.contact set one = %s", False),
+    "dead_letters_outcome_check": ("update redrive.dead_letters set outcome = %s", "dead"),
+    "dead_letters_state_check": ("update redrive.dead_letters set state = %s", "closed"),
+    "edits_actor_check": (EDIT + " values (1, 1, 0, %s, 'x', '{}', '{}', '{}')", "", LONG),
+    "edits_why_check": (EDIT + " values (1, 1, 0, 'x', %s, '{}', '{}', '{}')", "", LONGER),
+    "effects_key_check": ("insert into redrive.effects (key) values (%s)", "", LONG),
+    "epoch_is_known_check": ("update redrive.epoch set is_known = %s", False),
+    "heals_canaries_check": (HEAL + " ('k', '1', %s, 1)", 0, 1001),
+    "heals_kind_check": (HEAL + " (%s, '1', 1, 1)", *NAMES),
+    "heals_max_rate_check": (HEAL + " ('k', '1', 1, %s)", 0),
+    "heals_version_check": (HEAL + " ('k', %s, 1, 1)", "", LONG),
+    "history_queues_days_check": ("insert into redrive.history_queues values ('q', %s)", 0, 401),
+    "history_queues_queue_check": ("insert into redrive.history_queues values (%s, 1)", *NAMES),
+    "imports_source_check": (
+        "insert into redrive.imports (source, source_id) values (%s, 'x')",
+        *("", LONG),
+    ),
+    "imports_source_id_check": (
+        "insert into redrive.imports (source, source_id) values ('x', %s)",
+        *("", LONG),
+    ),
+    "limits_check": ("insert into redrive.limits (name, rate) values ('l', %s)", None),
+    "limits_concurrency_check": (
+        "insert into redrive.limits (name, concurrency) values ('l', %s)",
+        *(-1, 1_000_001),
+    ),
+    "limits_name_check": (
+        "insert into redrive.limits (name, concurrency) values (%s, 1)",
+        *("", LONG),
+    ),
+    "limits_rate_check": ("insert into redrive.limits (name, rate) values ('l', %s)", 0),
+    "name_limits_at_most_check": ("update redrive.name_limits set at_most = %s", 0, 1_000_001),
+    "name_limits_what_check": ("insert into redrive.name_limits values (%s, 1)", "lanes"),
+    "objectives_objective_check": (OBJECTIVE + " ('q', %s, 1)", "dlq_added"),
+    "objectives_queue_check": (OBJECTIVE + " (%s, 'dead_ratio', 1)", *NAMES),
+    "objectives_value_check": (OBJECTIVE + " ('q', 'dead_ratio', %s)", -1, "Infinity", "NaN"),
+    "progress_share_check": (
+        "insert into redrive.progress (job, deliveries, share, detail) values (1, 1, %s, '{}')",
+        *(-0.1, 1.1),
+    ),
+    "queues_lanes_check": ("insert into redrive.queues (queue, lanes) values ('q', %s)", 0, 257),
+    "queues_queue_check": ("insert into redrive.queues (queue) values (%s)", *NAMES),
+    "results_outcome_check": (
+        (
+            "insert into redrive.results (job, deliveries, outcome, keep_until)"
+            " values (1, 1, %s, now())"
+        ),
+        "dead",
+    ),
+    "retention_keep_check": ("update redrive.retention set keep = %s", "59 minutes"),
+    "retention_what_check": ("insert into redrive.retention values (%s, '1 d')", "jobs"),
+    "schedule_declarations_catch_up": (
+        (
+            "insert into redrive.schedule_declarations"
+            " (schedule, kind, queue, cron, tz, catch_up, payload, digest)"
+            " values ('s', 'k', 'q', '* * * * *', 'UTC', %s, '{}', '')"
+        ),
+        "none",
+    ),
+    "snapshots_one_check": ("update redrive.snapshots set one = %s", False),
+}
+"""Of each constraint a statement, and values of which it bears none."""
+
+
+def test_a_table_refuses_what_no_verb_should_write(database: Database) -> None:
+    make_dead_letter(database.conn)
+    make_campaign(database.conn)
+    for constraint, (statement, *values) in REFUSED.items():
+        for value in values:
+            with pytest.raises(psycopg.errors.CheckViolation) as refused:
+                database.rows(statement, value)
+            assert refused.value.diag.constraint_name == constraint
+
+    assert set(REFUSED) == set(
+        database.column(
+            "select conname::text from pg_constraint"
+            " where connamespace = 'redrive'::regnamespace and contype = 'c'"
+        )
+    )
+
+
+TWICE: dict[str, LiteralString] = {
+    "jobs_idempotency_idx": "insert into redrive.jobs (kind, idempotency_key)"
+    " select kind, idempotency_key from redrive.jobs",
+    "dead_letters_open_idx": "insert into redrive.dead_letters"
+    " select (jsonb_populate_record(d, '{\"redrives\": 7}')).* from redrive.dead_letters d",
+    "imports_job_idx": "insert into redrive.imports (source, source_id, job)"
+    " values ('s', '1', 1), ('s', '2', 1)",
+}
+
+
+def test_there_are_no_two_of_what_there_is_one_of(database: Database) -> None:
+    make_dead_letter(database.conn)
+    make_job(database.conn, idempotency_key="k")
+    for index, statement in TWICE.items():
+        with pytest.raises(psycopg.errors.UniqueViolation) as refused:
+            database.rows(statement)
+        assert refused.value.diag.constraint_name == index
+    database.rows(
+        "insert into redrive.dead_letters select"
+        ' (jsonb_populate_record(d, \'{"redrives": 7, "state": "redriven"}\')).*'
+        " from redrive.dead_letters d"
+    )
