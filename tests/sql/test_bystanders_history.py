@@ -5,7 +5,7 @@ from typing import LiteralString
 from redrive.worker import store
 from tests.factories import claim, make_jobs, make_worker
 from tests.postgres import Database
-from tests.sql.test_bystanders import changed, touched
+from tests.sql.bystanders import changed, touched
 from tests.sql.test_long_work import noted
 
 KEPT: LiteralString = (

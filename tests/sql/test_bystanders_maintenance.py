@@ -4,7 +4,7 @@ from typing import LiteralString
 
 from tests.factories import make_dead_letter, make_jobs
 from tests.postgres import Database
-from tests.sql.test_bystanders import changed, make_past
+from tests.sql.bystanders import changed, make_past
 
 TIMES: LiteralString = """
     create temp table v as
