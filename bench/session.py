@@ -18,7 +18,6 @@ from bench import usage
 from bench.install import Peers
 from bench.server import Connection, Server
 from bench.systems import System
-from redrive.database.embedded import free_port
 
 Event = dict[str, Any]
 
@@ -55,7 +54,6 @@ class Session:
         own = {
             "BENCH_URL": url,
             "BENCH_PROGRESS": str(self._progress),
-            "BENCH_PORT": str(free_port()),
         }
         return os.environ | own | {"NODE_NO_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | more
 

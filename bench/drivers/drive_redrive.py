@@ -9,6 +9,7 @@ from typing import Any
 import line
 import psycopg
 
+from redrive.database.embedded import free_port
 from redrive.database.migrate import migrate
 from redrive.enqueue import enqueue, enqueue_many
 
@@ -26,7 +27,7 @@ async def worker(config: dict[str, Any]) -> None:
         "REDRIVE_HANDLERS": "redrive_handlers:jobs",
         "REDRIVE_SLOTS": str(config.get("slots", 16)),
         "REDRIVE_RUNNERS": str(config.get("runners", 1)),
-        "REDRIVE_HTTP_PORT": os.environ["BENCH_PORT"],
+        "REDRIVE_HTTP_PORT": str(free_port()),
         "REDRIVE_LOG_LEVEL": os.environ.get(
             "BENCH_LOG", "error"
         ),  # a line per failed job is for people, and peers say nothing either
