@@ -190,7 +190,7 @@ def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
 def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
     make_dead_letter(site.database.conn)
     act(olaf, "/change/redrive?group=f1", why="x")
-    here, form = site.app._app.state.console, {"csrf": csrf(olaf)}
+    here, form = site.app._app.state.consoles[""], {"csrf": csrf(olaf)}
     with ThreadPoolExecutor(1) as pool:
         listens = pool.submit(olaf.get, "/campaigns/1/events")
         wait_for(lambda: here.streams._open)

@@ -95,6 +95,18 @@ def workers(conn: Connection) -> list[Row]:
     return rows(conn, _WORKERS)
 
 
+def now(conn: Connection) -> dict[str, Any]:
+    """What a database is at, and what is wrong there."""
+    found, breakers, added = queues(conn), rows(conn, BREAKERS), growth(conn)
+    alive = [worker for worker in workers(conn) if worker["is_alive"]]
+    return {
+        "queues": found,
+        "added": added,
+        "alive": alive,
+        "troubles": list(troubles(found, breakers, added, len(alive))),
+    }
+
+
 def troubles(
     found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
 ) -> Iterator[tuple[str, str]]:

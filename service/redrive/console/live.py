@@ -12,7 +12,7 @@ from redrive.console.access import Identity, Refused, Role
 from redrive.console.campaigns import ENDABLE, PAUSABLE, RESUMABLE, estimate, found_in, terms_of
 from redrive.console.logins import Crowded
 from redrive.console.query import command
-from redrive.console.state import Console, Here, NotSignedIn, Signed, signed_in
+from redrive.console.state import Console, Here, NotSignedIn, Signed, known, signed_in
 from redrive.console.streams import News
 from redrive.errors import SchemaError
 from redrive.rules.campaign import GOING, State
@@ -76,13 +76,14 @@ def events(request: Request, here: Here, who: Signed, campaign: int) -> Response
 def _news(here: Console, request: Request, campaign: int) -> News | None:
     """A look at a campaign, by whoever may still look."""
     try:
-        who = signed_in(request, here)
+        who = signed_in(here, known(request, here))
         with here.logins.reading(who.role) as conn:
             found = found_in(conn, campaign)
     except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
         return None
     template = here.templates.get_template("progress.html")
-    return News(template.render(_values(found, who)), _is_over(found))
+    html = template.render(_values(found, who), root=here.root)
+    return News(html, _is_over(found))
 
 
 @router.get("/estimate")

@@ -37,7 +37,7 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.state import Console, Form, Here, OwnForm, Signed, require
+from redrive.console.state import Console, Form, Here, Known, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
@@ -96,18 +96,10 @@ def overview(request: Request, here: Here, who: Signed) -> Response:
     """Is something wrong, what, and since when."""
     found: dict[str, Any] = {"is_blind": False, "causes": []}
     with here.logins.reading(who.role) as conn:
-        found["queues"] = figures.queues(conn)
-        found["breakers"] = figures.rows(conn, figures.BREAKERS)
-        found["workers"] = figures.workers(conn)
-        found["added"] = figures.growth(conn)
+        found |= figures.now(conn)
         with as_far_as_may_be(found):
             found["causes"] = groups.find(conn, limit=5)
-    alive = [worker for worker in found["workers"] if worker["is_alive"]]
-    wrong = figures.troubles(found["queues"], found["breakers"], found["added"], len(alive))
-    shell = command(("queue", "ls"))
-    return here.page(
-        "overview.html", request, who, troubles=list(wrong), alive=alive, shell=shell, **found
-    )
+    return here.page("overview.html", request, who, shell=command(("queue", "ls")), **found)
 
 
 @router.get("/groups")
@@ -229,9 +221,9 @@ def _patience(after: object) -> float:
 
 
 @router.get("/dead-letters/{job}")
-def show_dead_letter(job: int) -> Response:
+def show_dead_letter(here: Here, job: int) -> Response:
     """A dead letter is a job: its page tells everything."""
-    return RedirectResponse(f"/jobs/{job}", 303)
+    return RedirectResponse(f"{here.root}/jobs/{job}", 303)
 
 
 @router.get("/jobs")
@@ -257,11 +249,11 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
 
 
 @router.get("/find")
-def find_job(request: Request, who: Signed) -> Response:
+def find_job(request: Request, here: Here, who: Signed) -> Response:
     """The page of a job whose id somebody types."""
     del who
     ids = parse(Filter, asked(request)).ids
-    return RedirectResponse(f"/jobs/{ids[0]}" if ids else "/", 303)
+    return RedirectResponse(f"{here.root}/jobs/{ids[0]}" if ids else f"{here.root}/", 303)
 
 
 @router.get("/jobs/{job}")
@@ -383,7 +375,7 @@ def done_page(here: Console, done: Done) -> Response:
     """The page to go on with after a change, which says what came of it."""
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
-    return RedirectResponse(f"{done.path}{mark}{said}", 303)
+    return RedirectResponse(f"{here.root}{done.path}{mark}{said}", 303)
 
 
 # ---------------------------------------------------------------------- signing in and out
@@ -458,7 +450,7 @@ async def come_back(request: Request, here: Here) -> Response:
 
 
 @router.post("/sign-out")
-def sign_out(here: Here, who: Signed, form: Form) -> Response:
+def sign_out(here: Here, who: Known, form: Form) -> Response:
     """End a session, and what still tells it news."""
     del form
     here.streams.end(who.session)
