@@ -69,7 +69,7 @@ def application(
         links: to traces and logs.
         tracing: where each answer is a span.
     """
-    requests = metrics.requests()
+    requests, sign_ins = metrics.requests(), metrics.sign_ins()
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -86,13 +86,14 @@ def application(
     for part in (pages, around, cells, live, edit_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
-    _probes(app, by_cell, Exposition(None, requests.collect))
+    _probes(app, by_cell, Exposition(None, requests.collect, sign_ins.collect))
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
     proxy = access.proxy
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
         requests,
+        sign_ins,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=proxy.knows if proxy else lambda _: False,
         session=access.session,

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import cookie_parser
 
 from redrive.console.access import COOKIE, IDLE_SECONDS, cookie
-from redrive.observability.metrics import Histogram
+from redrive.observability.metrics import Counter, Histogram
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -22,6 +22,7 @@ REQUESTS_A_MINUTE = 600
 """Of one session, or else of one address: behind an Ingress all have the same. A proxy that signs
 people in limits them itself."""
 MAX_ADDRESSES = 10_000
+SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")
 
 POLICY = (
@@ -75,6 +76,7 @@ class Guard:
         self,
         app: App,
         requests: Histogram,
+        sign_ins: Counter,
         *,
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
@@ -87,7 +89,7 @@ class Guard:
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
         self._session = session
         self._window = Window(REQUESTS_A_MINUTE)
-        self._requests = requests
+        self._requests, self._sign_ins = requests, sign_ins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -101,6 +103,9 @@ class Guard:
             if event["type"] == "http.response.start":
                 page, seconds = _page(scope), time.monotonic() - began
                 self._requests.observe((page, str(event["status"])), [seconds])
+                outcome = scope.get("state", {}).get("sign_in")
+                if outcome and event["status"] < SERVER_ERROR:  # here, in one thread, none is lost
+                    self._sign_ins.add((outcome,))
                 if page not in PROBES:
                     self._trace(scope["method"], page, event["status"], seconds)
                 event = event | {"headers": _guarded(scope, event["headers"])}

@@ -26,6 +26,7 @@ from redrive.console.access import (
 )
 from redrive.console.change import Change, Done, Order
 from redrive.console.changes import CHANGES
+from redrive.console.metrics import ACCEPTED, REFUSED
 from redrive.console.query import (
     ANY,
     Query,
@@ -340,10 +341,17 @@ def _looked(
     wanted = _change(word)
     with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
         seen = wanted.preview(conn, asked(request))
-    action = f"/change/{word}?{urlencode(list(seen.query))}"
     status = 200 if fault is None else 409
     return here.page(
-        "change.html", request, who, status, seen=seen, word=word, action=action, fault=fault
+        "change.html",
+        request,
+        who,
+        status,
+        seen=seen,
+        word=word,
+        action=f"/change/{word}?{urlencode(list(seen.query))}",
+        terms=f"/estimate/{word}?{urlencode(list(asked(request)))}",
+        fault=fault,
     )
 
 
@@ -411,6 +419,7 @@ def _own_path(path: str | None) -> str:
 def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session, by a token."""
     session = here.access.sign_in(form.get("token", ""))
+    request.state.sign_in = ACCEPTED if session else REFUSED
     if session is None:
         return _sign_in_page(request, here, "That token is not known here, or was taken back.")
     return _begun(session, request.query_params.get("next"))
@@ -443,8 +452,10 @@ async def come_back(request: Request, here: Here) -> Response:
     """Begin a session of whoever comes back from the provider."""
     pending = here.access.was_pending(request.cookies.get(PENDING))
     provider = _provider(here)
+    request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
     answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    request.state.sign_in = ACCEPTED
     answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 

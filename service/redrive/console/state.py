@@ -12,6 +12,7 @@ from jinja2 import Environment
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.links import Links
 from redrive.console.logins import Logins
+from redrive.console.metrics import REFUSED
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
 
@@ -112,7 +113,11 @@ def known(request: Request, here: Here) -> Identity:
         Refused: somebody who may not come in.
     """
     peer = request.client.host if request.client else None
-    who = here.access.identify(peer, request.headers.items(), request.cookies.get(COOKIE))
+    try:
+        who = here.access.identify(peer, request.headers.items(), request.cookies.get(COOKIE))
+    except Refused:
+        request.state.sign_in = REFUSED
+        raise
     if who is None:
         raise NotSignedIn
     request.state.renewed = who.renewed
