@@ -43,6 +43,12 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   location.reload();
 });
 
+// ---- a session that ends in one tab ends in all, whichever replica they listen to
+
+const session = new BroadcastChannel("redrive session");
+session.addEventListener("message", () => location.assign("/sign-in"));
+document.querySelector('form[action="/sign-out"]')?.addEventListener("submit", () => session.postMessage("over"));
+
 // ---- copying
 
 for (const button of document.querySelectorAll("button.copy")) {
