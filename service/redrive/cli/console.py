@@ -66,16 +66,14 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
         if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
-    access, logins = (_open if demo else _guarded)(cells)
+    access, addresses = (_open if demo else _guarded)(cells)
     links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
-    if len(logins) == 1:
-        wait_for_schema(next(iter(logins[0].values())), settings.startup_timeout)
+    logins = _logins(cells, addresses)
     handlers = load(settings.handlers) if settings.handlers else None
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
-    names = [str(cell.cell) for cell in cells]
-    app = application(access, _logins(names, logins), handlers, links=links, tracing=tracing)
+    app = application(access, logins, handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
@@ -87,12 +85,14 @@ Addresses = Mapping[Any, Address]
 """Role -> where its login is."""
 
 
-def _logins(cells: Sequence[str], addresses: Sequence[Addresses]) -> Any:
-    """Those of one database, or of several by their cells."""
+def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
+    """Those of one database, once its schema is there; or of several by their cells."""
     from redrive.console.logins import Logins  # noqa: PLC0415 # an extra
 
-    found = [Logins(one) for one in addresses]
-    return found[0] if len(found) == 1 else dict(zip(cells, found, strict=True))
+    if len(cells) == 1:
+        wait_for_schema(next(iter(addresses[0].values())), cells[0].startup_timeout)
+        return Logins(addresses[0])
+    return {str(cell.cell): Logins(of) for cell, of in zip(cells, addresses, strict=True)}
 
 
 def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:

@@ -70,22 +70,10 @@ def application(
         tracing: where each answer is a span.
     """
     requests, sign_ins = metrics.requests(), metrics.sign_ins()
-    app = FastAPI(
-        title="Redrive",
-        description="The lists of the command line with its filters, and its changes.",
-        version="1",
-        openapi_url=f"{api.PREFIX}/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = _routed()
     here = Console(access, Logins({}), environment(), handlers, links)
     by_cell = {"": logins} if isinstance(logins, Logins) else logins
     app.state.consoles = here.each(by_cell)
-    app.include_router(api.router)
-    for part in (pages, around, cells, live, edit_page):
-        app.include_router(part.router)
-    app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     _probes(app, by_cell, Exposition(None, requests.collect, sign_ins.collect))
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
@@ -100,6 +88,23 @@ def application(
         stop=here.streams.end,
         trace=tracing.answered if tracing else _untraced,
     )
+
+
+def _routed() -> FastAPI:
+    """The pages and the API."""
+    app = FastAPI(
+        title="Redrive",
+        description="The lists of the command line with its filters, and its changes.",
+        version="1",
+        openapi_url=f"{api.PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for part in (api, pages, around, cells, live, edit_page):
+        app.include_router(part.router)
+    app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
+    return app
 
 
 def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:

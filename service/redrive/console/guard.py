@@ -101,13 +101,7 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                page, seconds = _page(scope), time.monotonic() - began
-                self._requests.observe((page, str(event["status"])), [seconds])
-                outcome = scope.get("state", {}).get("sign_in")
-                if outcome and event["status"] < SERVER_ERROR:  # here, in one thread, none is lost
-                    self._sign_ins.add((outcome,))
-                if page not in PROBES:
-                    self._trace(scope["method"], page, event["status"], seconds)
+                self._count(scope, event["status"], time.monotonic() - began)
                 event = event | {"headers": _guarded(scope, event["headers"])}
             await send(event)
 
@@ -120,6 +114,15 @@ class Guard:
             await _say(answer, 413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         else:
             await self._app(scope, _again(body, receive), answer)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count an answer: here, in one thread, none is lost."""
+        page, outcome = _page(scope), scope.get("state", {}).get("sign_in")
+        self._requests.observe((page, str(status)), [seconds])
+        if outcome and status < SERVER_ERROR:
+            self._sign_ins.add((outcome,))
+        if page not in PROBES:
+            self._trace(scope["method"], page, status, seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and text of what is not even looked at."""
