@@ -132,6 +132,8 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
     assert page.status_code == 404
     assert '<a href="/cells/us/dead-letters?queue=mail&amp;limit=5">us</a>' in page.text
     assert "there is no cell &#39;uk&#39;; there are: eu, us" in olaf.get("/cells/uk/groups").text
+    unknown = program.get("/cells/uk/api/v1/queues").json()
+    assert unknown["error"].startswith("there is no cell 'uk'; there are: eu, us")
     refused = program.get("/api/v1/queues")
     assert refused.status_code == 404
     assert "ask /cells/NAME/api/v1/queues: eu, us, ap, sa" in refused.json()["error"]
@@ -188,7 +190,7 @@ def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert (list(eu), list(us)) == ([Role.VIEWER], [Role.OPERATOR])
     assert (us[Role.OPERATOR].file, us[Role.OPERATOR].role) == (tmp_path / "us", "redrive_operator")
     wrong: list[tuple[dict[str, object], str]] = [
-        ({}, "give cells of REDRIVE_DATABASES some, like console: {operator: {url_file: ...}}"),
+        ({}, "no role of the console has a login to cell us: give it some in REDRIVE_DATABASES"),
         ({"viewer": {"url": GONE}}, "no cell of REDRIVE_DATABASES has console.operator"),
         ({"operator": {}}, "cell us: console.operator must have either url or url_file"),
         ({"boss": {"url": GONE}}, "1.console.boss"),

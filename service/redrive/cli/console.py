@@ -27,10 +27,6 @@ NO_LOGIN = (
     "no role of the console has a login: set REDRIVE_CONSOLE_VIEWER_URL,"
     " REDRIVE_CONSOLE_OPERATOR_URL or REDRIVE_CONSOLE_APPROVER_URL, each also as ..._FILE"
 )
-NO_LOGIN_OF_CELLS = (
-    "no role of the console has a login: give cells of REDRIVE_DATABASES some, like"
-    " console: {operator: {url_file: ...}}"
-)
 NO_GROUPS = (
     "nobody of the proxy or the provider has a role: set REDRIVE_CONSOLE_GROUPS, like"
     " oncall=operator,staff=viewer"
@@ -113,8 +109,6 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
     settings = cells[0]
     addresses = [_addresses(cell, access.Role) for cell in cells]
-    if not all(addresses):
-        raise SettingsError(NO_LOGIN_OF_CELLS if settings.databases else NO_LOGIN)
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
     groups = access.group_roles(settings.console_groups or "")
     proxy, provider = _proxy(settings, groups), _provider(settings, groups)
@@ -143,16 +137,22 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
     """Where a database is for each role that has a login there.
 
     Raises:
-        SettingsError: one cannot be read, or it is said twice where it is.
+        SettingsError: none has one, one cannot be read, or it is said twice where it is.
     """
     own = {role: found for role in roles if (found := _address(settings, role.word))}
     if not settings.databases:
+        if not own:
+            raise SettingsError(NO_LOGIN)
         return own
     if own:
         name = f"REDRIVE_CONSOLE_{min(own).name}_URL"
         msg = f"{name} is of one database, and REDRIVE_DATABASES has cells; set one of them"
         raise SettingsError(msg)
     (cell,) = settings.cells()
+    if not cell.console:
+        hint = "give it some in REDRIVE_DATABASES, like console: {operator: {url_file: ...}}"
+        msg = f"no role of the console has a login to cell {cell.name}: {hint}"
+        raise SettingsError(msg)
     for address in cell.console.values():
         address.read()
     return {role: cell.console[role.word] for role in roles if role.word in cell.console}

@@ -159,7 +159,11 @@ def _failed(request: Request, status: int, text: str) -> Response:
 
 
 def _is_of_program(request: Request) -> bool:
-    return request.url.path.removeprefix(console(request).root).startswith(api.PREFIX)
+    """Whether it is about the API, of a cell or not, or of one that there is not."""
+    path = request.url.path
+    if path.startswith(PREFIX):
+        path = "/" + path.removeprefix(PREFIX).partition("/")[2]
+    return path.startswith(api.PREFIX)
 
 
 def _no_cell(request: Request, _error: Exception) -> Response:
