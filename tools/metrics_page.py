@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from redrive.console.metrics import requests
+from redrive.console.metrics import SIGN_INS, requests, sign_ins
 from redrive.observability import process
 from redrive.observability.metrics import Metrics
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
@@ -24,6 +24,7 @@ NOT_SHOWN: dict[str, str] = {
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
     "redrive_console_request_seconds": "only those who run the console have it",
+    "redrive_console_sign_ins": "as `redrive_console_request_seconds`",
     "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
     " fired",
 }
@@ -68,6 +69,7 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
         [outcome.label for outcome in Outcome],
     ),
     ("result", "redrive_claims_total", ("hit", "empty", "error")),
+    ("outcome", "redrive_console_sign_ins_total", SIGN_INS),
     ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),
 )
 """Label, its metrics, its values."""
@@ -90,7 +92,7 @@ def of_the_database(url: str) -> list[Metric]:
 
 def of_the_console() -> list[Metric]:
     """The families that only `redrive console` exports, besides those of any process."""
-    return list(requests().collect())
+    return [*requests().collect(), *sign_ins().collect()]
 
 
 def series(family: Metric) -> set[str]:

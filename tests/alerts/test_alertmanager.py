@@ -109,7 +109,7 @@ def test_severities_are_ones_pagerduty_knows(
 def test_an_incident_is_a_family_and_a_queue() -> None:
     route = yaml.safe_load(ALERTMANAGER.read_text())["route"]["routes"][0]
 
-    assert route["group_by"] == ["alert_family", "cluster", "namespace", "job", "queue"]
+    assert route["group_by"] == ["alert_family", "cluster", "cell", "namespace", "job", "queue"]
     assert all("group_by" not in inner for inner in route["routes"])
 
 
@@ -124,7 +124,7 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
 
     assert rule["source_matchers"] == ['service="redrive"', 'severity="critical"']
     assert rule["target_matchers"] == ['service="redrive"', 'severity="warning"']
-    assert rule["equal"] == ["cluster", "namespace", "job", "queue", "alert_family"]
+    assert rule["equal"] == ["cluster", "cell", "namespace", "job", "queue", "alert_family"]
     # Labels that are missing on both sides count as equal: what has no queue must not share a
     # family with what has one.
     with_queue = {a["labels"]["alert_family"] for a in alerts.values() if has_queue(a)}

@@ -104,6 +104,14 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             console(httpRoute={"enabled": True}, url="https://a.example"),
             "console.httpRoute.parentRefs is empty",
         ),
+        (
+            console() | {"cells": {"existingSecret": "cells"}},
+            "console.logins.operator and cells.existingSecret are both set",
+        ),
+        (
+            pool() | {"database": LOGINS, "cells": {"existingSecret": "cells"}},
+            "cells.name is not set; the workers of this release are of one of the cells",
+        ),
         (console(url="https://a.example/redrive"), "at '/console/url'"),
         (console(groups={"oncall": "boss"}), "at '/console/groups/oncall'"),
         (

@@ -676,7 +676,7 @@ def test_a_monitor_takes_relabelings_and_limits(everything: Release) -> None:
     assert of_console == endpoint | {"port": "http"}
     assert spec["sampleLimit"] == 50000
     assert endpoint["scrapeTimeout"] == "10s"
-    assert [r["targetLabel"] for r in endpoint["relabelings"]] == ["job", "node"]
+    assert [r["targetLabel"] for r in endpoint["relabelings"]] == ["job", "cell", "node"]
     assert [r["action"] for r in endpoint["metricRelabelings"]] == ["drop"]
 
 
@@ -750,7 +750,8 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
     page = alerts["RedriveDeadLettersGrowingFast"]
     assert page["runbook_url"].startswith("https://wiki.example/redrive#")
     assert page["dashboard_url"].startswith("https://graphs.example/d/")
-    assert page["console_url"].startswith("https://shop.example/dead/dead-letters?queue=")
+    of_cell = "{{ with $labels.cell }}/cells/{{ . }}{{ end }}"
+    assert page["console_url"].startswith(f"https://shop.example/dead{of_cell}/dead-letters?")
     links = {
         link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")
     }
@@ -944,6 +945,46 @@ def test_alerts_lead_to_the_console_of_the_release(render: Render) -> None:
 
     assert "console_url: https://mine.example/dead-letters?queue=" in release.text
     assert "redrive.example" not in release.text
+
+
+def test_exporter_and_console_of_all_cells_have_their_file_and_nobody_else(render: Render) -> None:
+    """Workers are of one cell, and say which: rules hold them against the figures of that cell."""
+    values = console(logins={}, url="https://mine.example") | {
+        "cells": {"name": "eu", "existingSecret": "fleet", "key": "all.yaml"},
+        "workers": {"main": {"handlers": "a:b"}},
+        "monitoring": {"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}},
+    }
+    release = render(values)
+
+    for name in ("rel-exporter", "rel-console"):
+        (pod,) = pods_of(release.get("Deployment", name))
+        container = pod["containers"][0]
+        env = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert env["REDRIVE_DATABASES"] == "/etc/redrive/cells/all.yaml"
+        mount = {"name": "cells", "mountPath": "/etc/redrive/cells", "readOnly": True}
+        assert mount in container["volumeMounts"]
+        secret = {"secretName": "fleet", "defaultMode": 0o440}
+        assert {"name": "cells", "secret": secret} in pod["volumes"]
+    assert "REDRIVE_CONSOLE_OPERATOR_URL_FILE" not in release.text
+    assert "REDRIVE_DATABASES" not in environment(release, "Deployment", "rel-worker-main")
+    for endpoint in release.get("PodMonitor", "rel")["spec"]["podMetricsEndpoints"]:
+        of_workers = {"sourceLabels": [COMPONENT], "regex": "worker"}
+        assert endpoint["relabelings"][1] == LABELLED | of_workers
+    of_cell = "https://mine.example{{ with $labels.cell }}/cells/{{ . }}{{ end }}/"
+    rules = next(o for o in release.objects if o["kind"] == "PrometheusRule")["spec"]["groups"]
+    links = [r["annotations"]["console_url"] for g in rules for r in g["rules"] if "alert" in r]
+    assert [link for link in links if not link.startswith(of_cell)] == []
+
+
+COMPONENT = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
+LABELLED = {"action": "replace", "targetLabel": "cell", "replacement": "eu"}
+
+
+def test_a_release_of_one_cell_says_so_in_all_its_figures(everything: Release) -> None:
+    endpoints = everything.get("PodMonitor", "everything")["spec"]["podMetricsEndpoints"]
+
+    assert [endpoint["relabelings"][1] for endpoint in endpoints] == [LABELLED, LABELLED]
+    assert "REDRIVE_DATABASES" not in everything.text
 
 
 def test_a_first_try_brings_the_logins_of_viewer_and_operator(render: Render) -> None:

@@ -89,6 +89,7 @@ CONTEXTS = [
         },
     },
     {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
+    {"database": LOGINS, "cells": {"existingSecret": "cells"}},
 ]
 
 # Tried in turn, for want of a word that fits every field.

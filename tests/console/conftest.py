@@ -41,10 +41,7 @@ class Site:
         self.database, self._stack = database, stack
         self.file = home / "tokens"
         self.write(TOKENS)
-        self.logins = Logins(
-            {role: Address(login(database, name)) for role, name in RIGHTS.items()}
-        )
-        stack.callback(self.logins.close)
+        self.logins = logins_of(database, stack)
         proxy = Proxy(networks(PROXY), {"oncall": Role.OPERATOR, "staff": Role.VIEWER})
         self.access = Access(tokens=Tokens(self.file), proxy=proxy, key="k" * 32)
         self.app: Any = application(self.access, self.logins)
@@ -72,6 +69,14 @@ class Site:
     def bearer(self, name: str) -> TestClient:
         """A program with a token."""
         return self.client(authorization=f"Bearer {name}-token")
+
+
+def logins_of(database: Database, stack: ExitStack, *roles: Role) -> Logins:
+    """The logins of a database for all roles, or some."""
+    addresses = {role: Address(login(database, RIGHTS[role])) for role in roles or RIGHTS}
+    logins = Logins(addresses)
+    stack.callback(logins.close)
+    return logins
 
 
 def login(database: Database, role: str) -> str:

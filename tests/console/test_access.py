@@ -81,6 +81,23 @@ def test_probes_and_figures_ask_nobody(site: Site):
     assert 'page="/dead-letters",status="303"' in stranger.get("/metrics").text
 
 
+def test_who_came_in_and_who_did_not_is_counted(site: Site):
+    stranger = site.client(**OWN)
+    site.signed_in("olaf")
+    for token in ("guess", "vera-token"):
+        stranger.post("/sign-in", data={"token": token})
+    site.client(authorization="Bearer guess").get("/api/v1/queues")
+    site.client().get("/groups")  # who did not try was not refused
+
+    figures = stranger.get("/metrics").text.splitlines()
+
+    counted = [line for line in figures if line.startswith("redrive_console_sign_ins_total")]
+    assert sorted(counted) == [
+        'redrive_console_sign_ins_total{outcome="accepted"} 2.0',
+        'redrive_console_sign_ins_total{outcome="refused"} 2.0',
+    ]
+
+
 def test_each_answer_has_a_span_without_what_was_asked_for(site: Site):
     """By the page, not by the address: that holds ids and values of filters."""
     spans, provider = InMemorySpanExporter(), TracerProvider()

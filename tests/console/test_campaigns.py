@@ -1,6 +1,7 @@
 """Redrives from the console: planned, started on terms, held up, told as they go; and edits."""
 
 import asyncio
+import html
 import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from redrive.console import streams
+from redrive.console import campaigns, change, streams
 from redrive.console.access import Role
 from redrive.console.app import application
 from redrive.console.logins import Logins
@@ -75,12 +76,46 @@ def test_a_bad_term_is_named_and_nothing_is_planned(
     assert site.database.value("select count(*) from redrive.campaigns") == 0
 
 
-def test_what_terms_mean_is_said_while_they_are_typed(olaf: TestClient):
-    asked = olaf.get("/estimate?seen=12000&rate=5&canaries=3&abort-share=0.1").text
+def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(olaf: TestClient):
+    def told(word: str, query: str) -> tuple[str, str]:
+        text, _, command = olaf.get(f"/estimate/{word}?{query}").text.partition("<span ")
+        return text, html.unescape(command.partition("<code>")[2].partition("</code>")[0])
 
-    assert asked.startswith("Takes 40 min at least. 3 go first; where more than 10% of any ten")
-    assert "rate is" in olaf.get("/estimate?seen=1&rate=<b>").text
-    assert "<b>" not in olaf.get("/estimate?seen=1&rate=<b>").text
+    usual = "seen=12000&canaries=3&abort-share=0.1"
+    text, command = told("redrive", f"group=f1&{usual}&rate=5")
+    assert text.startswith("Takes 40 min at least. 3 go first; where more than 10% of any ten")
+    assert command == "redrive dlq redrive --group f1 --rate 5 --why ..."
+    _, command = told("redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4")
+    start = "redrive campaign start PLAN --when-version '>=1.4' --why ..."
+    assert command == f"redrive campaign plan --id 17; {start}"
+    _, command = told("campaign-start", f"campaign=9&{usual}&canaries=7&rate=<b>")
+    assert command == ""
+    _, command = told("campaign-start", "campaign=9&seen=12000&canaries=7&abort-share=0.1")
+    assert command == "redrive campaign start 9 --canaries 7 --why ..."
+    assert "rate is" in told("redrive", "id=1&seen=1&rate=<b>")[0]
+    assert "<b>" not in told("redrive", "id=1&seen=1&rate=<b>")[0]
+
+
+def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
+    site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    conn = site.database.conn
+    first = make_dead_letters(conn, 3)
+    make_dead_letters(conn, 2, kind="mail.send")
+    conn.execute("update redrive.dead_letters set redrives = 5 where id = %s", (first[0],))
+    for module in (campaigns, change):
+        monkeypatch.setattr(module, "MOST", 3)
+
+    page = olaf.get("/change/redrive?queue=default").text
+    few = olaf.get("/change/redrive?kind=mail.send").text
+    done = act(olaf, "/change/redrive?group=f1", why="x")
+
+    assert '<p class="big">5 <small>open dead letters</small></p>' in page
+    assert "Causes, and what will stay, are told of the oldest 4." in page
+    assert "1 will stay" in page
+    assert "are told of the oldest" not in few
+    assert done.status_code == 303
+    assert site.database.value("select matched from redrive.campaigns") == 5
 
 
 def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
@@ -190,7 +225,7 @@ def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
 def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
     make_dead_letter(site.database.conn)
     act(olaf, "/change/redrive?group=f1", why="x")
-    here, form = site.app._app.state.console, {"csrf": csrf(olaf)}
+    here, form = site.app._app.state.consoles[""], {"csrf": csrf(olaf)}
     with ThreadPoolExecutor(1) as pool:
         listens = pool.submit(olaf.get, "/campaigns/1/events")
         wait_for(lambda: here.streams._open)

@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
 def refused(**settings: object) -> str:
     """What it says instead of starting."""
     with pytest.raises(SettingsError) as error:
-        _guarded(load(**settings))
+        _guarded([load(**settings)])
     return str(error.value)
 
 

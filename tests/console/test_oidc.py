@@ -328,8 +328,11 @@ def test_a_browser_a_console_and_a_provider_agree(database: Database, issuer: st
         page.get_by_role("button", name="ada").click()
         page.wait_for_url(f"{address}/breakers")
         who = page.locator(".who").inner_text()
+        other = page.context.new_page()
+        other.goto("/queues")
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url(f"{address}/sign-in")
+        other.wait_for_url(f"{address}/sign-in")
         browser.close()
 
     assert who == "ada@example operator"

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from redrive.cli.main import cli
 from redrive.console.app import application
+from redrive.console.figures import troubles
 from redrive.console.links import Links
 from redrive.console.query import name_of
 from redrive.database.criteria import Criteria
@@ -130,6 +131,15 @@ def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
 def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
     conn = site.database.conn
     assert "No worker is alive." in olaf.get("/").text
+    kinds = dict(zip("abcde", range(9, 4, -1), strict=True))
+    queue = {"queue": "mail", "ready": 40, "why": None, "unhandled": kinds}
+    assert list(troubles([queue], [], [], 1)) == [
+        ("35 due jobs of a, b, c and 2 more kinds in mail have no worker.", "/queues")
+    ]
+    queue["why"] = {"code": "no_worker", "text": "no live worker serves mail"}
+    assert [text for text, _ in troubles([queue], [], [], 0)] == [
+        "No worker is alive, and 40 jobs are due."
+    ]
     make_jobs(conn, 3)
     conn.execute("select redrive.pause_v1('default', 'ada', 'the bank is down')")
     conn.execute(
@@ -215,7 +225,7 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
 def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient, path: str):
     """The command under a page is one that click takes, with the same filter."""
     page = olaf.get(path).text
-    shown = re.search(r'<p class="shell"><span>In a shell</span> <code>([^<]+)</code>', page)
+    shown = re.search(r'In a shell</span> <span id="command"><code>([^<]+)</code>', page)
     assert shown
     words = shlex.split(html.unescape(shown[1]))
 

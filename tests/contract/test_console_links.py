@@ -14,6 +14,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 
 HOST = "https://redrive.example"
+OF_CELL = "{{ with $labels.cell }}/cells/{{ . }}{{ end }}"
 RULES = Path(__file__).parents[2] / "alerts" / "redrive.rules.yaml"
 ALERTS = {
     rule["alert"]: rule["annotations"]["console_url"]
@@ -28,10 +29,11 @@ PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: igno
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_the_console_has_the_page_and_its_filters(alert: str):
-    url = urlsplit(re.sub(r"\{\{ \$labels\.\w+ \}\}", "mail", ALERTS[alert]))
+    host, of_cell, path = ALERTS[alert].partition(OF_CELL)
+    url = urlsplit(re.sub(r"\{\{ \$labels\.\w+ \}\}", "mail", host + path))
     query = parse_qsl(url.query, strict_parsing=bool(url.query))
 
-    assert f"{url.scheme}://{url.netloc}" == HOST
+    assert (host, bool(of_cell)) == (HOST, True)
     assert url.path in PATHS
     assert parse(FILTERS[url.path], query) if query else True  # it refuses what it does not know
 

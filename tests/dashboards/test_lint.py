@@ -53,7 +53,14 @@ def test_template_datasource_rule(name: str) -> None:
 @every_board
 @pytest.mark.parametrize(
     ("variable", "all_value"),
-    [("job", ".+"), ("instance", ".+"), ("queue", ".+"), ("namespace", ".*"), ("cluster", ".*")],
+    [
+        ("job", ".+"),
+        ("instance", ".+"),
+        ("queue", ".+"),
+        ("namespace", ".*"),
+        ("cell", ".*"),
+        ("cluster", ".*"),
+    ],
 )
 def test_template_job_and_instance_rules(name: str, variable: str, all_value: str) -> None:
     """Namespace and cluster may be missing from the series, outside Kubernetes or with one

@@ -47,6 +47,14 @@ PAGES = {
     "nothing": "/dead-letters?kind=no.such",
     "error": "/jobs/999999999",
 }
+GONE = "host=127.0.0.1 port=1"
+OF_CELLS = {
+    "cells": "/",
+    "cell": "/cells/eu/",
+    "cell-redrive": "/cells/eu/change/redrive?group=7c1e90b2aa41",
+    "cell-which": "/groups",
+}
+"""In a console of several databases, of which one is out of reach."""
 SHOWN = {
     ("groups", "light"): "console-groups",
     ("group", "light"): "console-group",
@@ -56,9 +64,8 @@ SHOWN = {
 
 
 @contextmanager
-def served(url: str) -> Iterator[str]:
+def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
     """The console as --demo serves it; its address."""
-    logins = Logins({Role.OPERATOR: Address(url)})
     app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
@@ -71,7 +78,6 @@ def served(url: str) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         listener.close()
-        logins.close()
 
 
 def main() -> int:
@@ -86,7 +92,11 @@ def main() -> int:
                 " (select max(id) from redrive.jobs where queue = 'mail')"
             ).fetchone()
         dead, live = ids or (0, 0)
-        with served(postgres.url()) as address, sync_playwright() as run:
+        logins, gone = (Logins({Role.OPERATOR: Address(u)}) for u in (postgres.url(), GONE))
+        fleet = {"eu": logins, "us": logins, "ap": gone}
+        with served(logins) as one, served(fleet) as several, sync_playwright() as run:
+            pages = {name: one + path.format(dead=dead, live=live) for name, path in PAGES.items()}
+            pages |= {name: several + path for name, path in OF_CELLS.items()}
             browser = run.chromium.launch(
                 executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
                 args=["--no-sandbox"],
@@ -94,12 +104,11 @@ def main() -> int:
             for theme in THEMES:
                 for width, height in SIZES:
                     page = browser.new_page(
-                        base_url=address,
                         color_scheme=theme,
                         viewport={"width": width, "height": height},
                     )
-                    for name, path in PAGES.items():
-                        page.goto(path.format(dead=dead, live=live))
+                    for name, address in pages.items():
+                        page.goto(address)
                         page.wait_for_load_state("networkidle" if name != "campaign" else "load")
                         page.screenshot(path=into / f"{name}-{width}-{theme}.png", full_page=True)
                         if (name, theme) in SHOWN and (width, height) == SIZES[-1]:
@@ -108,6 +117,7 @@ def main() -> int:
                             page.set_viewport_size({"width": width, "height": height})
                     page.close()
             browser.close()
+        logins.close()
     return 0
 
 

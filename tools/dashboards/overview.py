@@ -275,7 +275,9 @@ def added_within(window: str, words: str, threshold: str, alert: str, *, width: 
     are missing.
     """
     counted = f"increase(redrive_dlq_added_total{{{QUEUE}}}[{window}])"
-    estimate = f"sum by (queue) (max by (cluster, namespace, job, queue, kind, reason) ({counted}))"
+    estimate = (
+        f"sum by (queue) (max by (cluster, cell, namespace, job, queue, kind, reason) ({counted}))"
+    )
     return chart(
         f"Added within {words}",
         f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above"
@@ -328,7 +330,7 @@ def backlog() -> list:
 def workers() -> list:
     """Use, saturation, errors."""
     slots, busy = (
-        f"sum by (cluster, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})"
+        f"sum by (cluster, cell, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})"
         for which in ("", "_busy")
     )
     return [
@@ -480,7 +482,7 @@ def upkeep() -> list:
             " From 3 on the alert fires.",
             "short",
             query(
-                f"(time() - {since}) / on ({'cluster, namespace, job, task'}) {interval}",
+                f"(time() - {since}) / on ({'cluster, cell, namespace, job, task'}) {interval}",
                 "{{task}}",
             ),
             alerts=("RedriveMaintenanceOverdue",),

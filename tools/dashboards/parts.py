@@ -37,15 +37,15 @@ Made = d.Dashboard
 DATASOURCE = c.DataSourceRef(type_val="prometheus", uid="${datasource}")
 RUNBOOK = "https://runbooks.example/redrive/runbook.md"
 
-INSTALLATION = "cluster, namespace, job"
-WHERE = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"'
+INSTALLATION = "cluster, cell, namespace, job"
+WHERE = 'cluster=~"$cluster", cell=~"$cell", namespace=~"$namespace", job=~"$job"'
 QUEUE = f'{WHERE}, queue=~"$queue"'
 QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # a worker without a list of queues says '*'
 INSTANCE = f'{WHERE}, instance=~"$instance"'
 INSTANCE_QUEUE = f'{INSTANCE}, queue=~"$queue"'
 ALERTS = (
     'ALERTS{service="redrive", alertstate="firing", cluster=~"$cluster",'
-    ' namespace=~"$namespace|", job=~"$job", queue=~"$queue|"}'
+    ' cell=~"$cell", namespace=~"$namespace|", job=~"$job", queue=~"$queue|"}'
 )
 
 COUNTERS = {
@@ -75,8 +75,8 @@ THRESHOLD = "objective"
 """The query of a panel that is drawn dashed: what the others are held against."""
 
 CHOSEN = (
-    "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${namespace:queryparam}"
-    "&${job:queryparam}"
+    "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${cell:queryparam}"
+    "&${namespace:queryparam}&${job:queryparam}"
 )
 DEAD_LETTERS_OF_SERIES = f"/d/redrive-dead-letters?{CHOSEN}&var-queue=${{__field.labels.queue}}"
 DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace("__field.labels.queue", "__data.fields.queue")
@@ -392,10 +392,13 @@ def board(
 def _add_variables(made: Board, *, show_cluster: bool, with_instance: bool) -> None:
     source = build.DatasourceVariable("datasource").label("Data source").type("prometheus")
     cluster = _variable("cluster", "redrive_stats_up", all_value=".*")
-    namespace = _variable("namespace", 'redrive_stats_up{cluster=~"$cluster"}', all_value=".*")
-    of_job = 'redrive_stats_up{cluster=~"$cluster", namespace=~"$namespace"}'
+    of_cluster, of_cell = 'cluster=~"$cluster"', 'cluster=~"$cluster", cell=~"$cell"'
+    cell = _variable("cell", f"redrive_stats_up{{{of_cluster}}}", all_value=".*")
+    namespace = _variable("namespace", f"redrive_stats_up{{{of_cell}}}", all_value=".*")
+    of_job = f'redrive_stats_up{{{of_cell}, namespace=~"$namespace"}}'
     hide = d.VariableHide.DONT_HIDE if show_cluster else d.VariableHide.HIDE_VARIABLE
-    made.with_variable(source).with_variable(cluster.hide(hide)).with_variable(namespace)
+    made.with_variable(source).with_variable(cluster.hide(hide))
+    made.with_variable(cell).with_variable(namespace)
     made.with_variable(_variable("job", of_job))
     made.with_variable(_variable("queue", f"redrive_queue_depth{{{WHERE}}}"))
     if with_instance:

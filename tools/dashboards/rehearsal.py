@@ -81,6 +81,7 @@ def concrete(
     """
     values = {
         "cluster": ".*",
+        "cell": ".*",
         "namespace": ".*",
         "job": ".+",
         "queue": ".+",

@@ -76,14 +76,20 @@
 {{- if not (or $console.tokens.existingSecret $console.oidc.issuer $console.proxy.addresses) -}}
 {{- fail "console.enabled is true and nobody could sign in; set console.tokens.existingSecret, or console.groups with console.oidc.issuer or console.proxy.addresses" -}}
 {{- end -}}
-{{- if not $roles -}}
+{{- $cells := .Values.cells.existingSecret -}}
+{{- range $role, $login := $console.logins -}}
+{{- if and $cells (or $login.existingSecret $login.url) -}}
+{{- fail (printf "console.logins.%s and cells.existingSecret are both set; the file of cells has the logins of the console in each" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (or $roles $cells) -}}
 {{- fail "console.logins: set existingSecret (or url) of viewer, operator or approver; a role without a login does not exist" -}}
 {{- end -}}
 {{- if and (or $console.oidc.issuer $console.proxy.addresses) (not $console.groups) -}}
 {{- fail "console.groups is empty, and nobody of the provider or the proxy would have a role; set e.g. {oncall: operator}" -}}
 {{- end -}}
 {{- range $group, $role := $console.groups -}}
-{{- if not (has $role $roles) -}}
+{{- if not (or $cells (has $role $roles)) -}}
 {{- fail (printf "console.groups: %s is %s, and console.logins.%s is not set" $group $role $role) -}}
 {{- end -}}
 {{- end -}}

@@ -80,10 +80,11 @@ labels:
 {{- toJson $logins -}}
 {{- end }}
 
-{{/* The roles of the console, as JSON: those that have a login. The throw-away Postgres brings two. */}}
+{{/* The roles of the console, as JSON: those that have a login. The throw-away Postgres brings two. Logins of cells are in
+     the file of cells. */}}
 {{- define "redrive.console.roles" -}}
 {{- $roles := list -}}
-{{- if .Values.console.enabled -}}
+{{- if and .Values.console.enabled (not .Values.cells.existingSecret) -}}
 {{- range $role := list "viewer" "operator" "approver" -}}
 {{- $given := index $.Values.console.logins $role -}}
 {{- if or $given.existingSecret $given.url (and $.Values.postgres.trial.enabled (ne $role "approver")) }}{{ $roles = append $roles $role }}{{ end -}}
@@ -122,6 +123,7 @@ labels:
 {{- $ports = append $ports (int64 $.Values.networkPolicy.databasePort | toString) -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.cells.existingSecret }}{{ $ports = append $ports (int64 .Values.networkPolicy.databasePort | toString) }}{{ end -}}
 {{- toJson (uniq $ports) -}}
 {{- end }}
 
@@ -142,6 +144,12 @@ scrapeTimeout: {{ . | quote }}
 relabelings:
   # Rules compare workers with the exporter, and two releases in one namespace are two jobs.
   - {action: replace, targetLabel: job, replacement: {{ include "redrive.monitoring.job" (index . 0) | quote }}}
+  {{- with (index . 0).Values.cells }}
+  {{- if .name }}
+  # Figures of all cells come with the label; workers are of one.
+  - {{ if .existingSecret }}{sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], regex: worker, {{ else }}{ {{- end }}action: replace, targetLabel: cell, replacement: {{ quote .name }}}
+  {{- end }}
+  {{- end }}
   {{- with $monitor.relabelings }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -335,6 +343,28 @@ securityContext:
     items: [{key: {{ .certKey | quote }}, path: tls.crt}, {key: {{ .keyKey | quote }}, path: tls.key}]
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* All cells, for exporter and console: a file of them, beside those that it names. */}}
+{{- define "redrive.cells.env" -}}
+{{- with .Values.cells }}
+{{- if .existingSecret }}
+- {name: REDRIVE_DATABASES, value: /etc/redrive/cells/{{ .key }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "redrive.cells.volumeMount" -}}
+{{- if .Values.cells.existingSecret }}
+- {name: cells, mountPath: /etc/redrive/cells, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "redrive.cells.volume" -}}
+{{- with .Values.cells.existingSecret }}
+- name: cells
+  secret: {secretName: {{ quote . }}, defaultMode: 0440}
 {{- end }}
 {{- end }}
 

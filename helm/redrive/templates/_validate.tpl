@@ -61,12 +61,20 @@
 {{- /* A worker holds four: claims, heartbeats with notifications, chores, figures. Handlers' own come on top. */ -}}
 {{- $connections = add $connections (mul 4 $pool.most) -}}
 {{- end -}}
-{{- /* The console: for each role eight that read and eight that change something. */ -}}
-{{- $connections = add $connections (mul 16 (len (include "redrive.console.roles" . | fromJsonArray)) (int .Values.console.replicas)) -}}
+{{- /* The console: for each role eight that read and eight that change something. Which ones, a file of cells says. */ -}}
+{{- $roles := len (include "redrive.console.roles" . | fromJsonArray) -}}
+{{- if and .Values.console.enabled .Values.cells.existingSecret }}{{ $roles = 3 }}{{ end -}}
+{{- $connections = add $connections (mul 16 $roles (int .Values.console.replicas)) -}}
 {{- /* exporter, and one each for migration, purge, redrive with its lock */ -}}
 {{- $connections = add $connections 6 -}}
 {{- if and $values.database.connectionBudget (gt (int $connections) (int $values.database.connectionBudget)) -}}
 {{- fail (printf "database.connectionBudget is %d; the pools at their largest open %d connections, without those of handlers" (int $values.database.connectionBudget) (int $connections)) -}}
+{{- end -}}
+
+{{- with $values.cells -}}
+{{- if and .existingSecret $values.workers (not .name) -}}
+{{- fail "cells.name is not set; the workers of this release are of one of the cells, and alerts ask each cell for its workers" -}}
+{{- end -}}
 {{- end -}}
 
 {{- include "redrive.validate.monitoring" . -}}

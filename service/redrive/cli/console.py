@@ -1,7 +1,7 @@
 """redrive console."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from redrive.cli.connection import wait_for_schema
-from redrive.cli.options import database_option, settings_for
+from redrive.cli.options import database_option, settings_of_cells
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
 from redrive.handlers import load
@@ -50,9 +50,10 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
 
     Who may do what is up to the logins of its roles, REDRIVE_CONSOLE_VIEWER_URL and so on: it can
     do nothing that they cannot. docs/console.md tells how people sign in. The database of --demo is
-    REDRIVE_DATABASE_URL.
+    REDRIVE_DATABASE_URL. With REDRIVE_DATABASES it is one console of all cells.
     """
-    settings = settings_for(database_url, console_port=port)
+    cells = settings_of_cells(database_url, console_port=port)
+    settings = cells[0]
     set_up(settings.log_format, settings.log_level)
     try:
         from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
@@ -61,14 +62,14 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
         if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
             raise SettingsError(NO_EXTRA) from None
         raise
-    access, logins = (_open if demo else _guarded)(settings)
+    access, addresses = (_open if demo else _guarded)(cells)
     links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
-    wait_for_schema(next(iter(logins.values())), settings.startup_timeout)
+    logins = _logins(cells, addresses)
     handlers = load(settings.handlers) if settings.handlers else None
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
-    app = application(access, _logins(logins), handlers, links=links, tracing=tracing)
+    app = application(access, logins, handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
         run(app, listener)
@@ -76,31 +77,38 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
         tracing.shut_down()
 
 
-def _logins(addresses: Mapping[Any, Address]) -> Any:
+Addresses = Mapping[Any, Address]
+"""Role -> where its login is."""
+
+
+def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
+    """Those of one database, once its schema is there; or of several by their cells."""
     from redrive.console.logins import Logins  # noqa: PLC0415 # an extra
 
-    return Logins(addresses)
+    if len(cells) == 1:
+        wait_for_schema(next(iter(addresses[0].values())), cells[0].startup_timeout)
+        return Logins(addresses[0])
+    return {str(cell.cell): Logins(of) for cell, of in zip(cells, addresses, strict=True)}
 
 
-def _open(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
+def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     """No sign-in: everybody on this machine is whoever started it."""
     from redrive.console.access import Access, Identity, Role  # noqa: PLC0415 # an extra
 
-    me = Identity(settings.who(), Role.OPERATOR)
-    return Access(everybody=me), {Role.OPERATOR: settings.address()}
+    me = Identity(cells[0].who(), Role.OPERATOR)
+    return Access(everybody=me), [{Role.OPERATOR: cell.address()} for cell in cells]
 
 
-def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
-    """Ways in, and a login for each role.
+def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
+    """Ways in, and for each database a login for each role.
 
     Raises:
         SettingsError: there is no way in, or one that leads nowhere.
     """
     from redrive.console import access  # noqa: PLC0415 # an extra
 
-    addresses = {role: found for role in access.Role if (found := _address(settings, role.word))}
-    if not addresses:
-        raise SettingsError(NO_LOGIN)
+    settings = cells[0]
+    addresses = [_addresses(cell, access.Role) for cell in cells]
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
     groups = access.group_roles(settings.console_groups or "")
     proxy, provider = _proxy(settings, groups), _provider(settings, groups)
@@ -109,18 +117,45 @@ def _guarded(settings: Settings) -> tuple[Any, Mapping[Any, Address]]:
     if (proxy or provider) and not groups:
         raise SettingsError(NO_GROUPS)
     wanted = {token.role for token in tokens.read().values()} if tokens else set[access.Role]()
-    _require(wanted | set(groups.values()), addresses)
+    _require(wanted | set(groups.values()), settings, {role for one in addresses for role in one})
     key = _secret("REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32)
     ways = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
     return ways, addresses
 
 
-def _require(roles: Collection[Any], addresses: Mapping[Any, Address]) -> None:
-    """Each role that somebody has needs a login. Raises SettingsError."""
-    for role in sorted(set(roles) - addresses.keys()):
-        name = f"REDRIVE_CONSOLE_{role.name}_URL"
-        msg = f"somebody is an {role.word} of the console, and {name} is not set"
+def _require(roles: Collection[Any], settings: Settings, there_are: Collection[Any]) -> None:
+    """Each role that somebody has needs a login somewhere. Raises SettingsError."""
+    for role in sorted(set(roles) - set(there_are)):
+        name = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
+        if settings.databases:
+            name = f"no cell of REDRIVE_DATABASES has console.{role.word}"
+        msg = f"somebody is an {role.word} of the console, and {name}"
         raise SettingsError(msg)
+
+
+def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
+    """Where a database is for each role that has a login there.
+
+    Raises:
+        SettingsError: none has one, one cannot be read, or it is said twice where it is.
+    """
+    own = {role: found for role in roles if (found := _address(settings, role.word))}
+    if not settings.databases:
+        if not own:
+            raise SettingsError(NO_LOGIN)
+        return own
+    if own:
+        name = f"REDRIVE_CONSOLE_{min(own).name}_URL"
+        msg = f"{name} is of one database, and REDRIVE_DATABASES has cells; set one of them"
+        raise SettingsError(msg)
+    (cell,) = settings.cells()
+    if not cell.console:
+        hint = "give it some in REDRIVE_DATABASES, like console: {operator: {url_file: ...}}"
+        msg = f"no role of the console has a login to cell {cell.name}: {hint}"
+        raise SettingsError(msg)
+    for address in cell.console.values():
+        address.read()
+    return {role: cell.console[role.word] for role in roles if role.word in cell.console}
 
 
 def _address(settings: Settings, role: str) -> Address | None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
-from redrive.console import edits, figures
+from redrive.console import cells, edits, figures
 from redrive.console.access import Identity, Refused, Role
 from redrive.console.change import Change, Order, Preview, why_of
 from redrive.console.changes import CHANGES
@@ -28,7 +28,7 @@ from redrive.console.query import (
     parse,
     place_of,
 )
-from redrive.console.state import Here, Signed, require
+from redrive.console.state import Console, Here, Known, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters import campaign, groups
@@ -98,6 +98,22 @@ def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- lists
+
+
+@router.get("/cells")
+def list_cells(request: Request, who: Known) -> Response:
+    """The databases of a console of several: what each is at, and what is wrong there."""
+    found = [
+        {
+            "cell": row["cell"],
+            "fault": row["fault"],
+            **{name: row[name] for name in cells.SUMS},
+            "workers": row["alive"],
+            "troubles": [text for text, _ in row["troubles"]],
+        }
+        for row in cells.rows(request, who)
+    ]
+    return answer({"rows": found, "after": None})
 
 
 @router.get("/queues")
@@ -266,7 +282,7 @@ _BODY = {
 }
 
 
-def _shown(seen: Preview) -> dict[str, Any]:
+def _shown(here: Console, seen: Preview) -> dict[str, Any]:
     """What a change would do, when nobody said yes."""
     rows = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
@@ -275,7 +291,7 @@ def _shown(seen: Preview) -> dict[str, Any]:
         "obstacle": seen.obstacle,
         "remarks": list(seen.remarks),
         "sample": rows,
-        "command": seen.shell,
+        "command": here.command(seen.shell),
     }
 
 
@@ -311,7 +327,7 @@ def _answering(change: Change) -> Callable[..., Response]:
         _may_change(who)
         if not wanted.yes:
             with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
-                return answer(_shown(change.preview(conn, asked(request))))
+                return answer(_shown(here, change.preview(conn, asked(request))))
         why = change.why(wanted.why)
         order = Order(asked(request), why, who.name, wanted.more(), here.handlers)
         done = change.do(partial(here.logins.changing, who.role), order)

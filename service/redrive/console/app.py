@@ -2,7 +2,8 @@
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -16,13 +17,14 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, around, edit_page, live, metrics, pages
+from redrive.console import api, around, cells, edit_page, live, metrics, pages
 from redrive.console.access import Access, Refused
 from redrive.console.guard import Guard
 from redrive.console.links import Links
 from redrive.console.logins import Crowded, Logins
 from redrive.console.render import environment
-from redrive.console.state import NO_LINKS, Console, NotSignedIn
+from redrive.console.state import NO_LINKS, PREFIX, Console, NoCell, NotSignedIn, console
+from redrive.database.cells import ask_all
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.handlers import Handlers
 from redrive.observability.metrics import Exposition
@@ -34,6 +36,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
 MAX_CONNECTIONS = 200
 STOP_SECONDS = 10
+READY_SECONDS = 2.0
 TITLES = {
     400: "That cannot be read",
     401: "Not signed in",
@@ -51,14 +54,44 @@ TITLES = {
 
 def application(
     access: Access,
-    logins: Logins,
+    logins: Logins | Mapping[str, Logins],
     handlers: Handlers | None = None,
     *,
     links: Links = NO_LINKS,
     tracing: Tracing | None = None,
 ) -> Guard:
-    """The console as an ASGI application. `handlers`: of ours, to read payloads with."""
-    requests = metrics.requests()
+    """The console as an ASGI application.
+
+    Args:
+        access: who may come in.
+        logins: of one database, or of several by the names of their cells.
+        handlers: of ours, to read payloads with.
+        links: to traces and logs.
+        tracing: where each answer is a span.
+    """
+    requests, sign_ins = metrics.requests(), metrics.sign_ins()
+    app = _routed()
+    here = Console(access, Logins({}), environment(), handlers, links)
+    by_cell = {"": logins} if isinstance(logins, Logins) else logins
+    app.state.consoles = here.each(by_cell)
+    _probes(app, by_cell, Exposition(None, requests.collect, sign_ins.collect))
+    for kind, handle in HANDLERS.items():
+        app.add_exception_handler(kind, handle)
+    proxy = access.proxy
+    return Guard(
+        cells.addressed(cast("Any", app), by_cell),
+        requests,
+        sign_ins,
+        hosts=LOOPBACK_NAMES if access.everybody else None,
+        unlimited=proxy.knows if proxy else lambda _: False,
+        session=access.session,
+        stop=here.streams.end,
+        trace=tracing.answered if tracing else _untraced,
+    )
+
+
+def _routed() -> FastAPI:
+    """The pages and the API."""
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -68,31 +101,17 @@ def application(
         redoc_url=None,
         redirect_slashes=False,
     )
-    here = app.state.console = Console(access, logins, environment(), handlers, links)
-    app.include_router(api.router)
-    for part in (pages, around, live, edit_page):
+    for part in (api, pages, around, cells, live, edit_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
-    _probes(app, logins, Exposition(None, requests.collect))
-    for kind, handle in HANDLERS.items():
-        app.add_exception_handler(kind, handle)
-    proxy = access.proxy
-    return Guard(
-        cast("Any", app),
-        requests,
-        hosts=LOOPBACK_NAMES if access.everybody else None,
-        unlimited=proxy.knows if proxy else lambda _: False,
-        session=access.session,
-        stop=here.streams.end,
-        trace=tracing.answered if tracing else _untraced,
-    )
+    return app
 
 
 def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
     """Nobody asked for spans."""
 
 
-def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
+def _probes(app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition) -> None:
     """What Kubernetes and Prometheus ask for; nobody signs in for it, and it tells nothing."""
 
     @app.get("/livez", include_in_schema=False)
@@ -101,12 +120,10 @@ def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
 
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
-        try:
-            with logins.reading(min(logins.roles)) as conn:
-                conn.execute("select")
-        except (psycopg.Error, SchemaError, SettingsError, Crowded):
-            return PlainTextResponse("database: it does not answer\n", 503)
-        return PlainTextResponse("database: ok\n")
+        asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
+        if any(ask_all(asked, READY_SECONDS).values()):  # the pages of one are better than none
+            return PlainTextResponse("database: ok\n")
+        return PlainTextResponse("database: it does not answer\n", 503)
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Response:
@@ -115,26 +132,62 @@ def _probes(app: FastAPI, logins: Logins, exposition: Exposition) -> None:
         )
 
 
+def _answers(logins: Logins) -> bool:
+    try:
+        with logins.reading(min(logins.roles)) as conn:
+            conn.execute("select")
+    except (psycopg.Error, SchemaError, SettingsError, Crowded):
+        return False
+    return True
+
+
 # ---------------------------------------------------------------------- errors
 
 
 def _failed(request: Request, status: int, text: str) -> Response:
     """An error: JSON to a program, a page to people."""
-    if request.url.path.startswith(api.PREFIX):
+    if _is_of_program(request):
         found = api.answer({"error": text}, status)
     else:
-        here: Console = request.app.state.console
         title = TITLES.get(status, "That failed")
-        found = here.page("error.html", request, None, status, title=title, text=text)
+        found = console(request).page(
+            "error.html", request, None, status, title=title, text=text, elsewhere=()
+        )
     if status == 401:  # noqa: PLR2004 # Unauthorized
         found.headers["www-authenticate"] = "Bearer"
     return found
 
 
+def _is_of_program(request: Request) -> bool:
+    """Whether it is about the API, of a cell or not, or of one that there is not."""
+    path = request.url.path
+    if path.startswith(PREFIX):
+        path = "/" + path.removeprefix(PREFIX).partition("/")[2]
+    return path.startswith(api.PREFIX)
+
+
+def _no_cell(request: Request, _error: Exception) -> Response:
+    """The same in each cell, to choose from: whoever followed an old link meant one of them."""
+    here = console(request)
+    names = ", ".join(here.cells)
+    if _is_of_program(request):
+        path = f"{PREFIX}NAME{request.url.path}"
+        return _failed(request, 404, f"there are several databases, ask {path}: {names}")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return here.page(
+        "error.html",
+        request,
+        None,
+        404,
+        title="In which cell?",
+        text="There are several databases. Choose the one that you mean.",
+        elsewhere=[(cell, f"{PREFIX}{cell}{request.url.path}{query}") for cell in here.cells],
+    )
+
+
 def _not_signed_in(request: Request, _error: Exception) -> Response:
-    here: Console = request.app.state.console
-    is_page = not request.url.path.startswith(api.PREFIX)
-    if is_page and (here.access.tokens or here.access.provider):
+    here = console(request)
+    if not _is_of_program(request) and (here.access.tokens or here.access.provider):
         query = f"?{request.url.query}" if request.url.query else ""
         onward = request.url.path + query if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
@@ -193,6 +246,7 @@ def _crowded(request: Request, _error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
+    NoCell: _no_cell,
     NotSignedIn: _not_signed_in,
     Refused: _refused,
     Busy: _saying(409),

@@ -44,6 +44,9 @@ from redrive.rules.waiting import span
 DRIVE_SECONDS = 3.0
 """For which a request carries on the campaign that it starts."""
 
+FREEZE_SECONDS = "60s"
+"""A million takes four or so, more than a page may."""
+
 GROUP_COLUMNS = ("count", "kind", "error_class", "message", "group")
 CAMPAIGN_COLUMNS = ("campaign", "state", "matched", "redriven", "succeeded", "dead_again", "why")
 
@@ -63,6 +66,9 @@ BREAKER_STATES = ("closed", "half_open", "open")
 
 
 # ---------------------------------------------------------------------- terms
+
+TERMS = ("rate", "canaries", "abort-share", "not-before", "when-breaker", "when-version", "seen")
+"""The fields of a form besides why."""
 
 
 def _inputs(canaries: int) -> list[Input]:
@@ -95,6 +101,30 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
         dict(_breakers(given.get("when-breaker", ""))),
         _version(given.get("when-version")),
     )
+
+
+def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> list[str]:
+    """What one types in a shell for the same redrive on the same terms.
+
+    Args:
+        word: the change; of two commands, as `dlq redrive` takes rate and canaries alone.
+        query: what it is about.
+        more: the fields of a form; those that are as they come are left out.
+        matched: how many it is about.
+    """
+    given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
+    is_start = word == "campaign-start"
+    chosen = None if is_start else letters_of(query)
+    canaries = (CANARIES if matched > FEW else 0) if chosen is None else _canaries(chosen, matched)
+    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
+    terms = {n: value for n, value in given.items() if value and value != usual.get(n)}
+    flags: dict[str, str | None] = {**terms, "why": "..."}
+    if is_start:
+        return [command(("campaign", "start", str(_number_of(query))), None, **flags)]
+    if not terms.keys() - {"rate", "canaries"}:
+        return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
+    plan = shell_of(("campaign", "plan"), query, Filter)
+    return [plan, command(("campaign", "start", "PLAN"), None, **flags)]
 
 
 def _rate(text: str | None) -> float | None:
@@ -171,15 +201,13 @@ def estimate(matched: int, terms: Terms) -> str:
 # ---------------------------------------------------------------------- planning
 
 
-def _planned(conn: Connection, query: Query) -> tuple[Filter, Plan | None]:
-    chosen = letters_of(query)
-    return chosen, campaign.plan(conn, _all(chosen), actor=None) if chosen.narrows() else None
-
-
 def _preview(conn: Connection, query: Query) -> Preview:
-    chosen, seen = _planned(conn, query)
+    chosen = letters_of(query)
+    seen, known = campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
     matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
     remarks = _stay(blocked)
+    if matched > known:
+        remarks.insert(0, f"Causes, and what will stay, are told of the oldest {known:,}.")
     if seen and seen.acted:
         remarks.append(
             f"{counted(seen.acted, 'of them')} had side effects before they died;"
@@ -228,7 +256,9 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     """What was looked at, frozen; its id. What the handlers cannot take is left out."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
-    made = campaign.plan(conn, _all(chosen), actor=order.actor)
+    with conn.transaction():
+        conn.execute("select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,))
+        made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
     if made.plan is None or not made.matched:
         raise Refused(409, "nothing matches by now")

@@ -8,10 +8,13 @@ from psycopg.rows import dict_row
 
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
-from redrive.rules.waiting import why_queue
+from redrive.rules.waiting import Code, why_queue
 
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
+
+MOST_KINDS = 3
+"""That one sentence names."""
 
 _DEPTHS: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
@@ -95,6 +98,18 @@ def workers(conn: Connection) -> list[Row]:
     return rows(conn, _WORKERS)
 
 
+def now(conn: Connection) -> dict[str, Any]:
+    """What a database is at, and what is wrong there."""
+    found, breakers, added = queues(conn), rows(conn, BREAKERS), growth(conn)
+    alive = [worker for worker in workers(conn) if worker["is_alive"]]
+    return {
+        "queues": found,
+        "added": added,
+        "alive": alive,
+        "troubles": list(troubles(found, breakers, added, len(alive))),
+    }
+
+
 def troubles(
     found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
 ) -> Iterator[tuple[str, str]]:
@@ -108,9 +123,20 @@ def troubles(
             state = breaker["state"].replace("_", "-")
             yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
     for queue in found:
-        for kind, jobs in queue["unhandled"].items():
-            yield f"{jobs:,} due jobs of {kind} in {queue['queue']} have no worker.", "/queues"
-        if queue["why"] and queue["ready"]:
-            yield f"{queue['queue']}: {queue['why']['text']}.", "/queues"
-    if not alive:
-        yield "No worker is alive.", "/queues"
+        if alive and queue["unhandled"]:
+            yield f"{_unhandled(queue)} have no worker.", "/queues"
+        why = queue["why"]
+        if why and queue["ready"] and (alive or why["code"] != Code.NO_WORKER):
+            yield f"{queue['queue']}: {why['text']}.", "/queues"
+    if not alive:  # once, and not for each queue
+        due = sum(queue["ready"] for queue in found)
+        yield f"No worker is alive{f', and {due:,} jobs are due' if due else ''}.", "/queues"
+
+
+def _unhandled(queue: Row) -> str:
+    """So many jobs of some kinds in a queue, those of most jobs first."""
+    kinds = list(queue["unhandled"])
+    named = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
+    more = f" and {len(kinds) - len(named)} more kinds" if named != kinds else ""
+    jobs = sum(queue["unhandled"].values())
+    return f"{jobs:,} due jobs of {', '.join(named)}{more} in {queue['queue']}"

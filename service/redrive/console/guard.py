@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import cookie_parser
 
 from redrive.console.access import COOKIE, IDLE_SECONDS, cookie
-from redrive.observability.metrics import Histogram
+from redrive.observability.metrics import Counter, Histogram
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -22,6 +22,7 @@ REQUESTS_A_MINUTE = 600
 """Of one session, or else of one address: behind an Ingress all have the same. A proxy that signs
 people in limits them itself."""
 MAX_ADDRESSES = 10_000
+SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")
 
 POLICY = (
@@ -75,6 +76,7 @@ class Guard:
         self,
         app: App,
         requests: Histogram,
+        sign_ins: Counter,
         *,
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
@@ -87,7 +89,7 @@ class Guard:
         self._app, self._hosts, self._unlimited = app, hosts, unlimited
         self._session = session
         self._window = Window(REQUESTS_A_MINUTE)
-        self._requests = requests
+        self._requests, self._sign_ins = requests, sign_ins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -99,10 +101,7 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                page, seconds = _page(scope), time.monotonic() - began
-                self._requests.observe((page, str(event["status"])), [seconds])
-                if page not in PROBES:
-                    self._trace(scope["method"], page, event["status"], seconds)
+                self._count(scope, event["status"], time.monotonic() - began)
                 event = event | {"headers": _guarded(scope, event["headers"])}
             await send(event)
 
@@ -115,6 +114,15 @@ class Guard:
             await _say(answer, 413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         else:
             await self._app(scope, _again(body, receive), answer)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count an answer: here, in one thread, none is lost."""
+        page, outcome = _page(scope), scope.get("state", {}).get("sign_in")
+        self._requests.observe((page, str(status)), [seconds])
+        if outcome and status < SERVER_ERROR:
+            self._sign_ins.add((outcome,))
+        if page not in PROBES:
+            self._trace(scope["method"], page, status, seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and text of what is not even looked at."""

@@ -5,17 +5,27 @@ from typing import Any
 import psycopg
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from redrive.console import figures
 from redrive.console.access import Identity, Refused, Role
-from redrive.console.campaigns import ENDABLE, PAUSABLE, RESUMABLE, estimate, found_in, terms_of
+from redrive.console.campaigns import (
+    ENDABLE,
+    PAUSABLE,
+    RESUMABLE,
+    TERMS,
+    commands,
+    estimate,
+    found_in,
+    terms_of,
+)
 from redrive.console.logins import Crowded
 from redrive.console.query import command
-from redrive.console.state import Console, Here, NotSignedIn, Signed, signed_in
+from redrive.console.state import Console, Here, NotSignedIn, Signed, known, signed_in
 from redrive.console.streams import News
 from redrive.errors import SchemaError
 from redrive.rules.campaign import GOING, State
+from redrive.rules.escape import escaped
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -76,23 +86,27 @@ def events(request: Request, here: Here, who: Signed, campaign: int) -> Response
 def _news(here: Console, request: Request, campaign: int) -> News | None:
     """A look at a campaign, by whoever may still look."""
     try:
-        who = signed_in(request, here)
+        who = signed_in(here, known(request, here))
         with here.logins.reading(who.role) as conn:
             found = found_in(conn, campaign)
     except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
         return None
     template = here.templates.get_template("progress.html")
-    return News(template.render(_values(found, who)), _is_over(found))
+    html = template.render(_values(found, who), root=here.root)
+    return News(html, _is_over(found))
 
 
-@router.get("/estimate")
-def say_estimate(request: Request, who: Signed) -> Response:
-    """How long a redrive takes on the terms of a form, while somebody fills it in."""
+@router.get("/estimate/{word}")
+def say_estimate(request: Request, here: Here, who: Signed, word: str) -> Response:
+    """How long a redrive takes on the terms of a form, and the command, while it is filled in."""
     del who
     given = dict(request.query_params)
+    query = [(n, v) for n, v in request.query_params.multi_items() if n not in TERMS]
     try:
         matched = int(given.get("seen", "0")[:12])
         text = estimate(matched, terms_of(given, 0))
+        shell = "; ".join(map(here.command, commands(word, query, given, matched)))
     except (Refused, ValueError) as error:
-        text = error.text if isinstance(error, Refused) else ""
-    return HTMLResponse(escape(text))
+        return HTMLResponse(escape(error.text if isinstance(error, Refused) else ""))
+    part = Markup('{}<span id="command" hx-swap-oob="true"><code>{}</code></span>')
+    return HTMLResponse(part.format(escape(text), escaped(shell)))

@@ -5,6 +5,7 @@ do: no page and no preview changes anything.
 """
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ import psycopg
 
 from redrive.console.access import Role
 from redrive.database import migrate
-from redrive.database.connect import Address, OwnConnection, connect
+from redrive.database.connect import Address, OwnConnection
 
 MOST_CONNECTIONS = 8
 """Of one role that read, and as many that change something."""
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
+HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
+"""Where connecting failed after so long, others are refused for so long: each would hold a thread
+meanwhile, and of several databases one that hangs must not take those of the others."""
 
 Key = tuple[Role, bool]
 
@@ -32,6 +36,7 @@ class Logins:
 
     def __init__(self, addresses: Mapping[Role, Address]) -> None:
         self._addresses = addresses
+        self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
         self._room = {
             (role, reads): threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -90,18 +95,26 @@ class Logins:
                 return conn
         role, reads = key
         settings = {"transaction_read_only": "on"} if reads else {}
-        conn = connect(
-            self._addresses[role].read(),
-            name=f"redrive console {role.word}",
-            statement_timeout=STATEMENT_SECONDS,
-            **settings,
-        )
+        conn = self._connect(role, settings | {"statement_timeout": STATEMENT_SECONDS})
         try:
             migrate.require(conn)
         except BaseException:
             conn.close()
             raise
         return conn
+
+    def _connect(self, role: Role, settings: Mapping[str, str]) -> OwnConnection:
+        began = time.monotonic()
+        if began < self._away_until:
+            msg = "the database did not answer a moment ago"
+            raise psycopg.OperationalError(msg)
+        try:
+            return self._addresses[role].connect(f"redrive console {role.word}", **settings)
+        except psycopg.OperationalError:
+            now = time.monotonic()
+            if now - began > HANGS_SECONDS:
+                self._away_until = now + AWAY_SECONDS
+            raise
 
     def close(self) -> None:
         """Close those that nobody uses."""

@@ -1,6 +1,8 @@
 """What the console counts of its own work."""
 
-from redrive.observability.metrics import CALL_BUCKETS, Histogram
+from redrive.observability.metrics import CALL_BUCKETS, Counter, Histogram
+
+ACCEPTED, REFUSED = SIGN_INS = ("accepted", "refused")
 
 
 def requests() -> Histogram:
@@ -11,3 +13,16 @@ def requests() -> Histogram:
         ("page", "status"),
         CALL_BUCKETS,
     )
+
+
+def sign_ins() -> Counter:
+    """Who came in, and who did not."""
+    made = Counter(
+        "redrive_console_sign_ins_total",
+        "Sessions that began, and tokens, people of a provider and of a proxy that were not let in,"
+        " by outcome.",
+        ("outcome",),
+    )
+    for outcome in SIGN_INS:
+        made.create((outcome,))
+    return made

@@ -26,6 +26,7 @@ from redrive.console.access import (
 )
 from redrive.console.change import Change, Done, Order
 from redrive.console.changes import CHANGES
+from redrive.console.metrics import ACCEPTED, REFUSED
 from redrive.console.query import (
     ANY,
     Query,
@@ -37,7 +38,7 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.state import Console, Form, Here, OwnForm, Signed, require
+from redrive.console.state import Console, Form, Here, Known, OwnForm, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
@@ -96,18 +97,10 @@ def overview(request: Request, here: Here, who: Signed) -> Response:
     """Is something wrong, what, and since when."""
     found: dict[str, Any] = {"is_blind": False, "causes": []}
     with here.logins.reading(who.role) as conn:
-        found["queues"] = figures.queues(conn)
-        found["breakers"] = figures.rows(conn, figures.BREAKERS)
-        found["workers"] = figures.workers(conn)
-        found["added"] = figures.growth(conn)
+        found |= figures.now(conn)
         with as_far_as_may_be(found):
             found["causes"] = groups.find(conn, limit=5)
-    alive = [worker for worker in found["workers"] if worker["is_alive"]]
-    wrong = figures.troubles(found["queues"], found["breakers"], found["added"], len(alive))
-    shell = command(("queue", "ls"))
-    return here.page(
-        "overview.html", request, who, troubles=list(wrong), alive=alive, shell=shell, **found
-    )
+    return here.page("overview.html", request, who, shell=command(("queue", "ls")), **found)
 
 
 @router.get("/groups")
@@ -229,9 +222,9 @@ def _patience(after: object) -> float:
 
 
 @router.get("/dead-letters/{job}")
-def show_dead_letter(job: int) -> Response:
+def show_dead_letter(here: Here, job: int) -> Response:
     """A dead letter is a job: its page tells everything."""
-    return RedirectResponse(f"/jobs/{job}", 303)
+    return RedirectResponse(f"{here.root}/jobs/{job}", 303)
 
 
 @router.get("/jobs")
@@ -257,11 +250,11 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
 
 
 @router.get("/find")
-def find_job(request: Request, who: Signed) -> Response:
+def find_job(request: Request, here: Here, who: Signed) -> Response:
     """The page of a job whose id somebody types."""
     del who
     ids = parse(Filter, asked(request)).ids
-    return RedirectResponse(f"/jobs/{ids[0]}" if ids else "/", 303)
+    return RedirectResponse(f"{here.root}/jobs/{ids[0]}" if ids else f"{here.root}/", 303)
 
 
 @router.get("/jobs/{job}")
@@ -348,10 +341,17 @@ def _looked(
     wanted = _change(word)
     with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
         seen = wanted.preview(conn, asked(request))
-    action = f"/change/{word}?{urlencode(list(seen.query))}"
     status = 200 if fault is None else 409
     return here.page(
-        "change.html", request, who, status, seen=seen, word=word, action=action, fault=fault
+        "change.html",
+        request,
+        who,
+        status,
+        seen=seen,
+        word=word,
+        action=f"/change/{word}?{urlencode(list(seen.query))}",
+        terms=f"/estimate/{word}?{urlencode(list(asked(request)))}",
+        fault=fault,
     )
 
 
@@ -383,7 +383,7 @@ def done_page(here: Console, done: Done) -> Response:
     """The page to go on with after a change, which says what came of it."""
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
-    return RedirectResponse(f"{done.path}{mark}{said}", 303)
+    return RedirectResponse(f"{here.root}{done.path}{mark}{said}", 303)
 
 
 # ---------------------------------------------------------------------- signing in and out
@@ -419,6 +419,7 @@ def _own_path(path: str | None) -> str:
 def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session, by a token."""
     session = here.access.sign_in(form.get("token", ""))
+    request.state.sign_in = ACCEPTED if session else REFUSED
     if session is None:
         return _sign_in_page(request, here, "That token is not known here, or was taken back.")
     return _begun(session, request.query_params.get("next"))
@@ -451,14 +452,16 @@ async def come_back(request: Request, here: Here) -> Response:
     """Begin a session of whoever comes back from the provider."""
     pending = here.access.was_pending(request.cookies.get(PENDING))
     provider = _provider(here)
+    request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
     answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    request.state.sign_in = ACCEPTED
     answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 
 
 @router.post("/sign-out")
-def sign_out(here: Here, who: Signed, form: Form) -> Response:
+def sign_out(here: Here, who: Known, form: Form) -> Response:
     """End a session, and what still tells it news."""
     del form
     here.streams.end(who.session)

@@ -1,7 +1,7 @@
 """What every page and every call of the API gets: who asks, the connections, the form."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -12,6 +12,7 @@ from jinja2 import Environment
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.links import Links
 from redrive.console.logins import Logins
+from redrive.console.metrics import REFUSED
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
 
@@ -19,15 +20,26 @@ MAX_FIELDS = 50
 NO_LINKS = Links()
 
 
+PREFIX = "/cells/"
+
+
 class NotSignedIn(Exception):
     """Nobody that we know asks."""
+
+
+class NoCell(Exception):
+    """What is asked for is of one database, and the address names none of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
     """The console: who may come in, their logins, the templates.
 
-    `handlers`: of ours, to read payloads with.
+    Attributes:
+        logins: of one database; of several, those of the cell that the address names.
+        handlers: of ours, to read payloads with.
+        cells: the names of several databases; none where there is one.
+        cell: which of them the address names.
     """
 
     access: Access
@@ -36,6 +48,29 @@ class Console:
     handlers: Handlers | None = None
     links: Links = NO_LINKS
     streams: Streams = field(default_factory=Streams)
+    cells: Sequence[str] = ()
+    cell: str | None = None
+
+    @property
+    def root(self) -> str:
+        """What the addresses of its pages begin with.
+
+        The cell is a part of each of them, so what an old tab sends goes to the database that the
+        tab shows, whatever was looked at since.
+        """
+        return f"{PREFIX}{self.cell}" if self.cell else ""
+
+    def each(self, logins: Mapping[str, Logins]) -> Mapping[str, "Console"]:
+        """The console of each cell by its name, and under no name that of all, or of the one."""
+        if len(logins) == 1:
+            return {"": replace(self, logins=next(iter(logins.values())))}
+        those = replace(self, cells=tuple(logins))
+        each = {cell: replace(those, cell=cell, logins=own) for cell, own in logins.items()}
+        return {"": those, **each}
+
+    def command(self, shell: str) -> str:
+        """What one types for the same, for this database."""
+        return f"{shell} --cell {self.cell}" if self.cell and shell else shell
 
     def page(
         self,
@@ -52,35 +87,58 @@ class Console:
             "may_change": who is not None and who.role >= Role.OPERATOR,
             "has_sign_out": who is not None and bool(who.session),
             "csrf": self.access.form_token(who) if who else "",
-            "path": request.url.path,
+            "path": request.url.path.removeprefix(self.root),
+            "root": self.root,
+            "cell": self.cell,
+            "cells": self.cells,
             "said": self.access.heard(request.query_params.get("said")),
         }
         return HTMLResponse(self.templates.get_template(template).render(values), status)
 
 
 def console(request: Request) -> Console:
-    """The console that a request is for."""
-    found: Console = request.app.state.console
-    return found
+    """The console that a request is for: of the cell that its address names."""
+    consoles: Mapping[str, Console] = request.app.state.consoles
+    return consoles[request.scope.get("cell", "")]
 
 
 Here = Annotated[Console, Depends(console)]
 
 
-def signed_in(request: Request, here: Here) -> Identity:
-    """Who asks.
+def known(request: Request, here: Here) -> Identity:
+    """Who asks, whatever they may do there.
 
     Raises:
         NotSignedIn: nobody that we know.
         Refused: somebody who may not come in.
     """
     peer = request.client.host if request.client else None
-    who = here.access.identify(peer, request.headers.items(), request.cookies.get(COOKIE))
+    try:
+        who = here.access.identify(peer, request.headers.items(), request.cookies.get(COOKIE))
+    except Refused:
+        request.state.sign_in = REFUSED
+        raise
     if who is None:
         raise NotSignedIn
-    if who.role not in here.logins.roles:
-        raise Refused(403, f"the role {who.role.word} has no login to the database here")
     request.state.renewed = who.renewed
+    return who
+
+
+Known = Annotated[Identity, Depends(known)]
+
+
+def signed_in(here: Here, who: Known) -> Identity:
+    """Who asks for something of a database.
+
+    Raises:
+        NoCell: there are several, and none is named.
+        Refused: their role has no login there.
+    """
+    if here.cells and here.cell is None:
+        raise NoCell
+    if who.role not in here.logins.roles:
+        where = f"cell {here.cell}" if here.cell else "database here"
+        raise Refused(403, f"the role {who.role.word} has no login to the {where}")
     return who
 
 
@@ -108,7 +166,7 @@ async def own_form(request: Request) -> Mapping[str, str]:
 OwnForm = Annotated[Mapping[str, str], Depends(own_form)]
 
 
-def signed_form(here: Here, who: Signed, form: OwnForm) -> Mapping[str, str]:
+def signed_form(here: Here, who: Known, form: OwnForm) -> Mapping[str, str]:
     """The fields of a form that was made for whoever sends it.
 
     Raises:

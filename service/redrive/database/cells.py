@@ -2,11 +2,16 @@
 
 - {name: eu, url_file: /secrets/eu/url, role: redrive_viewer}
 - {name: us, url: "postgresql://redrive@us.internal/redrive"}
+
+And how all of them are asked at once.
 """
 
+import threading
+import time
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -14,20 +19,22 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
 
+T = TypeVar("T")
+
 VARIABLE = "REDRIVE_DATABASES"
 
 
 class Cell(NamedTuple):
-    """One database of several."""
+    """One database of several. `console`: role of the console -> its login there."""
 
     name: str
     address: Address
+    console: Mapping[str, Address]
 
 
-class _Line(BaseModel):
+class _Login(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # as queues have
     url: Annotated[str, Field(repr=False)] = ""
     url_file: Path | None = None
     role: (
@@ -35,8 +42,13 @@ class _Line(BaseModel):
     ) = None
 
 
+class _Line(_Login):
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # as queues have
+    console: dict[Literal["viewer", "operator", "approver"], _Login] = Field(default_factory=dict)
+
+
 _LINES = TypeAdapter(Annotated[list[_Line], Field(min_length=1)])
-KEYS = ", ".join(_Line.model_fields)
+KEYS = ", ".join(("name", *_Login.model_fields, "console"))
 
 
 def read(path: Path) -> tuple[Cell, ...]:
@@ -55,14 +67,22 @@ def read(path: Path) -> tuple[Cell, ...]:
     names = [line.name for line in lines]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise _refused(path, f"two cells are named {twice}")
-    return tuple(Cell(line.name, _address(path, line)) for line in lines)
+    return tuple(_cell(path, line) for line in lines)
 
 
-def _address(path: Path, line: _Line) -> Address:
-    if bool(line.url) == bool(line.url_file):
-        raise _refused(path, f"cell {line.name} must have either url or url_file")
-    file = line.url_file and path.parent / line.url_file
-    return Address(line.url, file, f"{VARIABLE}: cell {line.name}: url", line.role)
+def _cell(path: Path, line: _Line) -> Cell:
+    console = {
+        role: _address(path, login, f"{line.name}: console.{role}")
+        for role, login in line.console.items()
+    }
+    return Cell(line.name, _address(path, line, line.name), console)
+
+
+def _address(path: Path, login: _Login, whose: str) -> Address:
+    if bool(login.url) == bool(login.url_file):
+        raise _refused(path, f"cell {whose} must have either url or url_file")
+    file = login.url_file and path.parent / login.url_file
+    return Address(login.url, file, f"{VARIABLE}: cell {whose}: url", login.role)
 
 
 def _parsed(path: Path) -> Any:
@@ -91,3 +111,21 @@ def _yaml(path: Path, text: str) -> Any:
 
 def _refused(path: Path, why: str) -> SettingsError:
     return SettingsError(f"{VARIABLE} is {path}; {why}")
+
+
+def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T]:
+    """What each cell answers within a time; whoever does not is left out, and no other waits."""
+    answers: dict[str, T] = {}
+
+    def ask(cell: str, answer: Callable[[], T]) -> None:
+        answers[cell] = answer()
+
+    threads = [
+        threading.Thread(target=ask, args=one, name="cell", daemon=True) for one in cells.items()
+    ]
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return answers.copy()

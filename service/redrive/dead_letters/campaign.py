@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, LiteralString
 
@@ -110,6 +110,32 @@ def plan(
     found = _value(conn, statement, Jsonb(selects), max_redrives, actor)
     reveal(conn, found["groups"])
     return Plan(**found)
+
+
+_OF_GROUP: LiteralString = """
+    d.fingerprint = any (array(select g.fingerprint from redrive.grouped g
+                               where starts_with(g.fingerprint, %s)))"""
+"""As a whole name, which an index finds; all that have open dead letters are there."""
+
+
+def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
+    """What a plan would be, at a bounded cost; and of how many it is known what would stay.
+
+    All are counted, and their kinds told. What would stay, and what they died of, takes several
+    times as long: of more than `most` it is asked of the oldest alone.
+    """
+    found = plan(conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None)
+    if found.matched <= most:
+        return found, found.matched
+    conditions, parameters = replace(chosen, group=None).where()
+    of_group: LiteralString = f"and {_OF_GROUP}" if chosen.group else ""
+    rows = conn.execute(
+        f"select d.kind, count(*) from redrive.dead_letters d where {conditions} {of_group}"
+        " group by d.kind",
+        (*parameters, *([chosen.group] if chosen.group else ())),
+    )
+    kinds = dict(rows.fetchall())
+    return replace(found, matched=sum(kinds.values()), kinds=sorted(kinds)), found.matched
 
 
 def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:

@@ -1,11 +1,11 @@
 """The figures of several databases in one exporter, each with the label `cell`."""
 
-import threading
-import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from prometheus_client.metrics_core import Metric
 
+from redrive.database.cells import ask_all
 from redrive.observability.stats import DatabaseStats, up
 
 PATIENCE_SECONDS = 3.0
@@ -23,7 +23,8 @@ class CellStats:
     def collect(self) -> Iterable[Metric]:
         """The families, each with the samples of all cells."""
         families: dict[str, Metric] = {}
-        answers = self._ask()
+        asked = {cell: partial(_all_of, stats) for cell, stats in self._cells.items()}
+        answers = ask_all(asked, PATIENCE_SECONDS)  # whoever is late is read by the next scrape
         for cell in self._cells:
             for family in answers.get(cell) or [up(is_up=False)]:
                 about = (family.name, family.documentation, family.type)
@@ -34,20 +35,6 @@ class CellStats:
                 ]
         return families.values()
 
-    def _ask(self) -> dict[str, list[Metric]]:
-        """What has been answered in time. Whoever comes later is read by the next scrape."""
-        answers: dict[str, list[Metric]] = {}
 
-        def ask(cell: str, stats: DatabaseStats) -> None:
-            answers[cell] = list(stats.collect())
-
-        threads = [
-            threading.Thread(target=ask, args=one, name="cell", daemon=True)
-            for one in self._cells.items()
-        ]
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return answers.copy()
+def _all_of(stats: DatabaseStats) -> list[Metric]:
+    return list(stats.collect())

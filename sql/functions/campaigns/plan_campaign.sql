@@ -4,7 +4,7 @@
 --        nothing out; and include_quarantined; actor: null = freeze nothing, only say what it would be
 -- out:   plan (the campaign's id), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
 --        effects on record, sample, groups: the most frequent first, at most a hundred
--- plan:  dead_letters_open_idx, dead_letters_died_idx, ...: planned for what was asked
+-- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for what was asked
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
 returns jsonb
 language plpgsql security definer
@@ -18,12 +18,17 @@ declare
     plan_id bigint;
     report jsonb;
     is_any_keyed boolean;
+    names text[];  -- so that the index of groups is read: the beginning of a name is in none
     with_quarantined constant boolean := redrive.with_quarantined_v1(plan_campaign_v1.filter);
 begin
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
         error_class text[], "group" text, tenant text[], environment text[], version text[],
         holds text[], since timestamptz, until timestamptz, "limit" bigint);
+    if f."group" is not null then  -- each that has open dead letters is among the groups
+        names := array(select g.fingerprint from redrive.grouped g
+                       where starts_with(g.fingerprint, f."group"));
+    end if;
     insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login,
                                    max_redrives)
     select plan_campaign_v1.actor, plan_campaign_v1.filter, 0, 'planned', plan_campaign_v1.actor,
@@ -45,7 +50,7 @@ begin
           and (f.reason is null or d.reason = any (f.reason))
           and (f.category is null or d.category = any (f.category))
           and (f.error_class is null or d.error_class = any (f.error_class))
-          and (f."group" is null or starts_with(d.fingerprint, f."group"))
+          and (f."group" is null or d.fingerprint = any (names))
           and (f.tenant is null or d.tenant = any (f.tenant))
           and (f.environment is null or d.environment = any (f.environment))
           and (f.version is null or d.version = any (f.version))

@@ -5,6 +5,7 @@
 const PAGES = [...document.querySelectorAll("header nav a")].map((link) => ({
   key: link.dataset.key, name: link.textContent.trim(), href: link.getAttribute("href"),
 }));
+const ROOT = document.body.dataset.root; // of the cell, where there are several
 const TIMES = "redrive times";
 let leads = false;
 
@@ -41,6 +42,12 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   event.detail.shouldSwap = false;
   location.reload();
 });
+
+// ---- a session that ends in one tab ends in all, whichever replica they listen to
+
+const session = new BroadcastChannel("redrive session");
+session.addEventListener("message", () => location.assign("/sign-in"));
+document.querySelector('form[action="/sign-out"]')?.addEventListener("submit", () => session.postMessage("over"));
 
 // ---- copying
 
@@ -111,7 +118,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.getElementById("show-keys")?.addEventListener("click", () => document.getElementById("keys").showModal());
-for (const button of document.querySelectorAll("#show-keys, #show-palette")) button.hidden = false;
+for (const button of document.querySelectorAll("#show-keys, #show-palette")) button.hidden = !document.getElementById("keys");
 
 // ---- the palette: pages, queues, a job by its id
 
@@ -127,12 +134,12 @@ async function openPalette() {
   input.value = "";
   offer();
   if (places.length > PAGES.length) return;
-  const answer = await fetch("/api/v1/queues");
+  const answer = await fetch(`${ROOT}/api/v1/queues`);
   if (!answer.ok) return;
   for (const row of (await answer.json()).rows) {
     const queue = encodeURIComponent(row.queue);
-    places.push({ name: `Live jobs in ${row.queue}`, hint: `${row.ready} ready`, href: `/jobs?queue=${queue}` });
-    places.push({ name: `Dead letters of ${row.queue}`, hint: `${row.dead} open`, href: `/dead-letters?queue=${queue}` });
+    places.push({ name: `Live jobs in ${row.queue}`, hint: `${row.ready} ready`, href: `${ROOT}/jobs?queue=${queue}` });
+    places.push({ name: `Dead letters of ${row.queue}`, hint: `${row.dead} open`, href: `${ROOT}/dead-letters?queue=${queue}` });
   }
   offer();
 }
@@ -140,7 +147,7 @@ async function openPalette() {
 function offer() {
   const wanted = input.value.trim().toLowerCase();
   const shown = places.filter((place) => place.name.toLowerCase().includes(wanted)).slice(0, 12);
-  if (/^\d{1,18}$/.test(wanted)) shown.unshift({ name: `Job ${wanted}`, hint: "", href: `/jobs/${wanted}` });
+  if (/^\d{1,18}$/.test(wanted)) shown.unshift({ name: `Job ${wanted}`, hint: "", href: `${ROOT}/jobs/${wanted}` });
   list.replaceChildren(...shown.map((place) => {
     const link = document.createElement("a");
     const hint = document.createElement("small");

@@ -1,0 +1,205 @@
+"""One console of three databases: each address is of one of them, and one that is gone of none."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from redrive.cli.console import _guarded
+from redrive.console import cells as pages
+from redrive.console import logins as connections
+from redrive.console.access import Role
+from redrive.console.app import application
+from redrive.console.logins import Logins
+from redrive.database.connect import Address
+from redrive.errors import SettingsError
+from redrive.settings import load
+from tests.console.conftest import Site, act, digest, logins_of
+from tests.console.test_access import PAGES
+from tests.factories import make_dead_letters, make_job
+from tests.postgres import Database, Server
+
+GONE = "postgresql://user:p4ss@127.0.0.1:1/x"
+OF_ALL = re.compile(r"/|/static/.*|/sign-out|#main|/cells/(us|ap|sa)/([a-z-]+)?")
+"""What a page of eu links to besides its own: what is of all, and the same list elsewhere."""
+
+
+@pytest.fixture
+def three(server: Server) -> Iterator[dict[str, Database]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(server.database()) for name in ("eu", "us", "ap")}
+
+
+@pytest.fixture
+def fleet(
+    three: dict[str, Database], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Site]:
+    """A console of three, the last for viewers alone, and of one that is out of reach."""
+    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 60)  # this machine may be slow
+    with ExitStack() as stack:
+        site = Site(three["eu"], tmp_path, stack)
+        logins = {"eu": site.logins, "us": logins_of(three["us"], stack)}
+        logins["ap"] = logins_of(three["ap"], stack, Role.VIEWER)
+        logins["sa"] = Logins(dict.fromkeys(Role, Address(GONE)))
+        site.app = application(site.access, logins)
+        yield site
+
+
+def test_the_first_page_shows_all_cells_and_one_that_is_gone_hides_no_other(
+    fleet: Site, three: dict[str, Database]
+):
+    for n, database in enumerate(three.values(), 1):
+        make_dead_letters(database.conn, n)
+    make_job(three["us"].conn, "mail.send", queue="mail")
+
+    page = fleet.signed_in("vera").get("/")
+    rows = fleet.bearer("olaf").get("/api/v1/cells").json()["rows"]
+
+    eu, us, ap, sa = page.text.split("<section ")[1:]
+    assert 'href="/cells/eu/queues">No worker is alive.' in eu
+    assert '<a href="/cells/us/dead-letters">2</a>' in us
+    assert '<a href="/cells/ap/dead-letters">3</a>' in ap
+    assert pages.SILENT in sa
+    assert "p4ss" not in page.text
+    told = {r["cell"]: (r["dead"], r["ready"], r["workers"], r["fault"]) for r in rows}
+    assert told == {
+        "eu": (1, 0, 0, None),
+        "us": (2, 1, 0, None),
+        "ap": (None, None, None, "Your role, operator, has no login there."),
+        "sa": (None, None, None, pages.SILENT),
+    }
+    assert fleet.client().get("/readyz").text == "database: ok\n"
+
+
+def test_pages_of_a_cell_are_about_it_alone(fleet: Site, three: dict[str, Database]):
+    make_dead_letters(three["eu"].conn, 60)
+    live = make_job(three["eu"].conn, "mail.send", queue="mail")
+    olaf = fleet.signed_in("olaf")
+    more = ("/groups/f1", "/explain/f1", "/jobs/1", f"/jobs/{live}", "/edit?id=1")
+    changes = ("/change/redrive?group=f1", "/change/cancel?queue=mail", "/change/pause?queue=mail")
+
+    for path in (*PAGES, *more, *changes, "/dead-letters?kind=invoice.charge"):
+        page = olaf.get(f"/cells/eu{path}")
+        assert page.status_code == 200, path
+        assert "<title>" in page.text
+        assert " · eu · Redrive</title>" in page.text
+        assert " --cell eu</code>" in page.text
+        links = re.findall(r'(?:href|src|action|hx-get|data-events)="([^"]*)"', page.text)
+        strays = {link for link in links if not link.startswith("/cells/eu/")}
+        assert not [link for link in strays if not OF_ALL.fullmatch(link)], path
+    for path in PAGES:
+        assert olaf.get(f"/cells/sa{path}").status_code == 503
+        assert olaf.get(f"/cells/ap{path}").status_code == 403
+    assert olaf.get("/cells/eu").status_code == 200
+    assert olaf.get("/cells/eu/find?id=7").headers["location"] == "/cells/eu/jobs/7"
+    assert olaf.get("/cells/eu/dead-letters/7").headers["location"] == "/cells/eu/jobs/7"
+
+
+def test_a_change_goes_where_its_page_says(fleet: Site, three: dict[str, Database]):
+    for database in three.values():
+        make_dead_letters(database.conn, 2)
+    olaf, program = fleet.signed_in("olaf"), fleet.bearer("olaf")
+    path = "/cells/us/change/redrive?group=f1"
+    seen = olaf.get(path).text
+    shown = program.post("/cells/us/api/v1/redrive?group=f1").json()
+
+    olaf.get("/cells/eu/change/redrive?group=f1")  # in another tab, meanwhile
+    done = act(olaf, path, why="the fix is out")
+    asked = {"why": "x", "yes": True}
+    again = program.post("/cells/eu/api/v1/dismiss?id=1", json=asked)
+
+    assert "<h1>Redrive dead letters <small>in us</small></h1>" in seen
+    assert ">Redrive 2 open dead letters in us</button>" in seen
+    assert shown["command"].endswith("--cell us")
+    assert (done.status_code, again.status_code) == (303, 200)
+    assert done.headers["location"].startswith("/cells/us/campaigns/1?said=")
+    query = "select min(action) from redrive.audit"
+    audits = {name: database.value(query) for name, database in three.items()}
+    assert audits == {"eu": "dismiss", "us": "redrive", "ap": None}
+    assert olaf.post(path, data={"why": "x"}).status_code == 403, "no form of ours"
+    assert fleet.signed_in("vera").get("/cells/ap/change/redrive?group=f1").status_code == 403
+
+
+def test_an_address_without_a_cell_asks_for_one(fleet: Site):
+    olaf, program, stranger = fleet.signed_in("olaf"), fleet.bearer("olaf"), fleet.client()
+
+    page = olaf.get("/dead-letters?queue=mail&limit=5")
+    assert page.status_code == 404
+    assert '<a href="/cells/us/dead-letters?queue=mail&amp;limit=5">us</a>' in page.text
+    assert "there is no cell &#39;uk&#39;; there are: eu, us" in olaf.get("/cells/uk/groups").text
+    unknown = program.get("/cells/uk/api/v1/queues").json()
+    assert unknown["error"].startswith("there is no cell 'uk'; there are: eu, us")
+    refused = program.get("/api/v1/queues")
+    assert refused.status_code == 404
+    assert "ask /cells/NAME/api/v1/queues: eu, us, ap, sa" in refused.json()["error"]
+    assert program.post("/api/v1/pause?queue=a", json={"why": "x", "yes": True}).status_code == 404
+    schema = program.get("/cells/us/api/v1/openapi.json").json()
+    assert schema["servers"] == [{"url": "/cells/us"}]
+
+    for path in ("/", "/groups", "/cells/uk/groups", "/cells/eu/groups?kind=a"):
+        answer = stranger.get(path)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/sign-in?next=%2F")
+    onward = stranger.get("/cells/eu/groups?kind=a").headers["location"]
+    assert onward == "/sign-in?next=%2Fcells%2Feu%2Fgroups%3Fkind%3Da"
+
+
+def test_a_console_of_one_database_has_no_cells(site: Site):
+    assert site.bearer("olaf").get("/api/v1/cells").json() == {"rows": [], "after": None}
+    assert site.signed_in("olaf").get("/cells").headers["location"] == "/"
+    assert "--cell" not in site.signed_in("olaf").get("/").text
+
+
+def test_a_database_that_hung_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "HANGS_SECONDS", -1.0)
+    logins = Logins({Role.VIEWER: Address(GONE)})
+
+    def refusal() -> str:
+        with pytest.raises(psycopg.OperationalError) as error, logins.reading(Role.VIEWER):
+            pass
+        return str(error.value)
+
+    first, second = refusal(), refusal()
+    monkeypatch.setattr(logins, "_away_until", 0.0)
+
+    assert "refused" in first
+    assert second == "the database did not answer a moment ago"
+    assert "refused" in refusal()
+
+
+def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in os.environ if name.startswith("REDRIVE_")]:
+        monkeypatch.delenv(name)
+    file, tokens = tmp_path / "cells.json", tmp_path / "tokens"
+    tokens.write_text(f"{digest('x')} operator ada\n")
+    (tmp_path / "us").write_text(GONE)
+
+    def guarded(us: dict[str, object], **more: object) -> list[dict[Role, Address]]:
+        eu = {"name": "eu", "url": GONE, "console": {"viewer": {"url": GONE}}}
+        file.write_text(json.dumps([eu, {"name": "us", "url": GONE, "console": us}]))
+        given = {"databases": file, "console_tokens": tokens, **more}
+        _, logins = _guarded([load(cell=cell, **given) for cell in ("eu", "us")])
+        return list(logins)
+
+    eu, us = guarded({"operator": {"url_file": "us", "role": "redrive_operator"}})
+    assert (list(eu), list(us)) == ([Role.VIEWER], [Role.OPERATOR])
+    assert (us[Role.OPERATOR].file, us[Role.OPERATOR].role) == (tmp_path / "us", "redrive_operator")
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({}, "no role of the console has a login to cell us: give it some in REDRIVE_DATABASES"),
+        ({"viewer": {"url": GONE}}, "no cell of REDRIVE_DATABASES has console.operator"),
+        ({"operator": {}}, "cell us: console.operator must have either url or url_file"),
+        ({"boss": {"url": GONE}}, "1.console.boss"),
+        ({"operator": {"url_file": "gone"}}, "cell us: console.operator: url_file is "),
+    ]
+    for console, said in wrong:
+        with pytest.raises(SettingsError) as error:
+            guarded(console)
+        assert said in str(error.value)
+        assert "p4ss" not in str(error.value)
+    with pytest.raises(SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is of one database"):
+        guarded({"operator": {"url": GONE}}, console_operator_url=GONE)
