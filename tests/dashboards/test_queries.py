@@ -121,7 +121,7 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
         return {(query.board, query.panel) for query in silent} <= MAY_BE_EMPTY
 
     try:
-        wait_for(ask, 20)
+        wait_for(ask, 60)
     except TimeoutError:
         pytest.fail(
             "no data: " + "; ".join(f"{q.board}, {q.panel}: {q.expression}" for q in sorted(silent))
@@ -145,7 +145,7 @@ def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_th
             and ask("worker.json", "Slots") == 8
         )
 
-    wait_for(agree, 20)
+    wait_for(agree, 60)
 
 
 def test_the_alert_of_a_critical_queue_is_marked(scene: Scene) -> None:
