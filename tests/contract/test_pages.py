@@ -26,6 +26,7 @@ from tests.pages import ROOT, Block
 SHELL = ("sh", "bash", "console")
 CHART = ROOT / "helm" / "redrive"
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+QUICKSTART = ROOT / "service" / "redrive" / "quickstart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 OTHERS = """
 [ alias aws break cd cosign curl docker done echo gh grep jq kind kubectl openssl promtool psql r
@@ -89,7 +90,7 @@ def make(block: Block, arguments: list[str]) -> None:
     place = ROOT
     if arguments[0] == "-C":
         named = arguments[1]
-        place = ROOT / ("service/redrive/quickstart" if named == "orders" else named)
+        place = QUICKSTART if named == "orders" else ROOT / named
         arguments = arguments[2:]
     elif block.page.startswith("examples/"):
         place = (ROOT / block.page).parent
@@ -103,8 +104,10 @@ def python(block: Block, arguments: list[str]) -> None:
     here = (ROOT / block.page).parent
     first = arguments[1] if arguments[0] == "-m" else arguments[0]
     module = first.replace(".", "/")
-    found = (here / first, here / f"{module}.py", ROOT / f"{module}.py")
-    assert first in {"pytest", "http.server"} or any(map(Path.exists, found)), f"{block}: {first}"
+    found = (here / first, ROOT / f"{module}.py", QUICKSTART / first)
+    shown = f"```python\n# {first}\n" in PAGES[block.page]
+    known = shown or first in {"http.server", "pytest", "venv"}
+    assert known or any(map(Path.exists, found)), f"{block}: {first}"
 
 
 def pip(_block: Block, arguments: list[str]) -> None:
@@ -123,6 +126,7 @@ PROGRAMS: dict[str, Callable[[Block, list[str]], None]] = {
     "helm": helm,
     "make": make,
     "python": python,
+    "python3": python,
     "pip": pip,
     "pytest": pytest_itself,
 }
