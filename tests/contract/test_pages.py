@@ -29,7 +29,7 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 QUICKSTART = ROOT / "service" / "redrive" / "quickstart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 OTHERS = """
-[ alias aws break cd cosign curl docker done echo gh grep jq kind kubectl openssl promtool psql r
+[ . alias aws break cd cosign curl docker done echo gh grep jq kind kubectl openssl promtool psql r
 redis-cli redrive sed sha256sum tac tail umask xargs
 """
 """Whose arguments are theirs, or are looked at by `parse`."""
@@ -56,7 +56,7 @@ def described(block: Block) -> str:
 def test_what_is_typed_is_understood(block: Block) -> None:
     text = pages.typed(block.shell)
     for words in pages.commands(text):
-        program = Path(words[0]).name
+        program = Path(words[0]).name or "."
         check = PROGRAMS.get(program)
         assert check or program in OTHERS.split(), f"what is {program}?"
         if check:
