@@ -97,6 +97,16 @@ def linked(text: str, place: str, pages: dict[str, str], home: str | None) -> st
     return LINK.sub(lead, text)
 
 
+def pictures(pages: dict[str, str]) -> set[str]:
+    """What pages show, by its place; the build does not ask whether it is there."""
+    return {
+        str((ROOT / place).parent.joinpath(target).resolve().relative_to(ROOT))
+        for place, text in pages.items()
+        for picture, _, target, _ in LINK.findall(text)
+        if picture
+    }
+
+
 def nav() -> list[dict[str, object]]:
     """The order of the index, docs/README.md."""
     index = (ROOT / "docs" / "README.md").read_text()
@@ -124,8 +134,8 @@ def main() -> None:
         path = STAGE / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(linked(text, place, pages, given.home))
-    for picture in (ROOT / "docs").glob("*.png"):
-        shutil.copy(picture, STAGE / "docs")
+    for picture in pictures(pages):
+        shutil.copy(ROOT / picture, STAGE / picture)
     config = STAGE.with_suffix(".yml")
     config.write_text(yaml.safe_dump({"INHERIT": "../mkdocs.yml", "nav": nav()}))
     command = (BUILDER, "build", "--strict", "--clean", "--config-file", config)
