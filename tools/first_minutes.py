@@ -37,7 +37,7 @@ how many seconds have passed when a command is typed.
 SERVE = """\
 python postgres.py > said &
 trap "kill $!" EXIT
-until [ -s said ]; do sleep 0.1; done
+until [ -s said ]; do kill -0 $!; sleep 0.1; done
 cat said
 eval "$(sed 's/.*export/export/' said)"
 """

@@ -23,7 +23,7 @@ OURS = ("MAKE", "MFLAGS", "PYTHON", "REDRIVE_")
 UNLIKE = (
     r" key \d+-\d+",
     r"/\S*/(?=handlers)",
-    r"\b(\d+ (s|min)( ago)?|now)\b",
+    r"\b([\d.]+ (s|min)( ago)?|now)\b",
     r"(?<=127\.0\.0\.1:)\d+",
     r"(?<= in )[\d.]+s.*",
     "─+",
@@ -93,6 +93,14 @@ def test_the_tutorial_is_what_happens(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout
     shown = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
     assert missing("".join(shown), ran.stdout) == []
+
+
+def test_the_first_minutes_are_those_of_the_tutorial() -> None:
+    """`make first-minutes` writes the page anew."""
+    page = iter(first_minutes.PAGE.read_text().splitlines())
+    typed = [f"$ {shown}".splitlines()[0] for shown, _ in first_minutes.commands()]
+
+    assert [each for each in typed if not any(line.startswith(each) for line in page)] == []
 
 
 def test_it_keeps_what_is_there_unless_told(
