@@ -147,6 +147,13 @@ def merged(under: Any, over: Any) -> Any:
     return under | {name: merged(under.get(name), value) for name, value in over.items()}
 
 
+def test_what_is_typed_stands_in_a_block_of_a_shell() -> None:
+    """Where a block names no language, nobody looks for commands."""
+    typed = re.compile(r"^(\$ )?(helm|kubectl|make|redrive) \w", re.MULTILINE)
+
+    assert [str(block) for block in pages.blocks("") if typed.search(block.text)] == []
+
+
 def test_shells_can_read_it() -> None:
     """One shell for all: it only parses."""
     text = "\n".join(
@@ -236,7 +243,7 @@ def test_names_within_text() -> None:
         path.read_text()
         for place in ("sql", "alerts", "helm/redrive", "service/redrive/django")
         for path in (ROOT / place).rglob("*.*")
-        if path.suffix != ".pyc"
+        if path.suffix not in {".md", ".pyc"}
     )
     for page, code in INLINE:
         for name in re.findall(r"\bredrive_[a-z0-9_]+", code):
