@@ -57,6 +57,10 @@ package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--h
 package-test: install build/package/.installed ## build them, look inside, install the wheel alone with each Python there is, and run it
 	$(BIN)/pytest -m package tests/package $(ARGS)
 
+.PHONY: first-minutes
+first-minutes: install build/package/.installed ## type the tutorial in a container with Python and nothing else, into docs/first-minutes.md
+	build/package/bin/python -m tools.first_minutes
+
 .PHONY: site
 site: install build/site/.installed ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
 	$(BIN)/python -m tools.site $(ARGS)

@@ -4,11 +4,11 @@ import re
 
 from tools.generated import ROOT, Files, main
 
-OWNERS = "@OWNER/maintainers"
-"""A team; OWNER, as in the docs, is whoever publishes the repository."""
-HEAD = f"""\
-# Who is asked about a change, by place: made by `make generate` from the README's table.
-* {OWNERS}
+OWNERS = ""
+"""Of every area, until they have different ones: the team of whoever runs the project."""
+HEAD = """\
+# The areas of the project, made by `make generate` from the README's table. No owner is named:
+# its maintainers look at every change. tools/code_owners.py is where a team is named.
 """
 
 
@@ -25,7 +25,8 @@ def files() -> Files:
     """The one file."""
     found = areas((ROOT / "README.md").read_text())
     text = HEAD + "".join(
-        f"\n# {area}\n" + "".join(f"/{path}{_slash(path)} {OWNERS}\n" for path in paths)
+        f"\n# {area}\n"
+        + "".join(f"/{path}{_slash(path)} {OWNERS}".rstrip() + "\n" for path in paths)
         for area, paths in found.items()
     )
     return {ROOT / ".github" / "CODEOWNERS": text}

@@ -36,6 +36,10 @@ PAGES = (
     "SECURITY.md",
 )
 LINK = re.compile(r"(!?)\[([^]]*)]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+WIDTH = 100
+"""Of the terminal that the reference of the command line is for."""
+SECTION = re.compile(r"^## (.*)\n((?:\n|\|.*\n)+)", re.MULTILINE)
+ROW = re.compile(r"^\| \[([^]]+)]\(([^)]+)\)", re.MULTILINE)
 REFERENCE = {
     "Python": "reference/python.md",
     "Command line": "reference/cli.md",
@@ -72,7 +76,7 @@ def staged() -> dict[str, str]:
 
 
 def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]:
-    context = click.Context(group, info_name=typed, max_content_width=100)
+    context = click.Context(group, info_name=typed, terminal_width=WIDTH)
     yield f"\n## {typed}\n\n```text\n{group.get_help(context)}\n```\n"
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -80,7 +84,7 @@ def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]
         if isinstance(command, click.Group):
             yield from _commands(command, f"{typed} {name}")
         else:
-            within = click.Context(command, info_name=f"{typed} {name}", max_content_width=100)
+            within = click.Context(command, info_name=f"{typed} {name}", terminal_width=WIDTH)
             yield f"\n## {typed} {name}\n\n```text\n{command.get_help(within)}\n```\n"
 
 
@@ -97,18 +101,34 @@ def linked(text: str, place: str, pages: dict[str, str], home: str | None) -> st
     return LINK.sub(lead, text)
 
 
+def pictures(pages: dict[str, str]) -> set[str]:
+    """What pages show, by its place; the build does not ask whether it is there."""
+    return {
+        str((ROOT / place).parent.joinpath(target).resolve().relative_to(ROOT))
+        for place, text in pages.items()
+        for picture, _, target, _ in LINK.findall(text)
+        if picture
+    }
+
+
 def nav() -> list[dict[str, object]]:
-    """The order of the index, docs/README.md."""
+    """The sections of the index, docs/README.md, and their order."""
     index = (ROOT / "docs" / "README.md").read_text()
-    rows = re.findall(r"^\| \[([^]]+)]\(([^)]+)\)", index, re.MULTILINE)
-    places = {name: str((ROOT / "docs" / to).resolve().relative_to(ROOT)) for name, to in rows}
     about = ("CHANGELOG.md", "ROADMAP.md", "CONTRIBUTING.md", "SECURITY.md")
     return [
         {"Redrive": "README.md"},
-        {"Pages": ["docs/README.md", *({name: place} for name, place in places.items())]},
+        {"All pages": "docs/README.md"},
+        *(
+            {section: [{name: _place(to)} for name, to in ROW.findall(rows)]}
+            for section, rows in SECTION.findall(index)
+        ),
         {"Reference": [{name: place} for name, place in REFERENCE.items()]},
         {"Project": list(about)},
     ]
+
+
+def _place(link: str) -> str:
+    return str((ROOT / "docs" / link).resolve().relative_to(ROOT))
 
 
 def main() -> None:
@@ -124,8 +144,8 @@ def main() -> None:
         path = STAGE / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(linked(text, place, pages, given.home))
-    for picture in (ROOT / "docs").glob("*.png"):
-        shutil.copy(picture, STAGE / "docs")
+    for picture in pictures(pages):
+        shutil.copy(ROOT / picture, STAGE / picture)
     config = STAGE.with_suffix(".yml")
     config.write_text(yaml.safe_dump({"INHERIT": "../mkdocs.yml", "nav": nav()}))
     command = (BUILDER, "build", "--strict", "--clean", "--config-file", config)

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from redrive.handlers import Handlers
@@ -20,13 +19,6 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 def _blocks(page: str, language: str) -> list[str]:
     return [text for kind, text in BLOCK.findall((DOCS / page).read_text()) if kind == language]
-
-
-@pytest.mark.parametrize("page", ["failures.md", "http-targets.md"])
-def test_every_example_runs(page: str):
-    assert _blocks(page, "python")
-    for text in _blocks(page, "python"):
-        exec(compile(text, page, "exec"), {"__name__": "example"})
 
 
 def test_the_example_of_targets_is_one():

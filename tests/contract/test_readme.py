@@ -1,17 +1,11 @@
-"""The README shows what is there: commands, settings, files, and a handler that runs."""
+"""The handler that the README shows runs."""
 
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import click
-import pytest
-
-from redrive.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -19,42 +13,6 @@ README = (ROOT / "README.md").read_text()
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
-def commands() -> Iterator[str]:
-    for text in (*blocks("sh"), *blocks("console")):
-        for line in text.splitlines():
-            command = line.removeprefix("$ ").partition(" < ")[0]
-            if command.startswith("redrive ") and (line.startswith("$ ") or text in blocks("sh")):
-                yield command
-
-
-@pytest.mark.parametrize("command", sorted(set(commands())))
-def test_a_command_is_understood_as_it_is_shown(command: str):
-    arguments = shlex.split(command, comments=True)[1:]
-    group: click.Command = cli
-    context = click.Context(cli, info_name="redrive")
-    while isinstance(group, click.Group) and arguments and not arguments[0].startswith("-"):
-        found = group.get_command(context, arguments[0])
-        assert found is not None, f"there is no {arguments[0]}"
-        group, context = found, click.Context(found, parent=context, info_name=arguments.pop(0))
-
-    group.make_context(context.info_name, arguments, parent=context.parent)
-
-    assert group.get_help(context)
-
-
-def test_make_has_the_targets_that_are_named():
-    makefile = (ROOT / "Makefile").read_text()
-    named = set(re.findall(r"`make (\w+)`|^\$ make (\w+)", README, re.MULTILINE))
-
-    assert [t for pair in named for t in pair if t and f"\n{t}:" not in makefile] == []
-
-
-def test_links_lead_to_files():
-    targets = [t.partition("#")[0] for t in re.findall(r"\]\(([^)]+)\)", README) if "://" not in t]
-
-    assert [target for target in targets if target and not (ROOT / target).exists()] == []
 
 
 def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):

@@ -1,24 +1,28 @@
 """The same with the systems themselves, in an environment of their own: `make moving-test`."""
 
 import json
+import os
 import shutil
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import pages
 from tests.cli.conftest import Redrive
 from tests.flow.harness import free_port
 from tests.moving.test_guides import (
-    RECORDED,
+    GUIDES,
     check_a_queue_in_postgres,
     enqueued,
     imported,
     lines_of,
+    waiting,
 )
 from tests.postgres import Database
 
@@ -43,10 +47,7 @@ def redis(tmp_path: Path) -> Iterator[int]:
     port = free_port()
     options = ["--port", str(port), "--save", "", "--dir", str(tmp_path)]
     with subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL) as server:
-        for _ in range(100):
-            if "PONG" in asked_of(port, "ping"):
-                break
-            time.sleep(0.05)
+        until(lambda: "PONG" in asked_of(port, "ping"))
         yield port
         server.terminate()
 
@@ -88,26 +89,99 @@ def test_celery_on_redis(redrive: Redrive, database: Database, redis: int, tmp_p
     ]
 
 
-def test_sidekiq_on_redis(redrive: Redrive, database: Database, redis: int, tmp_path: Path):
-    """Redis gives its members back as they are in the recording, and scores after them."""
-    dumps: dict[str, Any] = {}
-    for line in (RECORDED / "sidekiq_dead.txt").read_text().splitlines():
-        asked_of(redis, "zadd", "dead", "1772390001.5", line)
-    for line in (RECORDED / "sidekiq_queue.txt").read_text().splitlines():
-        asked_of(redis, "lpush", "queue:default", line)
-    schedule = (RECORDED / "sidekiq_schedule.txt").read_text().splitlines()
-    for member, score in zip(schedule[::2], schedule[1::2], strict=True):
-        asked_of(redis, "zadd", "schedule", score, member)
-    for name, command in {
-        "dead": ("zrange", "dead", "0", "-1"),
-        "queue": ("lrange", "queue:default", "0", "-1"),
-        "schedule": ("zrange", "schedule", "0", "-1", "withscores"),
-    }.items():
-        dumps[name] = tmp_path / name
-        dumps[name].write_text(asked_of(redis, *command))
+def test_sidekiq(
+    redrive: Redrive,
+    database: Database,
+    redis: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+):
+    """Its processes leave dead jobs behind; the commands of the page bring all that is there."""
+    if not shutil.which("sidekiq"):
+        pytest.skip("needs sidekiq")
+    jobs = PEERS / "sidekiq_jobs.rb"
+    monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{redis}/0")
+    subprocess.run(["ruby", jobs], check=True, capture_output=True, timeout=60)
+    process = ["sidekiq", "-r", jobs, "-q", "critical", "-c", "1"]
+    with subprocess.Popen(process, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sidekiq:
+        until(lambda: asked_of(redis, "zcard", "dead").strip() == "2")
+        sidekiq.terminate()
 
-    dead = lines_of("sidekiq_lines.py", dumps["dead"], "dead")
-    assert len(imported(redrive, database, "sidekiq", dead)) == 2
-    for name in ("queue", "schedule"):
-        moved = lines_of("sidekiq_lines.py", dumps[name], "waiting")
-        assert len(enqueued(redrive, database, moved)) in (2, 4)
+    follow("sidekiq", database, tmp_path, f'redis-cli() {{ command redis-cli -p {redis} "$@"; }}')
+
+    letters = redrive("dlq", "ls", "--json").lines
+    assert {(letter["kind"], letter["queue"]) for letter in letters} == {
+        ("billing.charge_job", "critical")
+    }
+    assert sorted(letter["message"] for letter in letters) == [
+        "no rate for XAG of invoice 18",
+        "no rate for XAU of invoice 17",
+    ]
+    shown = redrive("dlq", "show", str(letters[0]["id"]), "--json").json
+    assert [f["function"] for f in shown["failures"][0]["detail"]["stack"]][-1] == "perform"
+    assert sorted((row[2]["args"], row[1]) for row in waiting(database)) == [
+        ([19], "default"),
+        ([20], "default"),
+    ]
+    assert asked_of(redis, "exists", "queue:default", "schedule").strip() == "0"
+
+
+def test_sqs(redrive: Redrive, database: Database, tmp_path: Path):
+    """The commands of the page, on a server that speaks SQS: all come, and the queue is empty."""
+    if not shutil.which("jq"):
+        pytest.skip("needs jq")
+    port = free_port()
+    at = f'aws() {{ {PYTHON.with_name("aws")} --endpoint-url http://127.0.0.1:{port} "$@"; }}'
+    made = f"""{at}
+    DLQ=$(aws sqs create-queue --queue-name orders-dlq --output text)
+    for n in $(seq 12); do
+        aws sqs send-message --queue-url "$DLQ" --message-body "{{\\"order\\": $n}}" > sent.json
+    done
+    """
+    server = [PYTHON.with_name("moto_server"), "-p", str(port)]
+    with subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sqs:
+        until(lambda: listens(port))
+        follow("sqs", database, tmp_path, made)
+        sqs.terminate()
+
+    letters = redrive("dlq", "ls", "--json").lines
+    payloads = [
+        redrive("dlq", "show", str(letter["id"]), "--json").json["payload"] for letter in letters
+    ]
+    assert {letter["kind"] for letter in letters} == {"order.charge"}
+    assert sorted(payload["order"] for payload in payloads) == [*range(1, 13)]
+
+
+def follow(guide: str, database: Database, here: Path, first: str) -> None:
+    """Type what the guide shows, beside its script."""
+    shutil.copy(GUIDES / f"{guide}_lines.py", here)
+    shown = "".join(b.text for b in pages.blocks("sh") if b.page == f"docs/moving/{guide}.md")
+    environment = os.environ | {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "REDRIVE_ACTOR": "tester",
+        "REDRIVE_DATABASE_URL": database.url,
+    }
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{first}\n{shown}"],
+        check=True,
+        cwd=here,
+        env=environment,
+        timeout=300,
+    )
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait for another process; a minute is far more than it takes."""
+    for _ in range(600):
+        if met():
+            return
+        time.sleep(0.1)
+    pytest.fail("it never came")
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -2,6 +2,7 @@
 
 from tests.commands import commands
 from tools import site
+from tools.generated import ROOT
 
 PAGES = {"docs/a.md": "", "docs/b.md": "", "SECURITY.md": ""}
 
@@ -26,3 +27,10 @@ def test_every_page_has_a_place_and_every_command_is_described():
     assert [
         name for name, _ in commands() if f"\n## {name}\n" not in pages["reference/cli.md"]
     ] == []
+
+
+def test_every_picture_that_a_page_shows_is_on_the_site():
+    shown = site.pictures(site.staged())
+
+    assert {"docs/demo.svg", "docs/overview.png"} <= shown
+    assert [picture for picture in shown if not (ROOT / picture).is_file()] == []

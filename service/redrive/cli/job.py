@@ -95,7 +95,7 @@ class _InOrder(click.Group):
 
 @click.group(cls=_InOrder)
 def job() -> None:
-    """Live jobs: list, show, and why one waits; cancel, run now, wait."""
+    """Live jobs: list, show, ask why one waits, cancel, run now."""
 
 
 @job.command("ls")

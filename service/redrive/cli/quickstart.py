@@ -1,6 +1,7 @@
 """redrive quickstart."""
 
 import shlex
+import shutil
 import sys
 from importlib.metadata import version
 from importlib.resources import files
@@ -42,7 +43,9 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
         emit({"directory": str(directory), "files": sorted(written)})
         return
     click.echo(f"wrote {len(written)} files to {directory}; see it work:")
-    click.echo(f"  make -C {shlex.quote(str(directory))} demo")
+    where = shlex.quote(str(directory))
+    without = f"cd {where} && {shlex.quote(sys.executable)} demo.py"
+    click.echo(f"  make -C {where} demo" if shutil.which("make") else f"  {without}")
 
 
 def _project() -> dict[str, str]:

@@ -1,0 +1,97 @@
+"""Python and SQL as the pages show it: it runs, and every name in it is somebody's."""
+
+import builtins
+import dis
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+import redrive
+from redrive import Handlers
+from tests import pages
+from tests.factories import claim_one, complete, make_job, make_worker
+from tests.postgres import Connection, Database
+
+ELSEWHERE = frozenset(
+    f"docs/{page}.md"
+    for page in ("frameworks", "order-and-fairness", "outbox", "testing", "tutorial")
+)
+"""Pages whose code has a test, or an example, that looks at what it does."""
+PUBLIC = {name: getattr(redrive, name) for name in redrive.__all__}
+
+
+def on_pages(language: str) -> list[str]:
+    return sorted({block.page for block in pages.blocks(language)} - ELSEWHERE)
+
+
+def of_readers(conn: Connection) -> dict[str, Any]:
+    """What a reader has, and pages do not show again."""
+    pool = SimpleNamespace(connection=lambda: nullcontext(conn))
+    return PUBLIC | {
+        "UTC": UTC,
+        "app": SimpleNamespace(conf={}),
+        "ap_pool": pool,
+        "conn": conn,
+        "customer": "customer-17",
+        "datetime": datetime,
+        "eu_pool": pool,
+        "is_still_sold": print,
+        "job_id": ended_job(conn),
+        "jobs": Handlers(),
+        "pages": range(3),
+        "psycopg": psycopg,
+        "read_and_store": print,
+        "redrive": redrive,
+        "remove_the_draft": print,
+        "timedelta": timedelta,
+        "us_pool": pool,
+    }
+
+
+def ended_job(conn: Connection) -> int:
+    job, worker = make_job(conn), make_worker(conn)
+    assert complete(conn, worker, claim_one(conn, worker)) == {job}
+    return job
+
+
+@pytest.mark.parametrize("page", on_pages("python"))
+def test_python(page: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page; what has `(...)` in it is a sketch, and is compiled."""
+    names = of_readers(database.conn)
+    for block in pages.blocks("python"):
+        if block.page != page:
+            continue
+        code = compile(block.text, str(block), "exec")
+        if "(...)" not in block.text:
+            exec(code, names)  # what the page shows
+        if block.text.startswith("# app/jobs.py"):
+            monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
+            monkeypatch.setitem(sys.modules, "app.jobs", ModuleType("app.jobs"))
+            vars(sys.modules["app.jobs"]).update(names)
+
+        assert set(looked_up(code)) - names.keys() - set(dir(builtins)) == set()
+
+
+def looked_up(code: CodeType) -> Iterator[str]:
+    """The globals that functions in it use."""
+    yield from (i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from looked_up(inner)
+
+
+@pytest.mark.parametrize("page", on_pages("sql"))
+def test_sql(page: str, database: Database) -> None:
+    """All of a page in one transaction that is rolled back."""
+    name = database.conn.info.dbname
+    with database.conn.transaction(force_rollback=True):
+        database.conn.execute("create role your_application")
+        for block in pages.blocks("sql"):
+            if block.page == page:
+                database.conn.execute(block.text.replace("database app ", f'database "{name}" '))  # type: ignore[arg-type]
