@@ -64,6 +64,22 @@ def test_each_job_of_a_statement_is_judged_by_what_it_has(database: Database) ->
     ]
 
 
+def test_what_no_function_has_judged_is_judged_when_it_is_there(database: Database) -> None:
+    """Each beside one that is as it must be."""
+    for column, value in (
+        ("expires_at", "1999-01-01"),
+        ("expires_at", "infinity"),
+        ("idempotency_key", ""),
+        ("ordering_key", ""),
+        ("tenant", ""),
+        ("headers", json.dumps({"a": "x" * 8192})),
+    ):
+        insert = f"insert into redrive.jobs (kind, {column}) values ('a', default), ('a', %s)"
+        field = column.replace("expires_at", "expires_in")
+        with pytest.raises(psycopg.Error, match=f"^{field}: "):
+            database.rows(insert, value)  # type: ignore[arg-type]
+
+
 def test_what_is_overdue_came_now_and_nothing_else_did(database: Database) -> None:
     """Not what is due later, nor what was there before."""
     make_jobs(database.conn, 1)
@@ -100,6 +116,8 @@ def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(database: Databa
     assert database.value("select count(*) from redrive.names") == 4
     database.rows("select redrive.limit_names_v1('kinds', 1, 'ada', 'x')")
     database.rows(insert + more)
+    with pytest.raises(psycopg.Error, match="kind: no room for a new one"):
+        database.rows(insert + "('q', 'l', 1)) v(q, k, p)")
 
 
 def test_few_new_names_are_those_of_the_transaction(database: Database) -> None:

@@ -238,6 +238,7 @@ def test_slots_are_taken_under_names_that_are_limited_and_no_key_but_theirs_is_l
     waiting(database, "r")
     waiting(database, "free")
     holding(database, "limit_keys", name="z")
+    make_worker(database.conn, ttl=9)
     ids = make_named(database, ["a", "free", "r"], ["r"], ["a", "z"], ["free"])
     take = [ids[0], ids[1], ids[3]]
     took: list[int] = []
