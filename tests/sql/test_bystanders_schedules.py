@@ -1,6 +1,6 @@
 """What is done for one schedule is done for no other: see test_bystanders."""
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -107,24 +107,20 @@ def test_a_schedule_is_fired_alone_and_kept_as_its_job_is(database: Database) ->
     assert database.column("select headers ->> 'schedule' from redrive.jobs") == ["b"]
 
 
-@pytest.mark.parametrize("why", ["paused", "undeclared", "moved", "held"])
-def test_a_schedule_that_is_not_to_be_fired_is_not(database: Database, why: str) -> None:
-    """Though others are due, and declared."""
-    worker = declare(database, "a", "b")
+def test_a_schedule_that_is_not_to_be_fired_is_not(database: Database) -> None:
+    """It is paused, declared by nobody, moved by somebody, or somebody has it; others are due."""
+    declare(database, "due", "paused", "undeclared", "moved", "held")
     ids = declarations(database)
-    match why:
-        case "paused":
-            database.rows("select redrive.pause_schedule_v1('b', 'ada', 'x')")
-        case "undeclared":
-            database.rows("delete from redrive.schedule_declarers where declaration = %s", ids["b"])
-        case "moved":
-            database.rows("update redrive.schedules set next_at = now() where name = 'b'")
-        case _:
-            holding(database, "schedules", name="b")
+    database.rows("select redrive.pause_schedule_v1('paused', 'ada', 'x')")
+    database.rows(
+        "delete from redrive.schedule_declarers where declaration = %s", ids["undeclared"]
+    )
+    database.rows("update redrive.schedules set next_at = now() where name = 'moved'")
+    holding(database, "schedules", name="held")
     quick = hasty(database)
 
-    assert touched(database, lambda: quick.rows(FIRE, "b", ids["b"])) == set()
-    assert worker
+    for name in ("paused", "undeclared", "moved", "held"):
+        assert touched(database, lambda name=name: quick.rows(FIRE, name, ids[name])) == set()
 
 
 def test_what_comes_next_comes_after_the_last(database: Database) -> None:
@@ -137,21 +133,23 @@ def test_what_comes_next_comes_after_the_last(database: Database) -> None:
         database.rows(query + " from redrive.schedules", declarations(database)["a"])
 
 
-@pytest.mark.parametrize(
-    ("verb", "there"),
-    [("pause_schedule", True), ("resume_schedule", False), ("run_schedule", True)],
-)
-def test_an_operator_acts_on_one_schedule(database: Database, verb: str, there: bool) -> None:
+def test_an_operator_acts_on_one_schedule(database: Database) -> None:
     """One that is not paused is not resumed, and of one that is not there nothing is said."""
     declare(database, "a", "b")
-    if verb == "resume_schedule":
-        database.rows("select redrive.pause_schedule_v1('a', 'ada', 'x')")
-    query: Any = f"select redrive.{verb}_v1(%s, 'ada', 'x')"
-    rows = touched(database, lambda: database.rows(query, "b"))
+    one = {("schedules", "b", None)}
+    acts: list[tuple[LiteralString, Any]] = [
+        ("select redrive.run_schedule_v1(%s, 'ada', 'x')", set()),
+        ("select redrive.pause_schedule_v1(%s, 'ada', 'x')", one),
+        ("select redrive.resume_schedule_v1(%s, 'ada', 'x')", one),
+    ]
+    database.rows("select redrive.pause_schedule_v1('a', 'ada', 'x')")
+    for act, expected in acts:
+        assert touched(database, lambda act=act: database.rows(act, "b")) == expected
+        assert not database.value(act, "c")
 
-    assert rows == ({("schedules", "b", None)} if verb == "pause_schedule" else set())
-    assert bool(database.value(query, "b")) is (verb != "resume_schedule")
-    assert not database.value(query, "c")
+    assert not database.value(acts[-1][0], "b"), "twice"
+    paused = "select name from redrive.schedules where paused_at is not null"
+    assert database.column(paused) == ["a"]
 
 
 def test_what_nobody_declares_is_forgotten_alone(database: Database) -> None:
