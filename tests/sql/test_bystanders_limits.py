@@ -363,7 +363,7 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
     rows = touched(database, lambda: database.rows(WAKE, "b", 9, False))
     assert rows == {("jobs", one, 0), ("limit_waits", one, None), ("limit_keys", "b", None)}
     assert [database.value(WAKE, "b", 9, False) for _ in range(2)] == [1, 0]
-    assert database.column("select run_at > now() + '59 min' from redrive.jobs where id = %s", two)
+    assert database.column("select run_at > now() + '50 min' from redrive.jobs where id = %s", two)
     assert parked(database)[0] == three
 
 

@@ -12,10 +12,8 @@ from tests.postgres import Database
 from tests.sql.test_bystanders import touched
 from tests.sql.test_bystanders_limits import hasty, holding
 
-FIRE = (
-    "select redrive.fire_schedule_v1(%s, %s, date_trunc('second', now()) - interval '1 h',"
-    " array[date_trunc('second', now()) - interval '1 h'], now() + interval '1 h')"
-)
+DUE = "2026-01-01T07:00:00Z"
+FIRE = f"select redrive.fire_schedule_v1(%s, %s, '{DUE}', '{{{DUE}}}', now() + interval '1 h')"
 
 
 def declaration(name: str, kind: str = "report") -> Declaration:
@@ -27,9 +25,7 @@ def declare(database: Database, *names: str, version: str = "1") -> int:
     worker = make_worker(database.conn)
     declared = [declaration(name) for name in names]
     assert store.declare_schedules(database.conn, worker, version, declared)
-    database.rows(
-        "update redrive.schedules set next_at = date_trunc('second', now()) - interval '1 h'"
-    )
+    database.rows("update redrive.schedules set next_at = %s", DUE)
     return worker
 
 
@@ -158,9 +154,7 @@ def test_what_nobody_declares_is_forgotten_alone(database: Database) -> None:
     ids = declarations(database)
     database.rows("delete from redrive.schedule_declarers where declaration <> %s", ids["declared"])
     database.rows("update redrive.schedule_declarations set declared_at = now() - interval '9 d'")
-    database.rows(
-        "update redrive.schedules set next_at = now() - interval '9 d' where name <> 'later'"
-    )
+    database.rows("update redrive.schedules set next_at = now() where name = 'later'")
     database.rows("update redrive.schedules set last_at = now() where name = 'fired'")
     unused = database.rows(
         "insert into redrive.schedule_declarations"
