@@ -117,8 +117,9 @@ mutants: install ## remove each guard in the SQL in turn: some test must fail; A
 # Where all guards have been tried, and none but those of tools/mutants/known.txt can go.
 .PHONY: mutants-short
 mutants-short: install ## the same for a sample, in two minutes and those it takes to see what calls what; prints its seed
-	$(BIN)/python -m tools.mutants --minutes 2 --files 'breakers/*' 'claim/*' 'dead_letters/*' \
-		'ordering/*' 'queues/*' 'settle/c*' 'settle/end_claims.sql' 'workers/*' $(ARGS)
+	$(BIN)/python -m tools.mutants --minutes 2 --files 'batches/*' 'breakers/*' 'claim/*' \
+		'dead_letters/*' 'enqueue/*' 'groups/*' 'heal/*' 'limits/*' 'ordering/*' 'queues/*' \
+		'schedules/*' 'settle/c*' 'settle/end_claims.sql' 'workers/*' $(ARGS)
 
 .PHONY: bench
 bench: install ## measure, beside other queues; ARGS=--quick for a first look

@@ -80,6 +80,14 @@ def test_what_no_function_has_judged_is_judged_when_it_is_there(database: Databa
             database.rows(insert, value)  # type: ignore[arg-type]
 
 
+@ways
+def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database, how: str) -> None:
+    key = database.value("select string_agg(md5(n::text), '') from generate_series(1, 300) n")
+    for field in ("idempotency_key", "ordering_key"):
+        with pytest.raises(psycopg.Error, match=f"^{field}: must have 1 to 255 characters"):
+            enqueue(database, how, kind="a", **{field: key})
+
+
 def test_what_is_overdue_came_now_and_nothing_else_did(database: Database) -> None:
     """Not what is due later, nor what was there before."""
     make_jobs(database.conn, 1)

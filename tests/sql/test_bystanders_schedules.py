@@ -144,6 +144,8 @@ def test_an_operator_acts_on_one_schedule(database: Database) -> None:
         assert not database.value(act, "c")
 
     assert not database.value(acts[-1][0], "b"), "twice"
+    told = "select distinct detail ->> 'schedule' from redrive.audit order by 1"
+    assert database.column(told) == ["a", "b"]
     paused = "select name from redrive.schedules where paused_at is not null"
     assert database.column(paused) == ["a"]
 
