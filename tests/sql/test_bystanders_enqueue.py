@@ -8,6 +8,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from tests.factories import (
+    bury,
     claim,
     claim_one,
     complete,
@@ -30,9 +31,10 @@ def enqueue(session: Session, how: str, **job: Any) -> tuple[int, bool]:
     """Enqueue a job by itself or as one of two. Returns its id and whether it was created."""
     jobs = [job] if how == "enqueue" else [job, {"kind": "beside"}]
     function = "enqueue_each_v1" if how == "enqueue" else "enqueue_many_v1"
-    query = f"select id, created from redrive.{function}(%s) order by n limit 1"
-    id_, created = session.row(query, json.dumps(jobs))  # type: ignore[arg-type]
-    return id_, created
+    query: Any = f"select n, id, created from redrive.{function}(%s) order by n"
+    rows = session.rows(query, json.dumps(jobs))
+    assert [n for n, *_ in rows] == list(range(len(jobs)))
+    return rows[0][1], rows[0][2]
 
 
 ways = pytest.mark.parametrize("how", ["enqueue", "enqueue_many"])
@@ -174,10 +176,10 @@ def test_a_key_that_has_succeeded_is_that_of_its_kind(database: Database, how: s
 def test_a_key_that_is_taken_is_that_of_its_kind(database: Database, how: str) -> None:
     ids = [
         make_job(database.conn, kind, idempotency_key=key)
-        for kind, key in (("b", "k"), ("a", "l"), ("a", "k"), ("a", "m"))
+        for kind, key in (("a", "k"), ("b", "j"), ("b", "k"), ("b", "l"), ("c", "k"))
     ]
 
-    assert enqueue(database, how, **ONE_KEY) == (ids[2], False)
+    assert enqueue(database, how, kind="b", idempotency_key="k") == (ids[2], False)
 
 
 @ways
@@ -243,7 +245,10 @@ def test_who_cannot_see_what_was_done_leaves_what_it_sees(database: Database, ho
 
 
 @ways
-def test_what_ends_between_two_looks_is_looked_at_again(database: Database, how: str) -> None:
+@pytest.mark.parametrize("ending", [complete, bury])
+def test_what_ends_between_two_looks_is_looked_at_again(
+    database: Database, how: str, ending: Any
+) -> None:
     """The key was taken when the job was inserted, and nobody has it any more right after that."""
     worker = make_worker(database.conn)
     make_job(database.conn, **ONE_KEY)
@@ -260,10 +265,12 @@ def test_what_ends_between_two_looks_is_looked_at_again(database: Database, how:
     other.rows("select pg_advisory_lock(1)")
     waiting = producer.start(lambda: enqueue(producer, how, **ONE_KEY))
     assert database.wait_until_blocked(producer) == [other.pid]
-    assert complete(database.conn, worker, job) == {job.id}
+    assert ending(database.conn, worker, job)
     other.rows("select pg_advisory_unlock(1)")
 
-    assert waiting.result(10) == (job.id, False)
+    id_, created = waiting.result(10)
+    assert created is (ending is bury)
+    assert (id_ == job.id) is (ending is complete)
 
 
 # Of an ordering key
