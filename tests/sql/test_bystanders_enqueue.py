@@ -90,6 +90,27 @@ def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database, ho
             enqueue(database, how, kind="a", **{field: key})
 
 
+@ways
+def test_what_does_not_go_together_is_refused_by_name(database: Database, how: str) -> None:
+    """Also of those who write SQL, whom no client has told."""
+    given: list[tuple[str, dict[str, Any]]] = [
+        ("delay", {"delay": 1, "run_at": "2100-01-01"}),
+        ("delay", {"delay": -1}),
+        ("unique_for", {"unique_for": 0}),
+        ("unique_for", {"idempotency_key": "k", **UNIQUE}),
+        ("unique_for", {"payload": {"$redrive": {}}, **UNIQUE}),
+        ("unique_by", {"unique_by": ["c"]}),
+        ("unique_by", {"unique_by": [], **UNIQUE}),
+        ("unique_by", {"unique_by": [None], **UNIQUE}),
+        ("on_conflict", {"on_conflict": "skip"}),
+        ("on_conflict", {"on_conflict": "no", **UNIQUE}),
+        ("on_conflict", {"on_conflict": "replace", "batch": 1, **UNIQUE}),
+    ]
+    for field, job in given:
+        with pytest.raises(psycopg.Error, match=f"^{field}: "):
+            enqueue(database, how, **{"kind": "a"} | job)
+
+
 def test_what_is_overdue_came_now_and_nothing_else_did(database: Database) -> None:
     """Not what is due later, nor what was there before."""
     make_jobs(database.conn, 1)
@@ -296,6 +317,9 @@ def test_a_job_waits_behind_its_own_key_alone(database: Database) -> None:
         )
         database.rows(f"update redrive.dead_letters set {changed} where id = %s", dead)  # type: ignore[arg-type]
     database.rows("insert into redrive.running_keys values ('b', 'k', 1), ('a', 'l', 2)")
+    held = "select redrive.is_key_held_v1(%s, %s, 9000)"
+    held_keys = [("b", "k"), ("a", "l"), ("a", "k"), ("b", "l")]
+    assert [database.value(held, *key) for key in held_keys] == [True, True, False, False]
     insert = (
         "insert into redrive.jobs (id, kind, queue, ordering_key, redrives)"
         " values (%s, 'a', 'a', 'k', 1) returning run_at = 'infinity'"
@@ -327,6 +351,7 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
     claim_one(conn, worker)
     one, two, other = (wish(database, 1, queue="q", priority=1, tenant=t) for t in "abc")
     make_job(conn, "keyed", idempotency_key="k")
+    make_job(conn, queue="r", priority=1)
     database.rows("delete from redrive.lanes")
     database.rows("insert into redrive.lanes values ('r', 1, 0), ('q', 0, 0), ('q', 1, 1)")
     foreign = database.session()
@@ -401,6 +426,15 @@ def test_an_encrypted_payload_that_replaces_comes_in_once(database: Database) ->
         wish(database, 5, **sealed)
 
     assert [n for _, n in numbers(database)] == [4]
+
+
+def test_headers_that_no_job_has_replace_nothing(database: Database) -> None:
+    wish(database, 1)
+    for headers in ([], {"a": "x" * 8192}):
+        with pytest.raises(psycopg.Error, match=r"^headers: "):
+            wish(database, 2, headers=headers)
+
+    assert [n for _, n in numbers(database)] == [1]
 
 
 def test_a_redriven_job_counts_as_no_new_one(database: Database) -> None:
