@@ -1,6 +1,7 @@
 """What is enqueued is judged by itself and changes no neighbour: see test_bystanders."""
 
 import json
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -37,7 +38,8 @@ def enqueue(session: Session, how: str, **job: Any) -> tuple[int, bool]:
     return rows[0][1], rows[0][2]
 
 
-ways = pytest.mark.parametrize("how", ["enqueue", "enqueue_many"])
+HOW = ["enqueue", "enqueue_many"]
+ways = pytest.mark.parametrize("how", HOW)
 
 
 # Of an insert
@@ -82,16 +84,14 @@ def test_what_no_function_has_judged_is_judged_when_it_is_there(database: Databa
             database.rows(insert, value)  # type: ignore[arg-type]
 
 
-@ways
-def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database, how: str) -> None:
+def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database) -> None:
     key = database.value("select string_agg(md5(n::text), '') from generate_series(1, 300) n")
-    for field in ("idempotency_key", "ordering_key"):
+    for field, how in product(("idempotency_key", "ordering_key"), HOW):
         with pytest.raises(psycopg.Error, match=f"^{field}: must have 1 to 255 characters"):
             enqueue(database, how, kind="a", **{field: key})
 
 
-@ways
-def test_what_does_not_go_together_is_refused_by_name(database: Database, how: str) -> None:
+def test_what_does_not_go_together_is_refused_by_name(database: Database) -> None:
     """Also of those who write SQL, whom no client has told."""
     given: list[tuple[str, dict[str, Any]]] = [
         ("delay", {"delay": 1, "run_at": "2100-01-01"}),
@@ -106,7 +106,7 @@ def test_what_does_not_go_together_is_refused_by_name(database: Database, how: s
         ("on_conflict", {"on_conflict": "no", **UNIQUE}),
         ("on_conflict", {"on_conflict": "replace", "batch": 1, **UNIQUE}),
     ]
-    for field, job in given:
+    for (field, job), how in product(given, HOW):
         with pytest.raises(psycopg.Error, match=f"^{field}: "):
             enqueue(database, how, **{"kind": "a"} | job)
 
@@ -164,11 +164,10 @@ def test_few_new_names_are_those_of_the_transaction(database: Database) -> None:
 # Of a key
 
 
-@ways
-def test_a_tenant_has_a_lane_where_its_own_queue_has_some(database: Database, how: str) -> None:
+def test_a_tenant_has_a_lane_where_its_own_queue_has_some(database: Database) -> None:
     for queue, lanes in (("one", 1), ("other", 8)):
         database.rows("select redrive.set_lanes_v1(%s, %s, 'ada', 'x')", queue, lanes)
-    for queue in ("none", "one"):
+    for queue, how in product(("none", "one"), HOW):
         enqueue(database, how, kind="a", queue=queue, tenant="acme")
 
     assert database.column("select distinct lane from redrive.jobs") == [0]
@@ -193,14 +192,14 @@ def test_a_key_that_has_succeeded_is_that_of_its_kind(database: Database, how: s
     assert other in database.column("select id from redrive.jobs")
 
 
-@ways
-def test_a_key_that_is_taken_is_that_of_its_kind(database: Database, how: str) -> None:
+def test_a_key_that_is_taken_is_that_of_its_kind(database: Database) -> None:
     ids = [
         make_job(database.conn, kind, idempotency_key=key)
         for kind, key in (("a", "k"), ("b", "j"), ("b", "k"), ("b", "l"), ("c", "k"))
     ]
 
-    assert enqueue(database, how, kind="b", idempotency_key="k") == (ids[2], False)
+    for how in HOW:
+        assert enqueue(database, how, kind="b", idempotency_key="k") == (ids[2], False)
 
 
 @ways
