@@ -62,7 +62,7 @@ class Session:
     def rows(self, query: LiteralString, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; none for one that returns nothing."""
         cursor = self.conn.execute(query, parameters or None)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def row(self, query: LiteralString, *parameters: Any) -> tuple[Any, ...]:
         """Run a statement and return its only row."""

@@ -107,13 +107,7 @@ begin
             end if;
             return;
         end if;
-        -- The holder ended between the two statements: look again.
-        select c.job, false, 'succeeded' into id, created, outcome from redrive.completions c
-        where c.kind = enqueue_v2.kind and c.key = idempotency_key
-          and (window_start is null or c.enqueued_at > window_start);
-        if found then
-            return;
-        end if;
+        -- The holder ended between the two statements: once more.
     end loop;
 end
 $$;

@@ -24,8 +24,7 @@ begin
     select * into h from redrive.heals o
     where o.ended_at is null
       and exists (select from redrive.workers w
-                  where w.lost_at is null and w.version = o.version
-                    and redrive.handles_v1(w.kinds, o.kind))
+                  where w.lost_at is null and redrive.handles_v1(w.kinds, o.kind))
       and not exists (select from redrive.workers w
                       where w.lost_at is null and w.version <> o.version
                         and redrive.handles_v1(w.kinds, o.kind))
