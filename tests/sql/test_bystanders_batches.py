@@ -10,7 +10,7 @@ from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue
 from tests.factories import bury, claim, complete, make_job, make_worker, redrive
 from tests.postgres import Database
-from tests.sql.test_bystanders import changed, touched
+from tests.sql.bystanders import changed, touched
 from tests.sql.test_bystanders_limits import hasty, holding
 
 SUCCESS: Any = {"kind": "succeeded", "queue": "a"}

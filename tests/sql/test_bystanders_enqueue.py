@@ -20,7 +20,7 @@ from tests.factories import (
     redrive,
 )
 from tests.postgres import Database, Session
-from tests.sql.test_bystanders import touched
+from tests.sql.bystanders import touched
 
 MANY = "select id, created from redrive.enqueue_many_v1(%s) order by n"
 SALT = "2.{}.salt"

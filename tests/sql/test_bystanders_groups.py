@@ -6,7 +6,7 @@ from typing import Any
 from redrive.worker import store
 from tests.factories import make_campaign, make_dead_letter, make_dead_letters
 from tests.postgres import Database
-from tests.sql.test_bystanders import changed, touched
+from tests.sql.bystanders import changed, touched
 from tests.sql.test_bystanders_limits import hasty, holding
 
 FOLD = "select moved from redrive.fold_groups_v2()"

@@ -11,7 +11,7 @@ from tests.factories import (
     make_worker,
 )
 from tests.postgres import Database, Session
-from tests.sql.test_bystanders import touched
+from tests.sql.bystanders import touched
 
 SET = "select redrive.set_limit_v1(%s, %s, %s, 'ada', 'x')"
 WAKE = "select redrive.wake_v1(%s, %s, %s)"

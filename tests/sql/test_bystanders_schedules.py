@@ -9,7 +9,7 @@ from redrive.rules.slots import Declaration
 from redrive.worker import store
 from tests.factories import make_worker, silence
 from tests.postgres import Database
-from tests.sql.test_bystanders import touched
+from tests.sql.bystanders import touched
 from tests.sql.test_bystanders_limits import hasty, holding
 
 DUE = "2026-01-01T07:00:00Z"
