@@ -408,6 +408,22 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
     ]
 
 
+def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
+    database: Database,
+) -> None:
+    job_id, campaign = make_dead_letter(database.conn), make_campaign(database.conn)
+    forgetful, operator = database.session(), database.session()
+    forgetful.rows("begin")
+    forgetful.rows("delete from redrive.campaigns where id = %s", campaign)
+    waiting = operator.start(lambda: redrive(operator.conn, [job_id], campaign=campaign))
+    assert database.wait_until_blocked(operator) == [forgetful.pid]
+    forgetful.rows("commit")
+
+    with pytest.raises(psycopg.Error, match="campaign: it was forgotten meanwhile; plan anew"):
+        waiting.result()
+    assert database.column("select state from redrive.dead_letters") == ["open"]
+
+
 @pytest.mark.parametrize(
     ("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")]
 )

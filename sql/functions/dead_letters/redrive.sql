@@ -128,6 +128,10 @@ begin
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
     where c.id = redrive_v2.campaign;
+    if not found and campaign is not null then
+        raise exception using errcode = 'RD001',
+            message = 'campaign: it was forgotten meanwhile; plan anew';
+    end if;
     if campaign is null then
         perform redrive.count_run_v1(
             null, 'redrive',
