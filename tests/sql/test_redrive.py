@@ -301,6 +301,17 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
     assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
 
 
+def test_what_is_due_within_a_fifth_of_a_second_is_due_at_once(database: Database) -> None:
+    redrive(database.conn, make_dead_letters(database.conn, 41), rate=100.0)
+
+    due, most = zip(
+        *database.rows("select run_at, count(*) from redrive.jobs group by run_at order by run_at"),
+        strict=True,
+    )
+    assert most == (1, 20, 20), "the 20th after 0.2 s, and not before"
+    assert due[2] - due[1] == timedelta(seconds=0.2)
+
+
 def test_no_job_expires_while_it_waits_for_its_turn(database: Database) -> None:
     """C14: with a window of 60 s and 10 jobs at 0.1/s, 3 were due after their own expiry."""
     ids = make_dead_letters(database.conn, 10)
