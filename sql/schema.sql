@@ -273,8 +273,7 @@ create table redrive.dead_letters (
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
     constraint dead_letters_state_check check (state = any (array['open', 'redriven', 'resolved',
-        'dismissed'])),
-    constraint dead_letters_campaign_fkey foreign key (campaign) references redrive.campaigns(id)
+        'dismissed']))
 );
 create index dead_letters_campaign_idx on redrive.dead_letters (campaign) where campaign is not
     null;

@@ -193,3 +193,17 @@ def test_a_key_is_looked_up_and_not_searched_for(database: Database) -> None:
 
     assert reads == [2000, 2000], "once where it conflicts, once for the id of the other"
     assert enqueue_reporting(conn, KIND, idempotency_key="0-7").outcome == "live"
+
+
+def test_jobs_of_a_call_wait_behind_the_first_of_their_key_that_came(database: Database) -> None:
+    make_job(database.conn, idempotency_key="taken")
+    jobs = [
+        {"ordering_key": "a", "idempotency_key": "taken"},
+        *({"ordering_key": key} for key in ("a", "a", "b", "b", "a")),
+        {"ordering_key": "b", "queue": "another"},
+    ]
+    enqueue_many(database.conn, [{"kind": KIND, **job} for job in jobs])
+
+    assert database.column(
+        "select run_at = 'infinity' from redrive.jobs where ordering_key is not null order by id"
+    ) == [False, True, False, True, True, False]

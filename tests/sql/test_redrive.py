@@ -301,6 +301,17 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
     assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
 
 
+def test_what_is_due_within_a_fifth_of_a_second_is_due_at_once(database: Database) -> None:
+    redrive(database.conn, make_dead_letters(database.conn, 41), rate=100.0)
+
+    due, most = zip(
+        *database.rows("select run_at, count(*) from redrive.jobs group by run_at order by run_at"),
+        strict=True,
+    )
+    assert most == (1, 20, 20), "the 20th after 0.2 s, and not before"
+    assert due[2] - due[1] == timedelta(seconds=0.2)
+
+
 def test_no_job_expires_while_it_waits_for_its_turn(database: Database) -> None:
     """C14: with a window of 60 s and 10 jobs at 0.1/s, 3 were due after their own expiry."""
     ids = make_dead_letters(database.conn, 10)
@@ -406,6 +417,22 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
         ("ada", "redrive", "bank is back", 7, plan, True),
         ("ada", "end redrive", "bank is back", 2, end, True),
     ]
+
+
+def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
+    database: Database,
+) -> None:
+    job_id, campaign = make_dead_letter(database.conn), make_campaign(database.conn)
+    forgetful, operator = database.session(), database.session()
+    forgetful.rows("begin")
+    forgetful.rows("delete from redrive.campaigns where id = %s", campaign)
+    waiting = operator.start(lambda: redrive(operator.conn, [job_id], campaign=campaign))
+    assert database.wait_until_blocked(operator) == [forgetful.pid]
+    forgetful.rows("commit")
+
+    with pytest.raises(psycopg.Error, match="campaign: it was forgotten meanwhile; plan anew"):
+        waiting.result()
+    assert database.column("select state from redrive.dead_letters") == ["open"]
 
 
 @pytest.mark.parametrize(

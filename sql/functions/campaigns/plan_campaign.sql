@@ -72,7 +72,10 @@ begin
         select g.count, g.fingerprint as "group", d.id, d.kind, d.error_class, d.message
         from (select * from causes o order by o.count desc, o.first limit 100) g
         join pick p on p.n = g.first
-        join redrive.dead_letters d on d.id = p.id and d.redrives = p.redrives)
+        cross join lateral (
+            -- one after the other: the planner would read all dead letters for a hundred
+            select o.id, o.kind, o.error_class, o.message from redrive.dead_letters o
+            where o.id = p.id and o.redrives = p.redrives limit 1) d)
     select jsonb_build_object(
         'plan', plan_id,
         'matched', (select coalesce(sum(g.count), 0) from causes g),
@@ -84,7 +87,7 @@ begin
         'acted', (select count(*) from pick p
                   where exists (select from redrive.side_effects e where e.job = p.id)),
         'sample', (select coalesce(jsonb_agg(s.id order by s.n), '[]')
-                   from pick s where s.n <= 5),
+                   from (select * from pick p where p.n <= 5 limit 5) s),
         'kinds', (select coalesce(jsonb_agg(distinct c.kind), '[]') from counted c),
         'queues', (select coalesce(jsonb_agg(distinct c.queue), '[]') from counted c),
         'groups', (select coalesce(jsonb_agg(to_jsonb(s) order by s.count desc, s.id), '[]')

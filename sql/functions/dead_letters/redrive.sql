@@ -2,7 +2,8 @@
 -- seen to it whose campaign that is: a step of one, and v1.
 -- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole
 --        schedule: the nth job runs at now + n / rate, so that the limit is a schedule and nothing
---        has to throttle
+--        has to throttle. What is due in the same fifth of a second is due together, at its end:
+--        one claim takes it
 -- out:   id, blocked: null where it went back to work, else the cause
 --        not_open | succeeded | conflict | max_redrives | muted | quarantined
 -- errors: RD001 'campaign: rule'; 40001 where the transaction's snapshot is older than what became of one of their keys
@@ -30,9 +31,13 @@ declare
     late bigint[];
 begin
     with asked as materialized (
-        select v.id, v.n + first_position - 1 as nth from unnest(ids) with ordinality as v(id, n)),
+        select a.id, a.nth,
+               statement_timestamp()
+                   + coalesce(ceil(a.nth / rate * 5 - 0.001), 0) * interval '0.2 s' as turn
+        from (select v.id, v.n + first_position - 1 as nth
+              from unnest(ids) with ordinality as v(id, n)) a),
     pick as materialized (
-        select d.*, a.nth, o.cause as obstacle
+        select d.*, a.nth, a.turn, o.cause as obstacle
         from redrive.dead_letters d
         join asked a on d.id = a.id
         cross join lateral redrive.redrive_obstacle_v2(
@@ -46,12 +51,10 @@ begin
         insert into redrive.jobs (
             id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
             expires_at, tenant, ordering_key, idempotency_key, batch, headers, payload)
-        select p.id, p.queue, p.kind,
-               clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second',
+        select p.id, p.queue, p.kind, greatest(clock_timestamp(), p.turn),
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
                -- the window it had from the start, counted anew from when it is due
-               clock_timestamp() + coalesce(p.nth / rate, 0) * interval '1 second'
-                   + (p.expires_at - p.created_at),
+               greatest(clock_timestamp(), p.turn) + (p.expires_at - p.created_at),
                p.tenant, p.ordering_key, p.idempotency_key, p.batch,
                p.headers - 'attempt_traceparent' || coalesce((
                    -- the span of its new attempts is linked to the one that died
@@ -128,6 +131,10 @@ begin
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
     where c.id = redrive_v2.campaign;
+    if not found and campaign is not null then
+        raise exception using errcode = 'RD001',
+            message = 'campaign: it was forgotten meanwhile; plan anew';
+    end if;
     if campaign is null then
         perform redrive.count_run_v1(
             null, 'redrive',

@@ -60,12 +60,21 @@ begin
             max_attempts int, idempotency_key text, ordering_key text, tenant text,
             expires_in float8, headers jsonb, delay float8, unique_for float8,
             unique_by text[], on_conflict text, batch bigint)) with ordinality as r),
+    heads as (
+        -- first of their ordering key among these, or as good as first: of those with a key of
+        -- their own any may not come
+        select unnest(case when bool_or(g.key is not null) then array_agg(g.n)
+                           else array[min(g.n)] end) as n
+        from given g where g.ordering_key is not null group by g.queue, g.ordering_key),
     added as (
         insert into redrive.jobs as j (
             id, kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
             ordering_key, tenant, expires_at, headers, batch)
         select g.id, g.kind, g.payload, g.queue,
-               greatest(g.run_at, clock_timestamp() + coalesce(g.delay, '0')), g.priority,
+               case when g.ordering_key is not null and g.n not in (select h.n from heads h)
+                    then 'infinity'
+                    else greatest(g.run_at, clock_timestamp() + coalesce(g.delay, '0')) end,
+               g.priority,
                case when g.tenant is null then 0 else coalesce(
                    (select 1 + abs(hashtext(g.tenant)::bigint) % q.lanes from redrive.queues q
                     where q.queue = g.queue and q.lanes > 1), 0) end,

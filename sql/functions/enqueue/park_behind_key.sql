@@ -18,7 +18,7 @@ begin
             raise exception using errcode = 'RD001', message = fault;
         end if;
     end if;
-    if new.ordering_key is null then
+    if new.ordering_key is null or new.run_at = 'infinity' then  -- enqueue_many has looked
         return new;
     end if;
     -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
