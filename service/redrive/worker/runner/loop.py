@@ -74,6 +74,7 @@ class Runner:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots
         self._unwanted: set[tuple[int, int]] = set()
+        self._came = asyncio.Event()
         self._stopping = False
 
     async def run(self) -> None:
@@ -81,7 +82,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._channel.fileno(), self._read)
         self._channel.send(_hello(self._services.handlers))
-        clock = asyncio.create_task(cancel_overdue(self._attempts))
+        clock = asyncio.create_task(cancel_overdue(self._attempts, self._has_work, self._came))
         passing_on = asyncio.create_task(self._services.notes.pass_on())
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
         clock.cancel()
@@ -109,6 +110,7 @@ class Runner:
         match message:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
+                self._came.set()
                 self._wake(len(rows))
             case Stop():
                 self._stop()
@@ -177,6 +179,10 @@ class Runner:
             ):
                 since_yield = 0
                 await asyncio.sleep(0)
+
+    def _has_work(self) -> bool:
+        """Whether a job runs or waits: between two of its jobs a slot that yields has none."""
+        return bool(self._list) or any(attempt is not None for attempt in self._attempts)
 
     async def _more(self) -> bool:
         """Wait for a job on the list. Returns whether there is one; if not, there never will be."""
