@@ -4,6 +4,7 @@ Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrid
 be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
+import contextlib
 import os
 import re
 import socket
@@ -296,16 +297,17 @@ def load(**overrides: Any) -> Settings:
 
 def _read(one: Field[Any], value: Any) -> Any:
     """A value as its field has it. Raises SettingsError when it is not allowed."""
-    kind = _kind(one)
+    kind, held = _kind(one), value
     if kind is Path:
         return Path(value)
     if kind is bool:
-        value = WORDS.get(str(value).strip().lower(), value)
+        held = WORDS.get(str(value).strip().lower(), value)
     elif kind in NUMBERS:
-        value = str(value).strip()
+        with contextlib.suppress(ValueError):
+            held = float(value)
     allowed = Annotated[kind, msgspec.Meta(**one.metadata)]
     try:
-        return msgspec.convert(value, allowed, strict=False)
+        return msgspec.convert(held, allowed, strict=False)
     except msgspec.ValidationError:
         raise SettingsError(_explain(one, value)) from None
 
