@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from redrive.worker.runner.attempt import NEVER, Attempt
 
@@ -11,16 +11,15 @@ TICK, IDLE_TICK = 0.05, 0.25
 
 
 async def cancel_overdue(
-    attempts: Sequence[Attempt | None], has_work: Callable[[], bool], came: asyncio.Event
+    attempts: Sequence[Attempt | None], until_busy: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Cancel async attempts whose time is over, for ever; `attempts` holds those that run.
 
-    Without work it waits until some has come.
+    `until_busy` waits while there are none and none is to come.
     """
     while True:
-        if not has_work():
-            came.clear()
-            await came.wait()
+        if until_busy is not None:
+            await until_busy()
         is_idle = all(attempt is None or attempt.over_at == NEVER for attempt in attempts)
         await asyncio.sleep(IDLE_TICK if is_idle else TICK)
         now = time.monotonic()

@@ -82,7 +82,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._channel.fileno(), self._read)
         self._channel.send(_hello(self._services.handlers))
-        clock = asyncio.create_task(cancel_overdue(self._attempts, self._has_work, self._came))
+        clock = asyncio.create_task(cancel_overdue(self._attempts, self._until_busy))
         passing_on = asyncio.create_task(self._services.notes.pass_on())
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
         clock.cancel()
@@ -180,9 +180,11 @@ class Runner:
                 since_yield = 0
                 await asyncio.sleep(0)
 
-    def _has_work(self) -> bool:
-        """Whether a job runs or waits: between two of its jobs a slot that yields has none."""
-        return bool(self._list) or any(attempt is not None for attempt in self._attempts)
+    async def _until_busy(self) -> None:
+        """Wait until a job runs or is listed; a slot that yields between two jobs runs none."""
+        if not self._list and all(attempt is None for attempt in self._attempts):
+            self._came.clear()
+            await self._came.wait()
 
     async def _more(self) -> bool:
         """Wait for a job on the list. Returns whether there is one; if not, there never will be."""
