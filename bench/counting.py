@@ -18,20 +18,21 @@ _INSTRUCTIONS = 1
 
 _WITH_TIMES = 1 << 0 | 1 << 1
 _INHERIT, _WITHOUT_KERNEL, _WITHOUT_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6
-_NOT_COUNTED = 0.99
+_WHOLE = 0.99
 
 
 class Reading(NamedTuple):
     """A counter at one moment, and of how much time it counts how much."""
 
     value: float
-    time: float = 0.0
-    counted: float = 0.0
+    time: float
+    counted: float
 
     def since(self, before: "Reading") -> float | None:
         """What was spent; None when the counter was taken away meanwhile, by somebody's perf."""
         time, counted = self.time - before.time, self.counted - before.counted
-        return None if counted < _NOT_COUNTED * time else self.value - before.value
+        is_whole = counted and counted >= _WHOLE * time
+        return self.value - before.value if is_whole else None
 
 
 class Counter(Protocol):
@@ -72,7 +73,8 @@ class Seconds:
 
     def read(self) -> Reading:
         """How many until now."""
-        return Reading(sum(map(_seconds_of, [self._pid, *children(self._pid)])))
+        seconds = sum(map(_seconds_of, [self._pid, *children(self._pid)]))
+        return Reading(seconds, seconds, seconds)
 
 
 def _seconds_of(pid: int) -> float:
