@@ -4,7 +4,6 @@ Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrid
 be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
-import contextlib
 import os
 import re
 import socket
@@ -297,17 +296,16 @@ def load(**overrides: Any) -> Settings:
 
 def _read(one: Field[Any], value: Any) -> Any:
     """A value as its field has it. Raises SettingsError when it is not allowed."""
-    kind, held = _kind(one), value
+    kind = _kind(one)
     if kind is Path:
         return Path(value)
     if kind is bool:
-        held = WORDS.get(str(value).strip().lower(), value)
+        value = WORDS.get(str(value).strip().lower(), value)
     elif kind in NUMBERS:
-        with contextlib.suppress(ValueError):
-            held = float(value)
+        value = str(value).strip()
     allowed = Annotated[kind, msgspec.Meta(**one.metadata)]
     try:
-        return msgspec.convert(held, allowed, strict=False)
+        return msgspec.convert(value, allowed, strict=False)
     except msgspec.ValidationError:
         raise SettingsError(_explain(one, value)) from None
 
