@@ -1,7 +1,5 @@
 """Write the tables of the docs that say what the code says: settings, and events of telemetry."""
 
-from dataclasses import fields
-
 from redrive.settings import PREFIX, Settings
 from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
@@ -13,11 +11,9 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 def settings() -> str:
     """Every setting of the environment, from its field."""
     lines = ["| variable | default | what |", "|---|---|---|"]
-    for field in fields(Settings):
+    for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f"`{field.default}`"
-        lines.append(
-            f"| `{PREFIX}{field.name.upper()}` | {default} | {field.metadata['description']} |"
-        )
+        lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
     return "\n".join(lines) + "\n"
 
 

@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 from rich.ansi import AnsiDecoder
 from rich.text import Text
 
-from redrive.settings import load
+from redrive.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "demo.svg"
@@ -161,7 +161,7 @@ def _part(part: Text, column: int, y: int) -> str:
 def main() -> None:
     """Record the demo."""
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LANG": "C.UTF-8"}
-    me, host = load().who(), socket.gethostname()
+    me, host = Settings().who(), socket.gethostname()
     names = {
         f"{ROOT}/service/": "",
         f"{ROOT}/": "",

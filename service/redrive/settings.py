@@ -7,14 +7,14 @@ be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-import msgspec
+from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
@@ -27,10 +27,6 @@ PREFIX = "REDRIVE_"
 CELLS = PREFIX + "DATABASES"
 ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
-WORDS = {
-    **dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True),
-    **dict.fromkeys(("false", "0", "no", "off", "f", "n"), False),
-}
 OTHERS_PREFIXES = ("REDRIVE_TEST_", "REDRIVE_DEMO_", "REDRIVE_CHAOS_")
 """Of variables that our tests and the demo read, and no command."""
 
@@ -43,163 +39,155 @@ one of these only by its value.
 """
 
 
-def _setting(default: Any, *, description: str, repr: bool = True, **bounds: float) -> Any:  # noqa: A002 # as dataclasses have it
-    """A field; its bounds are those of `msgspec.Meta`."""
-    return field(default=default, repr=repr, metadata={"description": description} | bounds)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(BaseSettings):
     """The settings of every command."""
 
-    database_url: str | None = _setting(None, description="Postgres, as a libpq URL or conninfo.")
-    database_url_file: Path | None = _setting(
-        None, description="A file that holds the URL instead."
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
     )
-    databases: Path | None = _setting(
+
+    database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
+    database_url_file: Path | None = Field(None, description="A file that holds the URL instead.")
+    databases: Path | None = Field(
         None, description="A YAML or JSON file of several databases, in place of the URL."
     )
-    cell: str | None = _setting(None, min_length=1, description="Which of these is meant.")
-    handlers: str | None = _setting(
-        None, description="The registry of handlers, as module:attribute."
-    )
-    targets: Path | None = _setting(
+    cell: str | None = Field(None, min_length=1, description="Which of these is meant.")
+    handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
+    targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
-    queues: str | None = _setting(
+    queues: str | None = Field(
         None, description="Queues to work on, comma-separated; all by default."
     )
-    slots: int = _setting(16, ge=1, le=4096, description="Jobs at once per runner.")
-    runners: int = _setting(1, ge=1, le=64, description="Runner processes per worker.")
-    runner_env: str | None = _setting(
+    slots: int = Field(16, ge=1, le=4096, description="Jobs at once per runner.")
+    runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
+    runner_env: str | None = Field(
         None,
         description="Variables that handlers get, comma-separated, `*` at will; by default all but"
         " REDRIVE_DATABASE_URL and PGPASSWORD.",
     )
-    runner_memory_mib: int = _setting(
+    runner_memory_mib: int = Field(
         0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
     )
-    http_port: int = _setting(
+    http_port: int = Field(
         9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
     )
-    database_metrics: bool = _setting(
+    database_metrics: bool = Field(
         default=True,
         description="Whether workers export the database's figures as the exporter does.",
     )
-    heartbeat_ttl: float = _setting(
+    heartbeat_ttl: float = Field(
         30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
     )
-    drain_timeout: float = _setting(
+    drain_timeout: float = Field(
         30, ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM."
     )
-    console_port: int = _setting(9809, ge=0, le=65535, description="Port of the console.")
-    console_viewer_url: str | None = _setting(
+    console_port: int = Field(9809, ge=0, le=65535, description="Port of the console.")
+    console_viewer_url: str | None = Field(
         None, repr=False, description="Postgres as the console's viewers use it: it only reads."
     )
-    console_viewer_url_file: Path | None = _setting(
+    console_viewer_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
-    console_operator_url: str | None = _setting(
+    console_operator_url: str | None = Field(
         None, repr=False, description="Postgres as the console's operators use it."
     )
-    console_operator_url_file: Path | None = _setting(
+    console_operator_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
-    console_approver_url: str | None = _setting(
+    console_approver_url: str | None = Field(
         None, repr=False, description="Postgres as the console's approvers use it."
     )
-    console_approver_url_file: Path | None = _setting(
+    console_approver_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
-    console_tokens: Path | None = _setting(
+    console_tokens: Path | None = Field(
         None, description="A file of tokens for the console: SHA-256, role and name in each line."
     )
-    console_key: str | None = _setting(
+    console_key: str | None = Field(
         None,
         min_length=32,
         repr=False,
         description="What signs the console's sessions and forms; without it they end with the"
         " process.",
     )
-    console_key_file: Path | None = _setting(
-        None, description="A file that holds this key instead."
-    )
-    console_proxies: str | None = _setting(
+    console_key_file: Path | None = Field(None, description="A file that holds this key instead.")
+    console_proxies: str | None = Field(
         None,
         description="Addresses of the proxies whose headers say who asks, comma-separated.",
     )
-    console_groups: str | None = _setting(
+    console_groups: str | None = Field(
         None,
         description="Roles of groups, as the proxy or the provider names them, like"
         " oncall=operator,staff=viewer.",
     )
-    console_user_header: str = _setting(
+    console_user_header: str = Field(
         "X-Forwarded-User", min_length=1, description="The proxy's header with the name."
     )
-    console_groups_header: str = _setting(
+    console_groups_header: str = Field(
         "X-Forwarded-Groups", min_length=1, description="The proxy's header with the groups."
     )
-    console_url: str | None = _setting(
+    console_url: str | None = Field(
         None, description="Where people open the console; a provider sends them back to it."
     )
-    console_oidc_issuer: str | None = _setting(
+    console_oidc_issuer: str | None = Field(
         None, description="OpenID Connect provider that people sign in with to the console."
     )
-    console_oidc_client_id: str | None = _setting(
+    console_oidc_client_id: str | None = Field(
         None, min_length=1, description="The console's name at the provider."
     )
-    console_oidc_client_secret: str | None = _setting(
+    console_oidc_client_secret: str | None = Field(
         None, min_length=1, repr=False, description="Its secret there; none for a public client."
     )
-    console_oidc_client_secret_file: Path | None = _setting(
+    console_oidc_client_secret_file: Path | None = Field(
         None, description="A file that holds this secret instead."
     )
-    console_oidc_scopes: str = _setting(
+    console_oidc_scopes: str = Field(
         "openid email profile", description="What the provider is asked for, with openid."
     )
-    console_oidc_user_claim: str = _setting(
+    console_oidc_user_claim: str = Field(
         "email", min_length=1, description="The provider's claim with the name."
     )
-    console_oidc_groups_claim: str = _setting(
+    console_oidc_groups_claim: str = Field(
         "groups", min_length=1, description="The provider's claim with the groups."
     )
-    console_trace_url: str | None = _setting(
+    console_trace_url: str | None = Field(
         None, description="Where the console finds a trace: https://..., with {trace_id} in it."
     )
-    console_logs_url: str | None = _setting(
+    console_logs_url: str | None = Field(
         None, description="Where it finds the log lines of a job: https://..., with {job_id} in it."
     )
-    startup_timeout: float = _setting(
+    startup_timeout: float = Field(
         10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
     )
-    encryption_keys: str | None = _setting(
+    encryption_keys: str | None = Field(
         None,
         repr=False,
         description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`.",
     )
-    encryption_keys_file: Path | None = _setting(
+    encryption_keys_file: Path | None = Field(
         None, description="A file that holds these keys instead."
     )
-    success_samples: bool = _setting(
+    success_samples: bool = Field(
         default=True,
         description="Whether workers remember some jobs that succeed, for `redrive dlq explain`.",
     )
-    actor: str | None = _setting(
+    actor: str | None = Field(
         None, min_length=1, max_length=255, description="Who acts, as the audit log records it."
     )
-    environment: str | None = _setting(
+    environment: str | None = Field(
         None, max_length=63, description="Where this runs (production, ...); kept with failures."
     )
-    node: str | None = _setting(
+    node: str | None = Field(
         None, max_length=253, description="The node this runs on; kept with failures."
     )
-    version: str | None = _setting(
+    version: str | None = Field(
         None, max_length=127, description="Version of the image; kept with failures."
     )
-    log_format: Literal["json", "console"] | None = _setting(
+    log_format: Literal["json", "console"] | None = Field(
         None, description="json, or console for people; by default console on a terminal."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least severe level that is logged."
     )
 
@@ -276,45 +264,17 @@ class Settings:
         return f"{user}@{socket.gethostname()}"
 
 
-FIELDS = {one.name: one for one in fields(Settings)}
-
-
 def load(**overrides: Any) -> Settings:
     """Read the settings; `overrides` are flags, None = not given.
 
     Raises:
         SettingsError: one line for the first value that is not allowed.
     """
-    given: dict[str, Any] = {
-        name.upper().removeprefix(PREFIX).lower(): value
-        for name, value in os.environ.items()
-        if value and name.upper().startswith(PREFIX)
-    }
-    given |= {name: value for name, value in overrides.items() if value is not None}
-    return Settings(**{name: _read(FIELDS[name], given[name]) for name in FIELDS if name in given})
-
-
-def _read(one: Field[Any], value: Any) -> Any:
-    """A value as its field has it. Raises SettingsError when it is not allowed."""
-    kind = _kind(one)
-    if kind is Path:
-        return Path(value)
-    if kind is bool:
-        value = WORDS.get(str(value).strip().lower(), value)
-    elif kind in NUMBERS:
-        value = str(value).strip()
-    allowed = Annotated[kind, msgspec.Meta(**one.metadata)]
+    given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return msgspec.convert(value, allowed, strict=False)
-    except msgspec.ValidationError:
-        raise SettingsError(_explain(one, value)) from None
-
-
-def _kind(one: Field[Any]) -> Any:
-    """The type of what it holds, if it holds anything."""
-    if get_origin(one.type) not in {Union, UnionType}:
-        return one.type
-    return next(part for part in get_args(one.type) if part is not NoneType)
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
 
 
 def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
@@ -326,7 +286,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     Raises:
         SettingsError: one line; it names the nearest that there is, and never a value.
     """
-    settings = {PREFIX + name.upper() for name in FIELDS}
+    settings = {PREFIX + name.upper() for name in Settings.model_fields}
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     options = set(of_options()) if others else set[str]()
     known = sorted(settings | options)
@@ -356,19 +316,37 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     return f"{name} is not a setting; {hint}"
 
 
-def _explain(one: Field[Any], value: Any) -> str:
-    held = "" if {"url", "key", "secret"} & set(one.name.split("_")) else f" is {value!r};"
-    what = one.metadata["description"]
-    return f"{PREFIX}{one.name.upper()}{held} it must be {_allowed(one)}. {what}"
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    value = first.get("input")
+    field = Settings.model_fields[name]
+    held = "" if {"url", "key", "secret"} & set(name.split("_")) else f" is {value!r};"
+    return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
 
 
-def _allowed(one: Field[Any]) -> str:
+def _allowed(field: FieldInfo) -> str:
     """What a field takes, in words."""
-    kind, bounds = _kind(one), one.metadata
-    if kind is bool:
+    annotation = cast("Any", field.annotation)
+    if annotation is bool:
         return "true or false"
-    if kind in NUMBERS:
-        at_most = f", {bounds['le']} at most" if "le" in bounds else ""
-        return f"{NUMBERS[kind]}, {bounds.get('ge', 0)} or more{at_most}"
-    text = f"text of {bounds.get('min_length', 1)} to {bounds.get('max_length', 255)} characters"
-    return " or ".join(get_args(kind)) or text
+    if annotation in NUMBERS:
+        low, high = _bound(field, "ge"), _bound(field, "le")
+        at_most = "" if high is None else f", {high} at most"
+        return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
+    longest = _bound(field, "max_length") or 255
+    text = f"text of {_bound(field, 'min_length') or 1} to {longest} characters"
+    return " or ".join(_choices(annotation)) or text
+
+
+def _bound(field: FieldInfo, name: str) -> float | None:
+    return next((getattr(m, name) for m in field.metadata if hasattr(m, name)), None)
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    """The words of a Literal, also of one within a union."""
+    for part in get_args(annotation):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from redrive.settings import FIELDS, PREFIX
+from redrive.settings import PREFIX, Settings
 from tests.commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_settings():
     named = {name for name in NAMED if name.startswith(PREFIX)}
 
     assert named
-    assert named - {PREFIX + field.upper() for field in FIELDS} == set()
+    assert named - {PREFIX + field.upper() for field in Settings.model_fields} == set()
 
 
 def test_commands_and_their_options():

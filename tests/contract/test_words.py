@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from redrive.settings import FIELDS
+from redrive.settings import Settings
 from tests.commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def _in_commands() -> Iterator[str]:
 def _elsewhere() -> Iterator[str]:
     """Values of the chart, settings, commands, metrics and their labels."""
     yield from _in_chart(yaml.safe_load((ROOT / "helm" / "redrive" / "values.yaml").read_text()))
-    yield from FIELDS
+    yield from Settings.model_fields
     yield from _in_commands()
     yield from re.findall(r"\w+", (ROOT / "docs" / "metrics.md").read_text())
 

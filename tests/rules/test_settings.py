@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import SettingsError
-from redrive.settings import FIELDS, PREFIX, load, refuse_unknown
+from redrive.settings import PREFIX, Settings, load, refuse_unknown
 
 RANGES = {
     "REDRIVE_SLOTS": (1, 4096),
@@ -206,7 +206,7 @@ def test_what_kubernetes_says_of_services_is_no_setting(monkeypatch: pytest.Monk
 
 
 def test_every_setting_says_what_it_is():
-    assert all(len(field.metadata["description"]) > 10 for field in FIELDS.values())
+    assert all(len(field.description or "") > 10 for field in Settings.model_fields.values())
 
 
 def test_yes_or_no_is_said_in_words():

@@ -126,7 +126,8 @@ def _require(roles: Collection[Any], addresses: Mapping[Any, Address]) -> None:
 def _address(settings: Settings, role: str) -> Address | None:
     """Where the database is for a role; None = it has no login."""
     variable = f"REDRIVE_CONSOLE_{role.upper()}_URL"
-    url, file = (getattr(settings, f"console_{role}_url{end}") for end in ("", "_file"))
+    values = settings.model_dump()
+    url, file = values[f"console_{role}_url"], values[f"console_{role}_url_file"]
     if url is None and file is None:
         return None
     found = Address(url, variable=variable) if url else Address(file=file, variable=variable)

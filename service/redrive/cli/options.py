@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +154,7 @@ def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]
         SettingsError: as above, but for several cells.
     """
     settings = _read(database_url, **flags)
-    cells = [replace(settings, cell=cell.name) for cell in settings.cells()]
+    cells = [settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()]
     return cells or [settings]
 
 
@@ -168,7 +168,7 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
         return settings
     if cell is not None:
         raise click.UsageError("give --database-url or --cell, not both")
-    return replace(settings, databases=None, cell=None)
+    return settings.model_copy(update={"databases": None, "cell": None})
 
 
 def _variables() -> Iterator[str]:

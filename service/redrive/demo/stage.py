@@ -46,7 +46,7 @@ class Stage:
         self.home = home
         self.mailbox = home / "mail"
         self.stopping = threading.Event()
-        self.metrics_port = Settings.http_port
+        self.metrics_port = Settings.model_fields["http_port"].default
         self.mail_port = free_port()
         self._password = self._keep_password()
         self._postgres = EmbeddedPostgres(home, password=self._password)
@@ -146,7 +146,7 @@ class Stage:
     def start_console(self) -> None:
         """Serve the console, where its packages are. Nobody waits for it: it waits for nobody."""
         if find_spec("fastapi"):
-            port = Settings.console_port
+            port = Settings.model_fields["console_port"].default
             port = port if _is_free(port) else free_port()
             self._run("console", *PYTHON, "redrive", "console", "--demo", "--port", str(port))
             self.console = f"http://127.0.0.1:{port}"

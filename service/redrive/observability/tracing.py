@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import SettingsError
@@ -47,8 +48,6 @@ def set_up() -> "Tracing":
     Raises:
         SettingsError: the otlp extra is not installed.
     """
-    from importlib.metadata import version  # it brings email and zipfile
-
     from opentelemetry import trace
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
