@@ -126,6 +126,10 @@ mutants-short: install ## the same for a sample, in two minutes and those it tak
 bench: install ## measure, beside other queues; ARGS=--quick for a first look
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-guard
+bench-guard: install ## see whether a job costs more CPU or WAL than bench/guard.json says; ARGS=--renew writes it anew
+	$(BIN)/python -m bench.guard $(ARGS)
+
 .PHONY: fmt
 fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only

@@ -3,9 +3,10 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -92,10 +93,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Server]:
-    """A new server in a directory that goes with it."""
+def running(settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
+    """A new server in a directory that goes with it, with settings besides SETTINGS."""
     with tempfile.TemporaryDirectory(prefix="redrive-bench-", ignore_cleanup_errors=True) as home:
-        postgres = EmbeddedPostgres(Path(home), settings=SETTINGS)
+        postgres = EmbeddedPostgres(Path(home), settings=SETTINGS | dict(settings))
         Path(home).chmod(0o755)  # the server runs as somebody else when we are root
         postgres.start()
         try:

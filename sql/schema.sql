@@ -1001,7 +1001,8 @@ create function redrive.claimed_v1(me int, after bigint)
     set enable_hashjoin = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
-    set jit = off;
+    set jit = off
+    set work_mem = 32MB;
 grant execute on function redrive.claimed_v1 to redrive_worker;
 
 create function redrive.claims_of_v1(workers int[], ids bigint[])

@@ -56,6 +56,22 @@ def test_help_of_a_command_imports_no_other_command_and_reads_no_settings() -> N
     assert imported & {*unused, *NEVER, "rich"} == set()
 
 
+def test_a_worker_imports_nothing_that_its_supervisor_does_not_use() -> None:
+    """Each module stays in memory for as long as the worker runs."""
+    program = (
+        "import sys; import redrive.cli.worker, redrive.settings; redrive.settings.load()\n"
+        "print(*sys.modules, sep='\\n')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    imported = set(ran.stdout.split())
+    assert "psycopg" in imported
+    unused = {"cryptography", "jsonpatch", "opentelemetry", "packaging", "rich"}
+    assert imported & unused == set()
+
+
 def test_all_that_redrive_offers_is_there_when_asked_for() -> None:
     """U13: imported when asked for, under the names that it says it has."""
     found = {name: getattr(redrive, name) for name in redrive.__all__}

@@ -63,6 +63,14 @@ class _Connection(H11Protocol):
         return cast("Any", self.cycle) is not None
 
 
+class _Server(uvicorn.Server):
+    """A server that sleeps while nobody asks: it ends with the process."""
+
+    async def main_loop(self) -> None:
+        """Wait for ever, where the library looks ten times a second whether it is to stop."""
+        await asyncio.get_running_loop().create_future()
+
+
 def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
     """Serve on `port` of all addresses, in a thread of its own. Returns the port.
 
@@ -86,9 +94,10 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
         log_level="critical",  # a stranger's bad request is not worth a line
         access_log=False,
         server_header=False,
+        date_header=False,
         proxy_headers=False,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
     ).start()

@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 CANARIES = 3
 FEW = 100
 """Of as many or fewer none goes first alone."""
@@ -190,6 +187,9 @@ def is_version(said: str, wanted: str) -> bool:
     """Whether a version is among those wanted; one that is no version is not, but for `===`."""
     if wanted.startswith(EXACTLY):
         return said == wanted.removeprefix(EXACTLY)
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns wait for one
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 # as above
+
     try:
         return SpecifierSet(wanted, prereleases=True).contains(Version(said))
     except InvalidVersion:

@@ -14,6 +14,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
+set work_mem = '32MB'  -- the rows of a claim wait here: large payloads would go by a file
 as $$
 #variable_conflict use_column
 begin

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from redrive.worker.runner.attempt import NEVER, Attempt
 
@@ -10,9 +10,16 @@ TICK, IDLE_TICK = 0.05, 0.25
 """Seconds between two looks, while an attempt has a deadline and while none has."""
 
 
-async def cancel_overdue(attempts: Sequence[Attempt | None]) -> None:
-    """Cancel async attempts whose time is over, for ever; `attempts` holds those that run."""
+async def cancel_overdue(
+    attempts: Sequence[Attempt | None], until_busy: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Cancel async attempts whose time is over, for ever; `attempts` holds those that run.
+
+    `until_busy` waits while there are none and none is to come.
+    """
     while True:
+        if until_busy is not None:
+            await until_busy()
         is_idle = all(attempt is None or attempt.over_at == NEVER for attempt in attempts)
         await asyncio.sleep(IDLE_TICK if is_idle else TICK)
         now = time.monotonic()

@@ -74,6 +74,7 @@ class Runner:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots
         self._unwanted: set[tuple[int, int]] = set()
+        self._came = asyncio.Event()
         self._stopping = False
 
     async def run(self) -> None:
@@ -81,7 +82,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._channel.fileno(), self._read)
         self._channel.send(_hello(self._services.handlers))
-        clock = asyncio.create_task(cancel_overdue(self._attempts))
+        clock = asyncio.create_task(cancel_overdue(self._attempts, self._until_busy))
         passing_on = asyncio.create_task(self._services.notes.pass_on())
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
         clock.cancel()
@@ -109,6 +110,7 @@ class Runner:
         match message:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
+                self._came.set()
                 self._wake(len(rows))
             case Stop():
                 self._stop()
@@ -177,6 +179,12 @@ class Runner:
             ):
                 since_yield = 0
                 await asyncio.sleep(0)
+
+    async def _until_busy(self) -> None:
+        """Wait until a job runs or is listed; a slot that yields between two jobs runs none."""
+        if not self._list and all(attempt is None for attempt in self._attempts):
+            self._came.clear()
+            await self._came.wait()
 
     async def _more(self) -> bool:
         """Wait for a job on the list. Returns whether there is one; if not, there never will be."""

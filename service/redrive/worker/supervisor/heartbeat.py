@@ -22,6 +22,8 @@ from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.polling import rest_seconds
 
 BEATS_PER_TTL = 6
+LISTEN_SECONDS = 5.0
+"""At a time: so often the thread says that it lives."""
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Heartbeat:
             try:
                 if self.ticked_at >= self._beat_at:
                     self._beat(self.ticked_at)
-                self._listen(min(0.5, self.ttl / 20))
+                self._listen(self._pause())
             except psycopg.Error as error:
                 self.on_failure(error)
                 # Not as patient as the link: whoever was away may only be silent for so long.
@@ -140,6 +142,12 @@ class Heartbeat:
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
+
+    def _pause(self) -> float:
+        """Seconds to listen: until the next beat, once there is somebody to beat for."""
+        if not self._heard:
+            return min(0.5, self.ttl / 20)
+        return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
     def _listen(self, seconds: float) -> None:
         """Wait for so long, or until jobs were enqueued. Raises psycopg.Error."""

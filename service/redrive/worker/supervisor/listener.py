@@ -11,6 +11,7 @@ often than it would look.
 
 import logging
 import re
+import select
 import time
 from collections.abc import Sequence
 
@@ -57,10 +58,11 @@ class Listener:
             return False
         time.sleep(max(0.0, self._heard_at + max(REST_SECONDS, rest) - time.monotonic()))
         # What has come meanwhile is one waking, however much it is.
-        heard = [_slots(one.payload) for one in conn.notifies(timeout=seconds, stop_after=1)]
+        heard = _heard(conn) or (_wait(conn, seconds) and _heard(conn))
         if heard:
             self._heard_at = time.monotonic()
-        return any(slots & self._slots for slots in heard)
+            return any(slots & self._slots for slots in heard)
+        return False
 
     def _listen(self, conn: store.Connection) -> None:
         """Ask to be told, where the session is our own."""
@@ -74,6 +76,18 @@ class Listener:
         elif not was_shared:
             logger.info("not listening: the session is a pooler's; polling goes on")
         self._conn = conn
+
+
+def _heard(conn: store.Connection) -> list[int]:
+    """What has come until now, of each notification the queues."""
+    return [_slots(one.payload) for one in conn.notifies(timeout=0, stop_after=1)]
+
+
+def _wait(conn: store.Connection, seconds: float) -> bool:
+    """Wait until there is something to read; psycopg itself looks ten times a second."""
+    poll = select.poll()
+    poll.register(conn.fileno(), select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _slots(payload: str) -> int:
