@@ -440,3 +440,19 @@ def test_a_kind_that_needs_two_keeps_back_no_plan_of_another(database: Database)
     with pytest.raises(psycopg.Error, match="approval: b needs two"):
         started(database.conn, kind=("b",))
     assert database.column("select kind from redrive.approvals order by 1") == ["b", "c"]
+
+
+def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(database: Database) -> None:
+    """Beside those of other groups, and an earlier death of the same job."""
+    again, one, two = make_dead_letters(database.conn, 3)
+    redrive(database.conn, [again])
+    bury(database.conn, worker := make_worker(database.conn), claim_one(database.conn, worker))
+    database.rows(
+        "update redrive.dead_letters set fingerprint = id || '-' || redrives,"
+        " message = id || '-' || redrives"
+    )
+
+    groups = plan(database.conn, Filter(), actor="ada").groups
+    shown = {(group["group"], group["id"], group["message"]) for group in groups}
+    names = [(f"{again}-1", again), (f"{one}-0", one), (f"{two}-0", two)]
+    assert shown == {(name, job, name) for name, job in names}
