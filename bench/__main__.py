@@ -96,11 +96,11 @@ def _tables(*, full: bool) -> Iterator[Table]:
     for name, (use, work, payload, jobs) in HANDLERS.items():
         measure = partial(scenarios.drain, use=use, work=work, payload=payload, full=jobs)
         yield Table(f"handlers {name}", f"256 slots, {name}", measure)
-    for held in (False, True):
-        title = f"mixed for 60 s, {'one snapshot held open' if held else 'no snapshot held'}"
-        yield Table(
-            "snapshot", title, partial(scenarios.mixed, full=60, batch=500, held=held), once=True
-        )
+    for held, snapshot in ((False, "no snapshot held"), (True, "one snapshot held open")):
+        title, long = f"mixed for 60 s, {snapshot}", partial(scenarios.mixed, full=60, batch=500)
+        yield Table("snapshot", title, partial(long, held=held), once=True)
+        title = f"2,000 jobs/s of 1 ms for 3 minutes, {snapshot}"
+        yield Table("steady", title, partial(scenarios.steady, held=held), once=True)
     yield Table("fleet", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS))
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
@@ -153,7 +153,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, fleet,"
+        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet,"
         " backlog, claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")

@@ -229,6 +229,37 @@ def loaded(lab: Lab, system: System, *, rate: float, workers: int = 1) -> Figure
         return found | {"rate": rate, "handled_per_second": sum(at.handled.values()) / seconds}
 
 
+STEADY_RATE, WINDOW_SECONDS = 2000.0, 30.0
+
+
+def steady(lab: Lab, system: System, *, held: bool) -> Figures:
+    """Three minutes at 2,000 jobs a second of 1 ms with 32 slots: pick-up over windows of 30 s, in
+    the best one and in the worst.
+    """
+    seconds = lab.seconds(6 * WINDOW_SECONDS)
+    with lab.session(system) as at, held_snapshot(lab, at, held=held):
+        at.start_workers(1, system.config("steady") | {"slots": 32, "work": "wait:1"})
+        at.wait_for("run", 60)
+        time.sleep(3)
+        at.start_producer("load", seconds, STEADY_RATE)
+        enqueued, began = probed(at, seconds + 5)
+        first = min(called for called, _ in enqueued.values())
+        windows: dict[int, list[float]] = {}
+        for i in began.keys() & enqueued.keys():
+            window = int((enqueued[i][0] - first) // WINDOW_SECONDS)
+            windows.setdefault(window, []).append((began[i] - enqueued[i][1]) * 1e3)
+        ordered = [sorted(ms) for ms in windows.values() if len(ms) > 500]
+        p99 = sorted(_quantile(ms, 0.99) for ms in ordered)
+        return {
+            "windows": len(ordered),
+            "p50_ms": statistics.median(_quantile(ms, 0.50) for ms in ordered),
+            "best_p99_ms": p99[0],
+            "worst_p99_ms": p99[-1],
+            "max_ms": max(ms[-1] for ms in ordered),
+            "handled_per_second": sum(at.handled.values()) / seconds,
+        }
+
+
 def start_all(at: Session, workers: int) -> None:
     """Start workers and wait until each of them runs."""
     at.start_workers(workers, at.system.config("steady"))
@@ -238,15 +269,7 @@ def start_all(at: Session, workers: int) -> None:
 
 def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
     """Of the probes that a producer enqueues, until all that are wanted have begun."""
-    began: dict[int, float] = {}
-    enqueued: dict[int, tuple[float, float]] = {}
-    for event in at.events(time.monotonic() + seconds):
-        if event["ev"] == "lat":
-            began.setdefault(event["i"], event["t"])
-        elif event["ev"] == "enq":
-            enqueued[event["i"]] = event["t0"], event["t1"]
-        if wanted is not None and len(began) == len(enqueued) == wanted:
-            break
+    enqueued, began = probed(at, seconds, wanted)
     probes = sorted(began.keys() & enqueued.keys())[skip:]
     if not probes:
         raise SystemFailed(f"{at.system.name} ran no probe")
@@ -260,6 +283,22 @@ def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) ->
         "max_ms": from_call[-1],
         "lost": len(enqueued) - len(began.keys() & enqueued.keys()),
     }
+
+
+def probed(
+    at: Session, seconds: float, wanted: int | None = None
+) -> tuple[dict[int, tuple[float, float]], dict[int, float]]:
+    """When the enqueue of each probe was called and returned, and when its handler began."""
+    began: dict[int, float] = {}
+    enqueued: dict[int, tuple[float, float]] = {}
+    for event in at.events(time.monotonic() + seconds):
+        if event["ev"] == "lat":
+            began.setdefault(event["i"], event["t"])
+        elif event["ev"] == "enq":
+            enqueued[event["i"]] = event["t0"], event["t1"]
+        if wanted is not None and len(began) == len(enqueued) == wanted:
+            break
+    return enqueued, began
 
 
 def _quantile(ordered: list[float], q: float) -> float:
