@@ -427,9 +427,12 @@ def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, 
     polling.was_busy(150.0, chance=0.5)
     polling.notified(150.0)
     notified = polling.due_at()
+    polling.no_later_than(149.0)
+    known = polling.due_at()
     polling.expect_more()
 
     assert notified == pytest.approx(150.0 + rest)
+    assert known == 149.0, "a job of ours that is due waits for no rest"
     assert polling.is_due(150.0), "what is known to wait is fetched at once"
 
 

@@ -135,13 +135,15 @@ class Heartbeat:
         known = list(self._heard)
         if not known:
             return
-        with self.link.use(bound=max(1.0, min(5.0, self.ttl / 3))) as conn:
+        bound = max(1.0, min(5.0, self.ttl / 3))
+        with self.link.use(bound) as conn:
             inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
-            self.others = store.others(conn, known)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
+        with self.link.use(bound) as conn:  # by now the beat counts, whatever becomes of this
+            self.others = store.others(conn, known)
 
     def _pause(self) -> float:
         """Seconds to listen: until the next beat, once there is somebody to beat for."""

@@ -55,7 +55,7 @@ class Polling:
         """When to poll; 0.0 at once."""
         if self._expects_more:
             return 0.0
-        return self._rests_until if self._was_notified else self._due_at
+        return min(self._due_at, self._rests_until) if self._was_notified else self._due_at
 
     def is_due(self, now: float) -> bool:
         """Whether to poll now."""
