@@ -89,7 +89,8 @@ def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
     lines = [json.loads(line) for line in release.redrive("objective", "ls", "--json").splitlines()]
 
     assert {"queue": "*", "objective": "ready_age_seconds", "value": 120.0} in lines
-    assert release.sql("select actor, why from redrive.audit") == [
+    # Alone of its action: a purge that fell due since the install may have a line of its own.
+    assert release.sql("select actor, why from redrive.audit where action = 'objective'") == [
         ["shop-objectives", "values of the chart"]
     ]
 
