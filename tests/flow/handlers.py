@@ -32,6 +32,14 @@ def note(phase: str, job: Job) -> None:
     os.write(_ledger[pid], line.encode())
 
 
+def write(name: str, text: str) -> None:
+    """Make a file that is there with all that is in it, or not at all."""
+    path = Path(os.environ["REDRIVE_TEST_HOME"]) / name
+    written = path.with_name(f".{name}")
+    written.write_text(text)
+    written.rename(path)
+
+
 def wait_for_file(name: str) -> None:
     """Block this thread until the test makes a file."""
     path = Path(os.environ["REDRIVE_TEST_HOME"]) / name
@@ -120,9 +128,7 @@ def work_report(payload: dict[str, Any], job: Job) -> None:
     told = {name: getattr(job, name) for name in names}
     import json
 
-    (Path(os.environ["REDRIVE_TEST_HOME"]) / f"report-{job.id}").write_text(
-        json.dumps(told | {"payload": payload, "left": left})
-    )
+    write(f"report-{job.id}", json.dumps(told | {"payload": payload, "left": left}))
 
 
 @jobs.handle("work.environment", policy=Policy(max_attempts=1))

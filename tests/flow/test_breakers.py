@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from redrive import Handlers, enqueue, enqueue_many
@@ -25,6 +26,17 @@ def _phases(workers: Workers, phase: str) -> list[Any]:
     return [entry for entry in workers.ledger() if entry.phase == phase]
 
 
+def _heard(database: Database) -> None:
+    """Wait until a worker that has little to do has asked how its breakers stand, from now on."""
+    asked = """
+        select exists (
+            select from pg_stat_activity
+            where datname = current_database() and application_name = 'redrive worker'
+              and query like '%%breakers_v%%' and state = 'idle' and query_start > %s)"""
+    since = database.value("select clock_timestamp()")
+    wait_for(lambda: database.value(asked, since), every=0.005)
+
+
 def _start(workers: Workers, count: int, **options: Any) -> None:
     for _ in range(count):
         workers(handlers=HANDLERS, redrive_slots=SLOTS, **options)
@@ -39,12 +51,15 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     _start(workers, 2)
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
     wait_for(lambda: _state(database) == "open", 30)
-    opened_at = time.monotonic()
+    for worker in workers.started:
+        given_back = partial(worker.metric, "redrive_jobs_released_total", reason="breaker mail")
+        wait_for(given_back, what="a worker has not heard of it")
+    heard_at = time.monotonic()
     others = [enqueue(database.conn, "other.work") for _ in range(50)]
     wait_for(lambda: len(_phases(workers, "start")) >= len(others), 30)
     wait_for(
         lambda: (
-            (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 2
+            (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 3
         ),
         30,
     )
@@ -56,7 +71,7 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     opened = database.value("select opened from redrive.breakers where name = 'mail'")
     down = _phases(workers, "down")
     # those in flight have ended by then
-    calls = [entry for entry in down if entry.at > opened_at + 0.5]
+    calls = [entry for entry in down if entry.at > heard_at + 0.5]
     (workers.home / "mail-is-down").unlink()
     wait_for(lambda: look.live(database) == 0, 30, what="not all completed after the recovery")
     attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
@@ -90,7 +105,7 @@ def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database,
     wait_for(lambda: _state(database) == "closed", 30)
     done = ("--why", "maintenance", "--yes", "--database-url", database.url)
     main(["breaker", "force", "mail", "open", *done])
-    time.sleep(1.5)
+    _heard(database)
 
     late = enqueue(database.conn, "mail.send", expires_in=0.2)
 
@@ -151,10 +166,11 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
     assert run("breaker", "force", "nobody", "open", *said, "x")[0] == 2
     forced = run("breaker", "force", "mail", "open", *said, "their status page")
     assert forced == (0, "mail is held open\n")
-    time.sleep(1.5)
+    _heard(database)
     for _ in range(5):
         enqueue(database.conn, "mail.send")
-    time.sleep(3)
+    given_back = "select min(deliveries) > 0 and count(*) = 5 from redrive.jobs"
+    wait_for(lambda: database.value(given_back))
     calls = len(_phases(workers, "up"))
     shown = run("breaker", "ls", "--json")[1]
     assert run("breaker", "reset", "mail", *said, "they are back")[0] == 0

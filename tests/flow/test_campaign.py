@@ -57,4 +57,4 @@ def test_workers_alone_stop_what_dies_again(database: Database, workers: Workers
 def test_a_handler_that_wants_two_people_gets_them(database: Database, workers: Workers) -> None:
     workers(**TTL).wait_ready()
 
-    assert database.column("select kind from redrive.approvals") == ["work.two"]
+    wait_for(lambda: database.column("select kind from redrive.approvals") == ["work.two"])

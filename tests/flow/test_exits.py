@@ -120,7 +120,7 @@ def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(
     wait_for(lambda: look.live(database) == 0)
     status, took = worker.stop()
 
-    assert (status, took < 5) == (0, True)
+    assert (status, took < 20) == (0, True)
 
 
 def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(database, workers):
@@ -135,7 +135,7 @@ def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(
     after = enqueue(database.conn, "work.sync")
     wait_for(
         lambda: workers.starts(after),
-        10,
+        40,  # the child sleeps for 60
         what="the job was handed to a dead runner and never came back",
     )
 

@@ -58,7 +58,7 @@ def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(database: Database
     worker = workers("--slots", "4").wait_ready()
     wait_for(lambda: len(workers.ledger()) == len(innocent))
     poison = enqueue(database.conn, "exit.poison")
-    wait_for(lambda: len(workers.starts(poison)) == 2)
+    wait_for(lambda: len(workers.starts(poison)) >= 2)
     (workers.home / "go").touch()
     wait_for(lambda: look.live(database) == 0)
 

@@ -87,12 +87,13 @@ def test_a_worker_stays_until_those_behind_a_limit_have_run(
     database: Database, workers: Workers
 ) -> None:
     """U15: `--until-empty`, with a rate: each waits for its time."""
-    set_limit(database, "flow", rate=20.0)
+    set_limit(database, "flow", rate=10.0)
     for _ in range(10):
         enqueue(database.conn, "limited.work")
     workers.run(handlers=HANDLERS)
 
     starts = [entry.at for entry in workers.ledger() if entry.phase == "start"]
     assert len(starts) == 10
-    assert starts[-1] - starts[0] > 7 / 20 - 0.1, "two may begin at once, each other in its turn"
+    # two may begin at once, each other in its turn; the first to come may take a while to start
+    assert starts[-1] - starts[0] > 7 / 10 - 0.5
     assert is_empty(database)

@@ -35,8 +35,8 @@ def test_a_flood_is_one_waking_a_while(database: Database) -> None:
     listener.hear(conn, 0.001)
     wakings, began = 0, time.monotonic()
     flood = anybody.start(lambda: anybody.rows(FLOOD))
-    while not flood.done() or listener.hear(conn, 0.05):
-        wakings += listener.hear(conn, 0.05)
+    while (heard := listener.hear(conn, 0.05)) or not flood.done():
+        wakings += heard
 
     assert 1 <= wakings <= 2 + (time.monotonic() - began) / REST_SECONDS
     assert not listener.hear(conn, 0.001), "nothing is left of it"

@@ -216,6 +216,7 @@ def test_with_keys_nothing_of_it_is_in_the_clear(
     returning = enqueue(database.conn, "returns.value", {"value": "result-in-the-clear"})
     wait_for(lambda: "page-2" in phases(workers, job))
     wait_for(lambda: (show(database.conn, job) or {})["progress"])
+    wait_for(is_over(database, returning))
     stored = "".join(
         database.column(
             "select row_to_json(c)::text from redrive.checkpoints c union all"

@@ -160,7 +160,7 @@ def _on_record(shop: Database) -> set[int]:
 def _cut_off(shop: Database) -> None:
     """What waits at a point is rolled back, as it is when its client's end is noticed."""
     shop.rows(
-        "select pg_terminate_backend(pid, 5000) from pg_locks"
+        "select pg_terminate_backend(pid, 60000) from pg_locks"
         " where locktype = 'advisory' and not granted"
     )
 
@@ -188,7 +188,7 @@ def test_a_job_exists_exactly_when_its_order_does(
     assert shop.column("select number from orders") == [after]
     assert shop.column("select idempotency_key from redrive.jobs") == [f"order-{after}"]
 
-    assert _place(shop, workers.home, 3).wait(30) == 0
+    assert _place(shop, workers.home, 3).wait(60) == 0
     provider.is_open.set()
     assert _run(workers, provider, "--until-empty").wait(60) == 0
 

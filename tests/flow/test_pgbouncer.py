@@ -73,11 +73,11 @@ def pool(
         return True
 
     try:
-        wait_for(answers, 15)
+        wait_for(answers)
         yield url
     finally:
         pooler.terminate()
-        pooler.wait(10)
+        pooler.wait(30)
         shutil.rmtree(home)
 
 
@@ -104,7 +104,7 @@ def test_two_workers_share_three_connections_and_do_everything(
         )
     )
     later = enqueue(database.conn, "work.sync")
-    wait_for(lambda: workers.starts(later), 10)
+    wait_for(lambda: workers.starts(later))
     stopped = [worker.stop() for worker in both]
 
     assert [len(workers.starts(job)) for job in (*jobs, *keyed)] == [1] * 155

@@ -1,5 +1,6 @@
 """`redrive worker --reload`: an editor on one side, a real worker on the other."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -25,19 +26,35 @@ jobs = Handlers()
 def edit(payload):
     while payload.get("until") and not (HOME / payload["until"]).exists():
         time.sleep(0.01)
-    (HOME / payload["to"]).write_text({said!r})
+    written = HOME / ("." + payload["to"])
+    written.write_text({said!r})
+    written.rename(HOME / payload["to"])
 """
 
 
 def write(home: Path, said: str) -> Path:
-    file = home / "edited_app.py"
-    file.write_text(CODE.format(home=str(home), said=said))
-    return file
+    return save(home, CODE.format(home=str(home), said=said))
+
+
+def save(home: Path, text: str) -> Path:
+    """As one change: a file that is written in place is seen empty first."""
+    file, saved = home / "edited_app.py", home / "edited_app.saved"
+    saved.write_text(text)
+    return saved.rename(file)
 
 
 def start(workers: Workers) -> Worker:
     path = os.pathsep.join((str(workers.home), os.environ.get("PYTHONPATH", "")))
-    return workers("--reload", handlers="edited_app:jobs", pythonpath=path)
+    worker = workers("--reload", handlers="edited_app:jobs", pythonpath=path)
+    opened = Path(f"/proc/{worker.pid}/fdinfo")
+
+    def is_watching() -> bool:
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            return any("inotify wd:" in one.read_text() for one in opened.iterdir())
+        return False
+
+    wait_for(is_watching)
+    return worker
 
 
 def events(worker: Worker, name: str) -> list[dict[str, object]]:
@@ -77,7 +94,7 @@ def test_broken_code_is_shown_once_and_what_ran_goes_on_until_the_next_change(
     """No loop of crashes, and no worker that ends because somebody saved half a line."""
     file = write(workers.home, "the first")
     worker = start(workers).wait_ready()
-    file.write_text("jobs = Handlers(\n")
+    save(workers.home, "jobs = Handlers(\n")
     said = "the code cannot be loaded; waiting for its next change"
     wait_for(lambda: events(worker, said))
     enqueue(database.conn, "edit", {"to": "a"})
@@ -100,12 +117,12 @@ def test_a_runner_that_is_killed_while_the_code_is_broken_leaves_its_job_to_the_
     database: Database, workers: Workers
 ) -> None:
     """kill -9 while nothing else can run it: it is neither lost nor tried without end."""
-    file = write(workers.home, "the first")
+    write(workers.home, "the first")
     worker = start(workers).wait_ready()
     enqueue(database.conn, "edit", {"to": "a", "until": "go"})
     wait_for(lambda: database.value("select count(*) from redrive.claims") == 1)
     (old,) = worker.runners
-    file.write_text("1 / 0\n")
+    save(workers.home, "1 / 0\n")
     said = "the code cannot be loaded; waiting for its next change"
     wait_for(lambda: events(worker, said))
     os.kill(old, signal.SIGKILL)

@@ -39,7 +39,7 @@ class Backup:
         self._server.admin("alter database {} allow_connections false", self.name)
         with closing(Session(connect(self._server.url))) as session:
             session.rows(
-                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
+                "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = %s",
                 self.name,
             )
         self._server.admin("alter database {} rename to {}", self.name, old)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,14 @@ def test_a_second_of_many_is_kept_and_neither_of_a_kind_that_is_not_to_be(
         enqueue_one(database)
     wait_for(lambda: database.value("select not exists (select from redrive.jobs)"))
     workers.end()
-    worker = workers().wait_ready()
+    worker, began = workers().wait_ready(), time.monotonic()
     for _ in range(50):
         enqueue_one(database, "work.unsampled")
         enqueue_one(database, "work.sync")
     wait_for(lambda: sampled(database, "work.sync"))
 
     assert sampled(database) == sampled(database, "work.unsampled") == []
-    assert len(sampled(database, "work.sync")) <= 25
+    assert len(sampled(database, "work.sync")) <= 22 + time.monotonic() - began
     assert worker.process.poll() is None
 
 

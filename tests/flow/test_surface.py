@@ -32,12 +32,11 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
     enqueue(database.conn, "work.until-file", {"file": "go"}, queue="mail")
     worker = workers().wait_ready()
     wait_for(lambda: look.reasons(database))
-    # a rate over the last full minute needs the counters at the start of two minutes
+    # a rate over the last full minute needs the counters at the start of two; it stays the last
     database.conn.execute(
         "insert into redrive.samples (minute, queue, dead)"
-        " select date_trunc('minute', now()) - m * interval '1 min', 'mail', 1 - m"
-        " from generate_series(0, 1) m"
-        " on conflict (minute, queue) do update set dead = excluded.dead"
+        " select date_trunc('minute', now()) + m * interval '1 min', 'mail', m"
+        " from generate_series(9, 10) m"
     )
     wait_for(lambda: worker.metric("redrive_dlq_depth", queue="mail") == 1)
     wait_for(

@@ -75,7 +75,7 @@ def _file(home: Path, served: Endpoint, paths: Any, **common: Any) -> Path:
             "max_attempts": 2,
             "backoff": 0.05,
             "backoff_cap": 0.1,
-            "timeout": 1,
+            "timeout": 1 if path in {"slow", "drip"} else 30,
         }
         | common
         for path in paths

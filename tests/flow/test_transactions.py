@@ -68,11 +68,10 @@ def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
     worker = workers()
     wait_for(
         lambda: len(look.reasons(database)) == 2,
-        15,
         what="the open transactions hold the worker up",
     )
     after = enqueue(database.conn, "work.sync")
-    wait_for(lambda: workers.starts(after), 5)
+    wait_for(lambda: workers.starts(after))
 
     assert look.dead(database, job)[:3] == ("attempts_exhausted", "other", "NotCommitted")
     assert "still open" in look.dead(database, job).message
