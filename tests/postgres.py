@@ -36,14 +36,23 @@ SETTINGS = {
     "max_connections": "200",
 }
 
+PATIENT = {
+    "search_path": "public",  # tests make tables of their own
+    # a busy machine may stand still for longer than a worker would wait
+    "statement_timeout": "120s",
+    "lock_timeout": "60s",
+    "idle_in_transaction_session_timeout": "120s",
+}
+"""What is otherwise in the sessions of tests."""
+
 ROOM = 8 << 30
 """Bytes that must be free in memory for the files of a server."""
 
 
 def connect(url: str, **settings: str) -> Connection:
-    """Open a session whose settings are those that our own processes give their transactions."""
+    """Open a session with what our own processes set in their transactions, and more patience."""
     conn = psycopg.connect(url, autocommit=True, prepare_threshold=None, application_name="test")
-    chosen = OWN_SETTINGS | {"search_path": "public"} | settings  # tests make tables of their own
+    chosen = OWN_SETTINGS | PATIENT | settings
     conn.execute(
         "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
         (list(chosen), list(chosen.values())),
@@ -110,7 +119,7 @@ class Database(Session):
         """The connection of another session."""
         return self.session(role, **settings).conn
 
-    def wait_until_blocked(self, session: Session, seconds: float = 10) -> list[int]:
+    def wait_until_blocked(self, session: Session, seconds: float = 60) -> list[int]:
         """Watch until the server says that `session` waits for a lock. Returns the pids it waits
         for.
         """

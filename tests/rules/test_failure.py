@@ -165,9 +165,9 @@ CATALOGUE = {
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_whatever_was_raised_can_be_stored_small_and_soon(name: str):
     error = CATALOGUE[name]()
-    began = time.monotonic()
+    began = time.process_time()
     failure = describe(error, "kind")
-    took = time.monotonic() - began
+    took = time.process_time() - began
     text = json.dumps(failure.record(), allow_nan=False)
 
     assert took < 1.5
@@ -314,10 +314,10 @@ def test_what_differs_in_kind_class_place_or_words_is_another_group():
 
 @given(st.text(max_size=600))
 def test_normalising_ends_soon_and_twice_is_once(text: str):
-    began = time.monotonic()
+    began = time.process_time()
     once = normalise(text)
 
-    assert time.monotonic() - began < 0.2
+    assert time.process_time() - began < 0.2
     assert (
         describe(ValueError(text), "k").fingerprint == describe(ValueError(text), "k").fingerprint
     )
@@ -329,10 +329,10 @@ def test_normalising_ends_soon_and_twice_is_once(text: str):
     ["'" * 500, "a" * 500, "/" * 500, "0" * 500, "a@" * 250, "x://" * 125, "-" * 500, "a1" * 250],
 )
 def test_normalising_is_not_slow_for_texts_made_to_be(text: str):
-    began = time.monotonic()
+    began = time.process_time()
     normalise(text)
 
-    assert time.monotonic() - began < 0.2
+    assert time.process_time() - began < 0.2
 
 
 @given(st.text(), st.integers(1, 50))

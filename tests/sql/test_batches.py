@@ -387,7 +387,7 @@ def test_a_redrive_that_is_withdrawn_is_dead_as_before(batch: Batch) -> None:
     batch.database.wait_until_blocked(operator)
     worker.commit()
 
-    assert waiting.result(20) == {job: "succeeded"}
+    assert waiting.result(60) == {job: "succeeded"}
     assert batch.callbacks() == [("batch.ended", Counts(total=3, dead=3))]
 
 

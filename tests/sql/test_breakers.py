@@ -165,7 +165,7 @@ def test_reports_at_once_add_up(database: Database):
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
-    assert waiting.result(10) == "open"
+    assert waiting.result(60) == "open"
 
 
 def test_those_who_wait_are_told_of_a_change(database: Database):

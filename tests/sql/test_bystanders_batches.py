@@ -103,7 +103,7 @@ def test_a_batch_ends_alone_and_is_told_of_once(database: Database) -> None:
     step = of_batches(database, lambda: fold(database, 1))
 
     assert step == {batches[0]}
-    told = [int(notice.payload) for notice in listening.conn.notifies(timeout=9, stop_after=2)]
+    told = [int(notice.payload) for notice in listening.conn.notifies(timeout=60, stop_after=2)]
     slots = database.column("select redrive.wake_slot_v1(unnest('{a,b}'::text[]))")
     assert sorted(told) == sorted(slots)
     assert list(listening.conn.notifies(timeout=0)) == []

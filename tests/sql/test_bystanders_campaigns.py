@@ -95,10 +95,10 @@ def test_of_two_who_change_a_campaign_one_is_first(database: Database, verb: str
     other.rows("commit")
 
     if verb == "step":
-        assert waiting.result(10) is None
+        assert waiting.result(60) is None
     else:
         with pytest.raises(psycopg.Error, match=f": {one} is cancelled"):
-            waiting.result(10)
+            waiting.result(60)
 
 
 def test_campaigns_that_go_on_are_told_from_others(database: Database) -> None:
@@ -198,7 +198,7 @@ def test_a_job_whose_dead_letter_is_purged_meanwhile_is_not_taken_back(
     assert database.wait_until_blocked(operator) == [purging.pid]
     purging.rows("commit")
 
-    assert taken.result(10) == 0
+    assert taken.result(60) == 0
     assert database.column("select id from redrive.jobs") == [dead]
 
 
@@ -286,7 +286,7 @@ def test_a_step_locks_dead_letters_in_their_order(database: Database) -> None:
     assert other.column(free, ids[1]) == ids[1:]
     other.rows("commit")
 
-    assert waiting.result(10) == 1
+    assert waiting.result(60) == 1
 
 
 def test_a_step_leads_to_no_end_before_it(database: Database) -> None:

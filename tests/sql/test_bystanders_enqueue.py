@@ -134,7 +134,7 @@ def test_who_is_told_of_a_job_was_not_told_long_ago(database: Database) -> None:
     database.rows("select setval('redrive.notified', 65535)")
     make_job(database.conn)
 
-    assert list(listening.conn.notifies(timeout=9, stop_after=1))
+    assert list(listening.conn.notifies(timeout=60, stop_after=1))
 
 
 def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(database: Database) -> None:
@@ -288,7 +288,7 @@ def test_what_ends_between_two_looks_is_looked_at_again(
     assert ending(database.conn, worker, job)
     other.rows("select pg_advisory_unlock(1)")
 
-    id_, created = waiting.result(10)
+    id_, created = waiting.result(60)
     assert created is (ending is bury)
     assert (id_ == job.id) is (ending is complete)
 
@@ -389,7 +389,7 @@ def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
         committing = producer.start(lambda: producer.rows("commit"))
         assert database.wait_until_blocked(producer) == [other.pid]
         other.rows("commit")
-        committing.result(10)
+        committing.result(60)
     else:
         database.rows(
             "update redrive.jobs set worker = 1 where id = %s"

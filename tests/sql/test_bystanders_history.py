@@ -91,7 +91,7 @@ def test_a_cancelled_job_ends_alone_and_under_its_lock(database: Database) -> No
     waiting = ending.start(lambda: ending.rows(end, *columns))
     assert database.wait_until_blocked(ending) == [holder.pid], "as settle does next"
     holder.rows("rollback")
-    waiting.result(10)
+    waiting.result(60)
 
     assert database.column("select job from redrive.results") == [one.id]
     assert database.rows("select id, deliveries from redrive.history") == [(one.id, 1)]

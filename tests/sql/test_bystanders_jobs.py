@@ -162,7 +162,7 @@ def test_what_has_got_another_time_meanwhile_is_not_pushed(database: Database) -
     assert database.wait_until_blocked(pushing) == [other.pid]
     other.rows("commit")
 
-    assert waiting.result(10) == []
+    assert waiting.result(60) == []
 
 
 def test_a_job_is_told_what_became_of_it_and_not_of_another(database: Database) -> None:

@@ -264,7 +264,7 @@ def test_whoever_takes_slots_waits_for_the_key(database: Database) -> None:
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
-    assert waits.result(10) == [three]
+    assert waits.result(60) == [three]
     assert database.column("select name from redrive.limit_keys order by 1") == ["a", "b"]
 
 
@@ -289,7 +289,7 @@ def test_who_is_told_of_what_was_woken_was_not_told_long_ago(database: Database)
     database.rows("select setval('redrive.notified', 65535)")
     database.rows("select redrive.tell_v1(1)")
 
-    assert list(listening.conn.notifies(timeout=9, stop_after=1))
+    assert list(listening.conn.notifies(timeout=60, stop_after=1))
 
 
 def test_those_are_woken_first_whom_somebody_would_run(database: Database) -> None:
@@ -318,7 +318,7 @@ def test_those_are_woken_first_whom_somebody_would_run(database: Database) -> No
     for ids, rows in took.items():
         assert rows == {(t, job, n) for job in ids for t, n in (("jobs", 0), ("limit_waits", None))}
     assert parked(database) == [named]
-    assert list(listening.conn.notifies(timeout=9, stop_after=1))
+    assert list(listening.conn.notifies(timeout=60, stop_after=1))
 
 
 def test_what_somebody_has_keeps_its_place_and_what_has_a_time_of_its_own_keeps_that(

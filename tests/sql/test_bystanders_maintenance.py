@@ -359,7 +359,7 @@ def test_messages_are_hidden_alone_and_while_nobody_folds(database: Database) ->
     waiting = hiding.start(lambda: hiding.value(HIDE))
     assert database.wait_until_blocked(hiding) == [other.pid]
     other.rows("rollback; begin")
-    waiting.result(10)
+    waiting.result(60)
     assert hiding.value(HIDE) == 0
     assert database.column("select n from redrive.audit") == [4]
 
@@ -377,7 +377,7 @@ def test_messages_are_hidden_in_the_order_of_their_groups(database: Database) ->
     third.rows("select from redrive.groups where fingerprint = '2' for update nowait")
     other.rows("rollback")
 
-    assert waiting.result(10) == 2
+    assert waiting.result(60) == 2
 
 
 # Of the marks
@@ -391,7 +391,7 @@ def test_two_runs_that_end_at_once_leave_a_line_of_the_audit_log(database: Datab
     waiting = second.start(lambda: second.rows(done))
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
-    waiting.result(10)
+    waiting.result(60)
 
     assert database.value("select count(*) from redrive.audit") == 1
 

@@ -516,7 +516,7 @@ def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> Non
     database.wait_until_blocked(operator)
     other.rows("commit")
 
-    assert taken.result(10) == 0
+    assert taken.result(60) == 0
     assert database.value("select count(*) from redrive.jobs") == 1
 
 

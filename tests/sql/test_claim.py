@@ -430,7 +430,7 @@ def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(database: Data
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
-    assert waiting.result(10) == []
+    assert waiting.result(60) == []
     complete(database.conn, one, younger)
     assert len(claim(database.conn, two, 1, lanes=[Lane(5, "default", 0)])) == 1
 

@@ -255,7 +255,7 @@ def test_who_migrates_is_alone_and_keeps_nobody_from_working(database: Database)
     assert database.wait_until_blocked(second) == [first.pid]
     assert installed(database.conn) == latest()
     first.rows("commit")
-    waiting.result(20)
+    waiting.result(60)
 
 
 @pytest.mark.parametrize("name", ["purge", "redrive", "reencrypt"])

@@ -346,7 +346,7 @@ def race(database: Database, session: Session, holder: Session, act: Any) -> Any
     waiting = session.start(act)
     assert database.wait_until_blocked(session) == [holder.pid]
     holder.rows("commit")
-    return waiting.result(10)
+    return waiting.result(60)
 
 
 def test_of_two_editors_the_second_is_told(database: Database) -> None:

@@ -310,7 +310,7 @@ def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     )
     assert database.wait_until_blocked(second) == [first.pid]
     first.conn.execute(ending)
-    found = waiting.result(10)
+    found = waiting.result(60)
 
     assert found.outcome == outcome
     assert found.created == (outcome == "enqueued")
@@ -337,7 +337,7 @@ def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(
     )
     assert database.wait_until_blocked(enqueuing) == [settling.pid]
     settling.rows("commit")
-    found = waiting.result(10)
+    found = waiting.result(60)
 
     assert (found.id, found.created, found.outcome) == (job_id, False, "succeeded")
     assert database.value("select count(*) from redrive.jobs") == 0
@@ -358,7 +358,7 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database
     database.wait_until_blocked(enqueuing)
     settling.rows("commit")
 
-    assert waiting.result(10).outcome == "enqueued"
+    assert waiting.result(60).outcome == "enqueued"
     assert totals(database.conn) == {"enqueued": 2, "claimed": 1, "dead": 1}
 
 
@@ -367,7 +367,7 @@ def test_eight_sessions_with_one_key_create_one_job(database: Database) -> None:
     done = [
         s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k")) for s in sessions
     ]
-    found = [d.result(10) for d in done]
+    found = [d.result(60) for d in done]
 
     assert sum(f.created for f in found) == 1
     assert {f.id for f in found} == set(database.column("select id from redrive.jobs"))
@@ -749,7 +749,7 @@ def test_an_enqueue_wakes_a_listener_when_it_commits(database: Database) -> None
         make_job(producer)
         assert list(listener.notifies(timeout=0)) == []
 
-    assert [n.channel for n in listener.notifies(timeout=5, stop_after=1)] == ["redrive"]
+    assert [n.channel for n in listener.notifies(timeout=60, stop_after=1)] == ["redrive"]
 
 
 TICK = "select floor(extract(epoch from clock_timestamp()) * 50)::bigint"

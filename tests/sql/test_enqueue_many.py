@@ -133,7 +133,7 @@ def test_it_waits_for_whoever_has_a_key(database: Database, ending: str, created
     )
     assert database.wait_until_blocked(many) == [other.pid]
     other.rows("rollback" if ending == "rollback" else "commit")
-    found = waiting.result(10)
+    found = waiting.result(60)
 
     assert [new for _, new in found] == [True, created == 3, True]
     assert (found[1][0] == held) == (created == 2)
@@ -154,7 +154,7 @@ def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(database: Databas
     bury(database.conn, worker, claim_one(database.conn, worker))
     other.rows("commit")
 
-    assert waiting.result(10) == 2
+    assert waiting.result(60) == 2
     assert sorted(database.column("select idempotency_key from redrive.jobs")) == ["a", "b", "c"]
 
 

@@ -444,7 +444,7 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         done.set()
 
         assert set(applied) == {m.name for m in migrations()[7:]}
-        assert producing.result(10) < 0.5
+        assert producing.result(60) < 2  # of the three that the other's transaction was open
 
 
 def test_functions_that_changed_touch_no_table_and_no_trigger(url: str) -> None:

@@ -123,7 +123,7 @@ def test_a_dead_letter_that_is_being_purged_cannot_be_redriven(database: Databas
     assert database.wait_until_blocked(operator) == [purger.pid]
     purger.rows("commit")
 
-    assert waiting.result(10) == {ids[0]: "not_open", ids[1]: None}
+    assert waiting.result(60) == {ids[0]: "not_open", ids[1]: None}
     assert database.column("select id from redrive.jobs") == [ids[1]]
 
 
@@ -135,6 +135,6 @@ def test_two_that_purge_the_same_count_each_once(database: Database) -> None:
         for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
     ]
 
-    assert sum(d.result(20) for d in done) <= 1000
+    assert sum(d.result(60) for d in done) <= 1000
     left = database.value("select count(*) from redrive.dead_letters")
     assert totals(database.conn).get("purged", 0) == 1000 - left

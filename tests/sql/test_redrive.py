@@ -159,7 +159,7 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     assert database.wait_until_blocked(operator) == [settling.pid]
     settling.rows("commit")
 
-    assert waiting.result(10) == {dead: "succeeded", **dict.fromkeys(beside)}
+    assert waiting.result(60) == {dead: "succeeded", **dict.fromkeys(beside)}
     assert database.rows(
         "select id, state, blocked from redrive.dead_letters order by redrives, id"
     ) == [
@@ -196,7 +196,7 @@ def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redrive
     assert database.wait_until_blocked(producer) == [operator.pid]
     operator.rows("commit")
 
-    found = waiting.result(10)
+    found = waiting.result(60)
     assert (found.id, found.outcome) == (dead, "live")
 
 
@@ -505,7 +505,7 @@ def test_two_operators_that_dismiss_the_same_do_it_once(database: Database) -> N
         for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
     ]
 
-    assert sorted(len(d.result(10)) for d in done) == [0, 500]
+    assert sorted(len(d.result(60)) for d in done) == [0, 500]
     assert totals(database.conn)["dismissed"] == 500
 
 
@@ -572,7 +572,7 @@ def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Dat
         for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
     ]
 
-    assert [len(d.result(10)) for d in done] == [500, 500]
+    assert [len(d.result(60)) for d in done] == [500, 500]
 
 
 def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(database: Database) -> None:
@@ -603,4 +603,4 @@ def meanwhile(
     waiting = two.start(lambda: two.column("select redrive." + second, [job_id]))
     assert database.wait_until_blocked(two) == [one.pid]
     one.rows("commit")
-    return waiting.result(10)
+    return waiting.result(60)

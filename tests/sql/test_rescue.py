@@ -399,7 +399,7 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Da
     assert database.wait_until_blocked(claiming) == [sweeper.pid]
     sweeper.rows("commit")
 
-    assert waiting.result(10) == []
+    assert waiting.result(60) == []
     assert holders(database.conn) == {}
 
 
@@ -463,7 +463,7 @@ def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(
     assert database.wait_until_blocked(retiring) == [claiming.pid]
     claiming.rows("commit")
 
-    assert waiting.result(10) == 3
+    assert waiting.result(60) == 3
     assert holders(database.conn) == {}
     assert database.column("select deliveries from redrive.jobs") == [1, 1, 1]
 
@@ -512,7 +512,7 @@ def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
     assert database.wait_until_blocked(claiming) == [retiring.pid]
     retiring.rows("commit")
 
-    assert waiting.result(10) == []
+    assert waiting.result(60) == []
 
 
 def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: Database) -> None:

@@ -189,6 +189,8 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
 
     sessions = [database.session() for _ in range(8)]
     futures = [session.start(lambda s=session: act(s)) for session in sessions]
+    database.rows("begin")
+    database.rows("select from redrive.schedules for update")  # until two of them have died
     start.wait()
     while not all(future.done() for future in futures):
         database.rows(
@@ -196,6 +198,7 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
             " where application_name = 'test' and datname = current_database()"
             " and pid <> pg_backend_pid() order by random() limit 2"
         )
+        database.conn.commit()
     wait(futures)
     died = sum(future.result() for future in futures)
 

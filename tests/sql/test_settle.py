@@ -424,7 +424,7 @@ def test_two_sessions_that_bury_the_same_job_bury_it_once(database: Database) ->
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
-    assert waiting.result(10) is False
+    assert waiting.result(60) is False
     assert database.value("select count(*) from redrive.dead_letters") == 1
     assert totals(database.conn)["dead"] == 1
 

@@ -226,7 +226,7 @@ def test_two_transactions_with_one_unique_job_make_one(
     database.wait_until_blocked(second)
     getattr(first, ends)()
     try:
-        found = waiting.result(20)
+        found = waiting.result(60)
         second.conn.commit()
     except errors.SerializationFailure:
         assert level is not IsolationLevel.READ_COMMITTED
@@ -413,7 +413,7 @@ def test_a_claim_that_is_under_way_comes_before_the_replacement(
     committing = producer.start(producer.conn.commit)
     database.wait_until_blocked(producer)
     claimer.commit()
-    committing.result(20)
+    committing.result(60)
     ends_well(database, worker, old)
 
     (new,) = claim(database.conn, worker)
@@ -436,7 +436,7 @@ def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(database: Databa
             sessions[1].start(lambda n=turn: both(sessions[1].conn, 2 * n + 1, ("b", "a"))),
         ]
         for act in acts:
-            act.result(20)
+            act.result(60)
 
     one, other = numbers(database)
     assert one == other, "and neither halves of both"
