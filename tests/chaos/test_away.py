@@ -1,8 +1,10 @@
 """The database is away for longer than the ttl, and comes back: nobody was at fault."""
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psycopg
@@ -35,10 +37,10 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-def stopped(postgres: EmbeddedPostgres, _proxy: Proxy) -> None:
+@contextlib.contextmanager
+def stopped(postgres: EmbeddedPostgres, _proxy: Proxy) -> Iterator[None]:
     postgres.stop("immediate")
-    returns_at = time.monotonic() + AWAY_SECONDS
-    wait_for(lambda: time.monotonic() > returns_at)
+    yield
     postgres.start()
 
 
@@ -49,10 +51,10 @@ def written(conn: Connection) -> None:
     wait_for(lambda: conn.execute(flushed, (lsn,)).fetchone() == (True,))
 
 
-def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> None:
+@contextlib.contextmanager
+def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> Iterator[None]:
     proxy.refuse = True
-    returns_at = time.monotonic() + AWAY_SECONDS
-    wait_for(lambda: time.monotonic() > returns_at)
+    yield
     proxy.refuse = False
 
 
@@ -60,7 +62,7 @@ def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> None:
 def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
     postgres: EmbeddedPostgres,
     tmp_path: Path,
-    go_away: Callable[[EmbeddedPostgres, Proxy], None],
+    go_away: Callable[[EmbeddedPostgres, Proxy], AbstractContextManager[None]],
 ):
     """C19: whoever came back first took everybody else for dead."""
     url = postgres.url("chaos")
@@ -69,10 +71,13 @@ def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
             workers(redrive_heartbeat_ttl=TTL, redrive_slots=8).wait_ready()
         with connect(url) as conn:
             long = [enqueue(conn, "work.until-file", {"file": "go"}) for _ in range(LONG)]
-            quick = [enqueue(conn, "work.sync", {"seconds": 2}) for _ in range(QUICK)]
+            quick = [enqueue(conn, "work.until-file", {"file": "end"}) for _ in range(QUICK)]
             wait_for(lambda: len(workers.ledger()) == LONG + QUICK)
             written(conn)
-        go_away(postgres, proxy)
+        with go_away(postgres, proxy):
+            (tmp_path / "end").touch()
+            returns_at = time.monotonic() + AWAY_SECONDS
+            wait_for(lambda: time.monotonic() > returns_at)
         with connect(url) as conn:
             count = "select count(*) from redrive.jobs where id = any (%s)"
             wait_for(lambda: conn.execute(count, (quick,)).fetchone() == (0,))

@@ -22,6 +22,6 @@ def test_no_job_is_lost_stuck_or_run_twice_without_a_reason_whatever_breaks(caps
         print(json.dumps(outcome.as_json()), outcome.told(), sep="\n")
 
     assert outcome.told() == ""
-    assert outcome.slowest_term < DRAIN + 2 or os.getloadavg()[0] > 4
+    assert outcome.slowest_term < DRAIN + 6 or os.getloadavg()[0] > 4
     assert outcome.verdict.jobs == SHORT.jobs
     assert set(outcome.faults) | set(outcome.left_out) == set(SHORT.faults)

@@ -40,7 +40,7 @@ class Terminal:
         os.close(theirs)
         self.shown = ""
 
-    def wait_for(self, pattern: str, seconds: float = 30) -> str:
+    def wait_for(self, pattern: str, seconds: float = 60) -> str:
         """Read until the pattern has been shown."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.shown):
@@ -57,7 +57,7 @@ class Terminal:
         """Type a line."""
         os.write(self._fd, text.encode() + b"\r")
 
-    def end(self, seconds: float = 30) -> int:
+    def end(self, seconds: float = 60) -> int:
         """Read on to the end. Returns the exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
@@ -67,7 +67,7 @@ class Terminal:
                 except OSError:
                     break
         try:
-            return self.process.wait(10)
+            return self.process.wait(60)
         finally:
             if self.process.poll() is None:
                 self.process.kill()

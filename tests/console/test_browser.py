@@ -42,6 +42,14 @@ EVIL = (
 )
 
 
+PATIENCE = 90_000
+"""Milliseconds that a busy machine may take for what is there in a few."""
+
+
+def launch(run: Any) -> Any:
+    return run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE)
+
+
 @pytest.fixture
 def address(database: Database) -> Iterator[str]:
     """A console without a sign-in, as --demo serves it."""
@@ -63,9 +71,9 @@ def page(address: str) -> Iterator[Any]:
     """A tab, whose every complaint is a failure: of scripts, of the policy, of what is missing."""
     complaints: list[str] = []
     with playwright.sync_playwright() as run:
-        browser = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(run)
         tab = browser.new_context(base_url=address).new_page()
-        tab.set_default_timeout(30_000)
+        tab.set_default_timeout(PATIENCE)
         tab.on("console", lambda said: complaints.append(said.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         yield tab
@@ -255,8 +263,9 @@ def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str
 def test_reading_works_without_javascript(database: Database, address: str):
     make_dead_letters(database.conn, 60)
     with playwright.sync_playwright() as run:
-        browser = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(run)
         context = browser.new_context(base_url=address, java_script_enabled=False)
+        context.set_default_timeout(PATIENCE)
         tab = context.new_page()
         tab.goto("/dead-letters")
         assert tab.locator("tbody tr").count() == 50

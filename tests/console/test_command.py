@@ -115,10 +115,10 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
     settings = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "ada"}
     with started("--demo", **settings) as (process, address):
         port = int(address.rpartition(":")[2])
-        rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"})
-        page = httpx2.get(f"{address}/")
+        rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"}, timeout=60)
+        page = httpx2.get(f"{address}/", timeout=60)
         campaign = plan(database.conn, Filter(), actor="ada").plan
-        news = httpx2.stream("GET", f"{address}/campaigns/{campaign}/events")
+        news = httpx2.stream("GET", f"{address}/campaigns/{campaign}/events", timeout=60)
         others = {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
         for other in others - {"127.0.0.1"}:
             with pytest.raises(OSError), socket.create_connection((other, port), timeout=5):
@@ -128,7 +128,7 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
             next(told)
             process.send_signal(signal.SIGTERM)
             last = "".join(told)  # cut off, it would raise
-        code = process.wait(30)
+        code = process.wait(60)
 
     assert "event: end" not in last
     assert (page.status_code, "ada" in page.text, rebound.status_code) == (200, True, 421)
@@ -146,11 +146,13 @@ def test_two_replicas_are_one_console(database: Database, tmp_path: Path):
     }
     own = {"sec-fetch-site": "same-origin"}
     with started(**settings) as (_, one), started(**settings) as (_, other):
-        answer = httpx2.post(f"{one}/sign-in", data={"token": "olaf-token"}, headers=own)
+        data = {"token": "olaf-token"}
+        answer = httpx2.post(f"{one}/sign-in", data=data, headers=own, timeout=60)
         cookie = {"cookie": answer.headers["set-cookie"].split(";")[0]}
-        page = httpx2.get(f"{one}/", headers=cookie)
+        page = httpx2.get(f"{one}/", headers=cookie, timeout=60)
         csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
         assert csrf
-        ended = httpx2.post(f"{other}/sign-out", data={"csrf": csrf[1]}, headers=cookie | own)
+        data, headers = {"csrf": csrf[1]}, cookie | own
+        ended = httpx2.post(f"{other}/sign-out", data=data, headers=headers, timeout=60)
 
     assert (page.status_code, ended.status_code) == (200, 303)

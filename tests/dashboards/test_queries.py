@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,11 +67,7 @@ def scene(
 def incident(stage: Rehearsal, database: Database) -> None:
     """Everything that can be seen on a dashboard, within seconds."""
 
-    def work(count: int, *, poisoned: bool = False) -> None:
-        for _ in range(count):
-            enqueue(database.conn, "mail.welcome", {}, queue="mail")
-            enqueue(database.conn, "invoice.charge", {"poisoned": poisoned}, queue="billing")
-        enqueue(database.conn, "report.build", {}, queue="reports")
+    work = partial(enqueue_some, database)
 
     def command(*arguments: str) -> None:
         assert stage.redrive("command", *arguments).wait(60) == 0, (
@@ -84,12 +81,17 @@ def incident(stage: Rehearsal, database: Database) -> None:
     work(20)
     database.rows("select redrive.pause_v1('archive', 'test', 'no older worker is to take it')")
     enqueue(database.conn, "nobody.knows", {}, queue="archive")
-    time.sleep(3)  # Prometheus sees the counters before they rise
+    # Prometheus sees the counters before they rise
+    wait_for(
+        lambda: stage.prometheus.now("sum(redrive_jobs_completed_total) by (instance) >= 41"), 60
+    )
+    tried = 'sum(redrive_job_attempts_total{outcome="succeeded"}) >= 41'
+    wait_for(lambda: stage.prometheus.now(tried), 60)
     stage.wrong("billing-release", so=True)
     stage.wrong("mail-provider", so=True)
     work(12)
     wait_for(lambda: open_dead_letters() >= 12)
-    time.sleep(2)
+    wait_for(lambda: stage.prometheus.now("sum(redrive_dlq_added_total) by (instance) >= 12"), 60)
     stage.wrong("billing-release", so=False)
     stage.wrong("mail-provider", so=False)
     work(3, poisoned=True)
@@ -107,6 +109,14 @@ def incident(stage: Rehearsal, database: Database) -> None:
         time.sleep(1)
 
 
+def enqueue_some(database: Database, count: int, *, poisoned: bool = False) -> None:
+    """So many for two queues, and one for another."""
+    for _ in range(count):
+        enqueue(database.conn, "mail.welcome", {}, queue="mail")
+        enqueue(database.conn, "invoice.charge", {"poisoned": poisoned}, queue="billing")
+    enqueue(database.conn, "report.build", {}, queue="reports")
+
+
 def answer(stage: Rehearsal, query: Query) -> list[float]:
     """The values at this moment that are numbers."""
     found = stage.prometheus.now(concrete(query.expression, rate_interval="20s", shown="2m"))
@@ -117,6 +127,7 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
     silent = {*queries(), *other_queries()}
 
     def ask() -> bool:
+        enqueue_some(scene.database, 1)  # a rate is of the last seconds
         silent.difference_update([query for query in silent if answer(scene.stage, query)])
         return {(query.board, query.panel) for query in silent} <= MAY_BE_EMPTY
 

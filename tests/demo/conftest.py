@@ -55,7 +55,7 @@ class Place:
                     found.append(" ".join(process.cmdline()))
         return found
 
-    def what_is_left(self, seconds: float = 20) -> list[str]:
+    def what_is_left(self, seconds: float = 60) -> list[str]:
         """Processes and files, once they have had a moment to go."""
         deadline = time.monotonic() + seconds
         while (

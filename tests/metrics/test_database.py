@@ -71,7 +71,9 @@ def test_two_exporters_show_the_same(database: Database, reader):
     for n in range(700):
         database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")
 
-    first, second = shown(reader()), shown(reader())
+    first = shown(reader())
+    database.rows("update redrive.snapshots set taken_at = taken_at + interval '1 minute'")
+    second = shown(reader())
 
     assert first == second
     enqueued = [
@@ -93,20 +95,19 @@ def test_a_kind_keeps_its_name_when_others_come(database: Database, reader):
 
 
 def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
-    readers = [reader() for _ in range(100)]
+    began, readers = time.monotonic(), [reader() for _ in range(100)]
     shown(reader())  # the first snapshot ever: while it is made, others have none to show
     database.rows("update redrive.snapshots set taken_at = taken_at - interval '3 seconds'")
     written = "select n_tup_upd from pg_stat_user_tables where relname = 'snapshots'"
     with ThreadPoolExecutor(20) as threads:
         texts = list(threads.map(shown, readers))
+    took = time.monotonic() - began
 
     database.rows("select pg_stat_force_next_flush()")
-    deadline = time.monotonic() + 10
-    while database.value(written) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: database.value(written) >= 3)
 
     assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
-    assert 3 <= database.value(written) <= 10, "ours, and one for every two seconds that it took"
+    assert database.value(written) <= 10 + took, "ours, and one for every two seconds that it took"
 
 
 def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(database: Database, reader):

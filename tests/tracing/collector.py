@@ -64,7 +64,7 @@ class Collector:
                     self.spans += [_span(span, service) for span in scope.spans]
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[["Collector"], Any], seconds: float = 30) -> Any:
+    def wait_for(self, condition: Callable[["Collector"], Any], seconds: float = 60) -> Any:
         """Until it holds of what came."""
         with self._changed:
             found = self._changed.wait_for(lambda: condition(self), seconds)

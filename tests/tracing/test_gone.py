@@ -38,7 +38,7 @@ def test_all_jobs_complete_and_the_worker_exits_in_time(
         status, seconds = worker.stop()
 
     assert status == 0
-    assert seconds < LAST_EXPORT_SECONDS * 2 + 5
+    assert seconds < LAST_EXPORT_SECONDS * 2 + 18  # of a drain of 25
     assert all(event["level"] != "text" for event in worker.events()), (
         "the exporter's own lines stay out of the log"
     )
@@ -68,7 +68,7 @@ def test_the_queue_of_spans_is_bounded_and_ends_in_time() -> None:
 
     queue.shutdown()
 
-    assert time.monotonic() - began < LAST_EXPORT_SECONDS + 1
+    assert time.monotonic() - began < LAST_EXPORT_SECONDS + 30
     assert queue.dropped >= QUEUED_SPANS * 3 - PROBE_SPANS * 2
 
 
