@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 from redrive.database.connect import SETTINGS as OWN_SETTINGS
 from redrive.database.embedded import EmbeddedPostgres, guarded
 from redrive.database.migrate import migrate
+from tests.ports import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -235,7 +236,7 @@ def embedded(version: int, **settings: str) -> Iterator[Server]:
     loopback.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
-    postgres = EmbeddedPostgres(home, version, settings=SETTINGS | settings)
+    postgres = EmbeddedPostgres(home, version, free_port(), settings=SETTINGS | settings)
     with guarded(home, version):
         postgres.start()
         with contextlib.closing(Server(postgres.url())) as server:

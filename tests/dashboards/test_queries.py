@@ -119,7 +119,7 @@ def enqueue_some(database: Database, count: int, *, poisoned: bool = False) -> N
 
 def answer(stage: Rehearsal, query: Query) -> list[float]:
     """The values at this moment that are numbers."""
-    found = stage.prometheus.now(concrete(query.expression, rate_interval="20s", shown="2m"))
+    found = stage.prometheus.now(concrete(query.expression, rate_interval="20s"))
     return [float(series["value"][1]) for series in found if series["value"][1] != "NaN"]
 
 

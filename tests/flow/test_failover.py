@@ -20,11 +20,11 @@ import pytest
 
 from redrive import enqueue
 from redrive.database.connect import Link, Watchdog, connect
-from redrive.database.embedded import free_port
 from redrive.worker import store
 from tests.factories import make_worker
 from tests.flow import look
 from tests.flow.harness import wait_for, workers_on
+from tests.ports import free_port
 from tests.postgres import Session
 from tests.replicas import Replicas, replicas
 

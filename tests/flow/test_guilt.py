@@ -76,11 +76,13 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     enqueue_many(database.conn, [{"kind": "work.until-file", "payload": {"file": "go"}}] * slow)
     worker = workers("--slots", "4", redrive_heartbeat_ttl=3).wait_ready()
     wait_for(lambda: look.live(database) <= slow)
-    held = len(holders(database.conn))
-    assert held > 8, "nothing was fetched ahead"
     (by_now,) = database.row("select clock_timestamp()")
     wait_for(lambda: database.value("select min(seen_at) from redrive.workers") > by_now)
     os.kill(worker.pid, signal.SIGKILL)
+    ours = "select count(*) from pg_stat_activity where application_name like 'redrive%%'"
+    wait_for(lambda: not database.value(ours))  # what it had sent is committed, or never will be
+    held = len(holders(database.conn))
+    assert held > 8, "nothing was fetched ahead"
     (workers.home / "go").touch()
     workers("--slots", "4", redrive_heartbeat_ttl=3)
     rescued = "select coalesce(sum(n), 0) from redrive.totals where event = 'rescued'"

@@ -16,9 +16,9 @@ from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue
 from redrive.database.connect import Address, Link, Trouble, trouble
-from redrive.database.embedded import free_port
 from redrive.errors import SettingsError
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
+from tests.ports import free_port
 from tests.postgres import Database, Server
 
 OURS: LiteralString = (

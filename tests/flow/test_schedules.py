@@ -16,6 +16,7 @@ import pytest
 from redrive.database.embedded import EmbeddedPostgres
 from redrive.database.migrate import migrate
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
+from tests.ports import free_port
 from tests.postgres import SETTINGS, Database, guarded
 
 CLOCK = Path(__file__).parents[1] / "chaos" / "clock.c"
@@ -46,7 +47,7 @@ def kill(worker: Worker) -> None:
 def postgres() -> Iterator[EmbeddedPostgres]:
     """A server that may be crashed."""
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-"))
-    server = EmbeddedPostgres(home, settings=SETTINGS)
+    server = EmbeddedPostgres(home, port=free_port(), settings=SETTINGS)
     with guarded(home, server.version):
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:

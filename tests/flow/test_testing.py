@@ -107,7 +107,7 @@ def test_a_timeout_is_hard() -> None:
     began = time.monotonic()
 
     assert run(jobs, "slow").error_class == "DeadlineExceeded"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_what_cannot_be_enqueued_cannot_be_tried_either() -> None:

@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive.database.connect import Address
-from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
 from tests.factories import (
@@ -29,6 +28,7 @@ from tests.factories import (
     silence,
 )
 from tests.flow.harness import wait_for
+from tests.ports import free_port
 from tests.postgres import Database
 
 

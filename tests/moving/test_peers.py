@@ -15,7 +15,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests import pages
 from tests.cli.conftest import Redrive
-from tests.flow.harness import free_port
 from tests.moving.test_guides import (
     GUIDES,
     check_a_queue_in_postgres,
@@ -24,6 +23,7 @@ from tests.moving.test_guides import (
     lines_of,
     waiting,
 )
+from tests.ports import free_port
 from tests.postgres import Database
 
 pytestmark = pytest.mark.moving
