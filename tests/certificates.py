@@ -31,6 +31,6 @@ def certificate(home: Path, name: str, *, names: str = "", signer: Path | None =
     if signer is not None:
         command += ["-CA", str(signer), "-CAkey", str(signer.with_suffix(".key"))]
     command += ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return made

@@ -66,7 +66,7 @@ def test_the_first_screen_of_the_readme_is_what_happens(
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stdout
     assert missing("\n".join(make[1:]), ran.stdout) == []

@@ -35,7 +35,7 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=300,
         ).stdout
 
     job = run(*first[1:]).strip()

@@ -65,7 +65,7 @@ def test_what_the_page_shows_passes(tmp_path: Path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
     assert f"{len(tests)} passed" in done.stdout, done.stdout

@@ -105,13 +105,13 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     url = re.search(r"http://127.0.0.1:(\d+)/metrics", running.said)
     assert url
     assert url[1] != "9808"
-    with urlopen(url[0], timeout=10) as answer:
+    with urlopen(url[0], timeout=60) as answer:
         assert b"redrive_dlq_depth" in answer.read()
 
     # The console shows it in a browser.
     console = re.search(r"look at it in a browser: (http://127.0.0.1:\d+)", running.said)
     assert console
-    with urlopen(f"{console[1]}/groups", timeout=10) as answer:
+    with urlopen(f"{console[1]}/groups", timeout=60) as answer:
         assert b"AttributeError" in answer.read()
 
     # It changes nothing without --yes, and says so.

@@ -178,7 +178,7 @@ class Worker:
         """Send the supervisor a signal."""
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 40) -> int:
+    def wait(self, seconds: float = 90) -> int:
         """Wait for its end. Returns the exit status."""
         try:
             return self.process.wait(seconds)
@@ -187,7 +187,7 @@ class Worker:
                 f"the worker did not end in {seconds} s:\n{self.log.read_text()[-4000:]}"
             ) from None
 
-    def stop(self, seconds: float = 40) -> tuple[int, float]:
+    def stop(self, seconds: float = 90) -> tuple[int, float]:
         """SIGTERM. Returns the exit status and how long it took."""
         began = time.monotonic()
         self.signal(signal.SIGTERM)
@@ -219,7 +219,7 @@ class Workers:
         self.started.append(worker)
         return worker
 
-    def run(self, *arguments: str, seconds: float = 60, **options: Any) -> Worker:
+    def run(self, *arguments: str, seconds: float = 120, **options: Any) -> Worker:
         """Run a worker until there is nothing left to do."""
         worker = self("--until-empty", *arguments, **options)
         status = worker.wait(seconds)

@@ -50,13 +50,13 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     (workers.home / "mail-is-down").touch()
     _start(workers, 2)
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
-    wait_for(lambda: _state(database) == "open", 30)
+    wait_for(lambda: _state(database) == "open")
     for worker in workers.started:
         given_back = partial(worker.metric, "redrive_jobs_released_total", reason="breaker mail")
         wait_for(given_back, what="a worker has not heard of it")
     heard_at = time.monotonic()
     others = [enqueue(database.conn, "other.work") for _ in range(50)]
-    wait_for(lambda: len(_phases(workers, "start")) >= len(others), 30)
+    wait_for(lambda: len(_phases(workers, "start")) >= len(others))
     wait_for(
         lambda: (
             (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 3
@@ -90,7 +90,7 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
     _start(workers, 1)
     for _ in range(20):
         enqueue(database.conn, "sms.send", max_attempts=50)
-    wait_for(lambda: _state(database, "sms") in {"open", "half_open"}, 30)
+    wait_for(lambda: _state(database, "sms") in {"open", "half_open"})
     (workers.home / "sms-is-down").unlink()
 
     wait_for(lambda: look.live(database) == 0, 60)
@@ -102,14 +102,14 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
 
 def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database, workers: Workers):
     _start(workers, 1)
-    wait_for(lambda: _state(database) == "closed", 30)
+    wait_for(lambda: _state(database) == "closed")
     done = ("--why", "maintenance", "--yes", "--database-url", database.url)
     main(["breaker", "force", "mail", "open", *done])
     _heard(database)
 
     late = enqueue(database.conn, "mail.send", expires_in=0.2)
 
-    wait_for(lambda: look.reasons(database) == {late: "expired"}, 20)
+    wait_for(lambda: look.reasons(database) == {late: "expired"})
     assert not _phases(workers, "up")
 
 
@@ -118,7 +118,7 @@ def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, 
     _start(workers, 1)
     for _ in range(12):
         enqueue(database.conn, "mail.kill")
-    wait_for(lambda: _state(database) == "open", 30)
+    wait_for(lambda: _state(database) == "open")
     (workers.home / "mail-is-down").unlink()
 
     wait_for((workers.home / "killed").exists, 60, what="nobody probed")
@@ -135,7 +135,7 @@ def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(
     down.touch()
     _start(workers, 1)
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(20)])
-    wait_for(lambda: _state(database) == "open", 30)
+    wait_for(lambda: _state(database) == "open")
     hangs.touch()
     down.unlink()
     wait_for(lambda: _phases(workers, "up"), 30, what="nobody probed")
@@ -146,7 +146,7 @@ def test_there_is_one_probe_whatever_becomes_of_other_breakers_meanwhile(
         time.sleep(1.2)  # the worker has heard of it, and told its runner
     probes = len(_phases(workers, "up"))
     hangs.unlink()
-    wait_for(lambda: look.live(database) == 0, 30)
+    wait_for(lambda: look.live(database) == 0)
 
     assert probes == 1
     assert _state(database) == "closed"
@@ -160,7 +160,7 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
         return status, capsys.readouterr().out
 
     _start(workers, 1)
-    wait_for(lambda: _state(database) == "closed", 30)
+    wait_for(lambda: _state(database) == "closed")
     assert run("breaker", "force", "mail", "open")[0] == 64  # without --why
     said = ("--actor", "ada", "--yes", "--why")
     assert run("breaker", "force", "nobody", "open", *said, "x")[0] == 2
@@ -174,7 +174,7 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
     calls = len(_phases(workers, "up"))
     shown = run("breaker", "ls", "--json")[1]
     assert run("breaker", "reset", "mail", *said, "they are back")[0] == 0
-    wait_for(lambda: look.live(database) == 0, 30)
+    wait_for(lambda: look.live(database) == 0)
 
     assert calls == 0
     assert "their status page" in shown

@@ -100,7 +100,7 @@ def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
     database.conn.execute("update redrive.jobs set losses = 2")
     instant = [enqueue(database.conn, "work.sync") for _ in range(300)]
     worker = workers("--slots", "16").wait_ready()
-    wait_for(lambda: look.live(database) == len(suspects), 30)
+    wait_for(lambda: look.live(database) == len(suspects))
     (workers.home / "go").touch()
     wait_for(lambda: look.live(database) == 0, 120)
     mine = {e.job: e.pid for e in workers.ledger() if e.phase == "end"}

@@ -170,7 +170,7 @@ def test_every_connection_of_a_process_takes_the_new_password(login: Login, work
         assert exporter.poll() is None
     finally:
         exporter.terminate()
-        exporter.wait(20)
+        exporter.wait(60)
 
 
 @pytest.mark.parametrize("content", [None, "", "nonsense"], ids=["gone", "empty", "no URL"])

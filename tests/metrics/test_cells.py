@@ -98,5 +98,5 @@ def test_the_exporter_shows_all_cells_of_its_file(
 
 
 def _get(port: int, name: str) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/{name}", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as answer:
         return str(answer.read().decode())

@@ -216,7 +216,7 @@ def test_with_no_worker_up_the_exporter_folds_the_counters(database: Database, t
 def _scrape(port: int) -> bytes | None:
     with (
         contextlib.suppress(OSError),
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer,
     ):
         return bytes(answer.read())
     return None
