@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -58,27 +58,26 @@ class Endpoint:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        if self._tls is not None:
-            try:
-                connection = self._tls.wrap_socket(connection, server_side=True)
-            except OSError:  # the other side did not like what it saw
-                connection.close()
+        # A client that hangs up, or does not like what it sees, is no fault of a test's.
+        with connection, suppress(OSError):
+            if self._tls is None:
+                self._talk(connection)
+            else:
+                with self._tls.wrap_socket(connection, server_side=True) as secured:
+                    self._talk(secured)
+
+    def _talk(self, connection: socket.socket) -> None:
+        file = connection.makefile("rb")
+        while line := file.readline():
+            path = line.split()[1].decode().lstrip("/")
+            headers: dict[str, str] = {}
+            while (header := file.readline().strip()) != b"":
+                name, _, value = header.decode("latin-1").partition(": ")
+                headers[name.lower()] = value
+            body = file.read(int(headers.get("content-length", 0)))
+            self.requests.append((path, headers, body))
+            if not self._answer(connection, path, len(self.of(path))):
                 return
-        with connection:
-            file = connection.makefile("rb")
-            while line := file.readline():
-                path = line.split()[1].decode().lstrip("/")
-                headers: dict[str, str] = {}
-                while (header := file.readline().strip()) != b"":
-                    name, _, value = header.decode("latin-1").partition(": ")
-                    headers[name.lower()] = value
-                body = file.read(int(headers.get("content-length", 0)))
-                self.requests.append((path, headers, body))
-                try:
-                    if not self._answer(connection, path, len(self.of(path))):
-                        return
-                except OSError:
-                    return
 
     def _answer(self, connection: socket.socket, path: str, count: int) -> bool:
         """Answer one request. Returns whether the connection goes on."""
