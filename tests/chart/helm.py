@@ -94,7 +94,7 @@ class Helm:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=120)
         self._process.stdout.close()
 
     def run(self, action: str, **request: Any) -> Any:
@@ -144,13 +144,13 @@ def _serve() -> None:
                 return await helm_sdkpy.Lint(configuration).run(request["chart"])
             case "uninstall":
                 return await helm_sdkpy.Uninstall(configuration).run(
-                    request["name"], wait=False, timeout=20
+                    request["name"], wait=False, timeout=120
                 )
             case "test":
                 return await helm_sdkpy.ReleaseTest(configuration).run(request["name"])
         verb = {"install": helm_sdkpy.Install, "upgrade": helm_sdkpy.Upgrade}[request["action"]]
         return await verb(configuration).run(
-            request["name"], request["chart"], values=request["values"], wait=False, timeout=20
+            request["name"], request["chart"], values=request["values"], wait=False, timeout=120
         )
 
     for line in sys.stdin:
