@@ -103,18 +103,30 @@ class Release:
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
         return self.get("pods", "--selector", selector, *arguments)
 
+    def staying(self, component: str) -> list[dict[str, Any]]:
+        """The pods that nobody has asked to go."""
+        return [pod for pod in self.pods(component) if "deletionTimestamp" not in pod["metadata"]]
+
     def workers(self, pool: str = "main") -> list[str]:
         """Names of the pool's pods that are ready and are to stay."""
         return [
             pod["metadata"]["name"]
-            for pod in self.pods("worker")
+            for pod in self.staying("worker")
             if pod["metadata"]["labels"]["redrive/pool"] == pool
-            and "deletionTimestamp" not in pod["metadata"]
             and all(
                 status["ready"]
                 for status in pod["status"].get("containerStatuses", [{"ready": False}])
             )
         ]
+
+    def restarts(self) -> dict[str, int]:
+        """How often each container of workers and exporter was restarted."""
+        return {
+            f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
+            for component in ("worker", "exporter")
+            for pod in self.staying(component)
+            for status in pod["status"].get("containerStatuses", [])
+        }
 
     # ------------------------------------------------------------------ redrive inside
 
