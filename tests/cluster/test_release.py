@@ -61,7 +61,8 @@ def objective(text: str, name: str) -> float:
 
 def test_a_namespace_that_enforces_restricted_accepts_every_pod(release: Release) -> None:
     ran = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in release.get("pods")}
-    refused = [e["message"] for e in release.get("events") if "forbidden" in e.get("message", "")]
+    events = [event.get("message", "") for event in release.get("events")]
+    refused = [message for message in events if "violates PodSecurity" in message]
 
     assert ran >= COMPONENTS
     assert refused == []
@@ -74,14 +75,9 @@ def test_no_pod_has_a_token_or_rights(release: Release) -> None:
 
 
 def test_the_install_waited_for_its_migration_without_a_restart(release: Release) -> None:
-    restarts = {
-        pod["metadata"]["name"]: status["restartCount"]
-        for component in ("worker", "exporter")
-        for pod in release.pods(component)
-        for status in pod["status"]["containerStatuses"]
-    }
+    restarts = release.restarts()
 
-    assert len(restarts) == 4
+    assert len(restarts) == 5
     assert set(restarts.values()) == {0}, restarts
 
 
@@ -98,7 +94,7 @@ def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
 def test_helm_test_succeeds_and_leaves_nothing(release: Release) -> None:
     release.test()
 
-    assert release.pods("test") == []
+    eventually("its pod is gone", lambda: release.pods("test") == [])
 
 
 def test_jobs_run(release: Release) -> None:
@@ -199,7 +195,7 @@ def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
         command = command.replace(written, here)
 
     for filters in ("--kind shop.poison", ""):
-        text = run("bash", "-ec", command.replace("--queue mail", filters))
+        text = run("bash", "-ec", command.replace("--queue mail", filters), seconds=300)
         assert "30 open dead letters in 1 group" in text
         assert "nothing was changed" in text
     assert len(release.dead_letters("--kind", "shop.poison")) == 30
@@ -220,10 +216,7 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
     ends = release.wait_for_ends(dead)
     assert len(ends) == 30
     assert release.dead_letters("--kind", "shop.poison") == []
-    audit = release.sql(
-        "select actor, why from redrive.audit where action like '%redr%' order by 1 desc limit 1"
-    )
-    assert audit == [["redrive-now", "fixed"]]
+    assert ["redrive-now", "fixed"] in release.sql("select actor, why from redrive.audit")
 
 
 @contextmanager
@@ -256,9 +249,10 @@ def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
     service = f"service/{release.name}-console"
     with forwarded(release, service) as address, playwright.sync_playwright() as run:
         browser = run.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"], timeout=120_000
         )
         page = browser.new_context(base_url=address).new_page()
+        page.set_default_timeout(120_000)
         page.goto("/groups")
         page.get_by_label("Your token").fill(CONSOLE_TOKEN)
         page.get_by_role("button", name="Sign in").click()
@@ -325,11 +319,9 @@ def test_network_policies_are_accepted(release: Release) -> None:
 
 
 def test_uninstall_leaves_nothing(release: Release) -> None:
-    release.run_helm("uninstall", release.name, "--wait", "--timeout", "3m")
+    release.run_helm("uninstall", release.name, "--wait", "--timeout", "5m")
 
-    eventually(
-        "everything of the release is gone", lambda: left(release) == [], seconds=120, every=3
-    )
+    eventually("everything of the release is gone", lambda: left(release) == [], every=3)
 
 
 def left(release: Release) -> list[str]:
