@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -43,11 +44,14 @@ RESOURCES = {
 Key = tuple[str, str, str, str]
 """Group and version, namespace, resource, name."""
 
+_NUMBERS = count()
+
 
 class FakeCluster:
     """What the API holds, and every change to it as (verb, kind, name)."""
 
     def __init__(self) -> None:
+        self.number = next(_NUMBERS)
         self.objects: dict[Key, dict[str, Any]] = {}
         self.changes: list[tuple[str, str, str]] = []
         self.revision = 1
@@ -56,14 +60,14 @@ class FakeCluster:
 
     @property
     def kubeconfig(self) -> str:
-        """A kubeconfig that leads here."""
+        """A kubeconfig that leads here, and is no other's: a port may come again."""
         return f"""\
 apiVersion: v1
 kind: Config
 clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{self.port}"}}}}]
 users: [{{name: u, user: {{}}}}]
-contexts: [{{name: x, context: {{cluster: c, user: u, namespace: jobs}}}}]
-current-context: x
+contexts: [{{name: x{self.number}, context: {{cluster: c, user: u, namespace: jobs}}}}]
+current-context: x{self.number}
 """
 
     def save(self, verb: str, key: Key, new: dict[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Helm:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=120)
         self._process.stdout.close()
 
     def run(self, action: str, **request: Any) -> Any:

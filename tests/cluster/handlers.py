@@ -52,24 +52,36 @@ def work(payload: dict[str, Any], job: Job) -> None:
     note("end", job)
 
 
-def fail_until_fixed(job: Job) -> None:
+@jobs.handle("shop.held", policy=Policy(timeout=900))
+def held(payload: dict[str, Any], job: Job) -> None:
+    """Last until it is given back or lost, however long that takes, or somebody says so."""
     note("start", job)
-    row = database().execute("select 1 from fixed where kind = %s", (job.kind,)).fetchone()
-    if row is None:
-        raise TypeError("price is None")
+    while job.deliveries == 1 and not is_fixed(job):
+        time.sleep(0.2)
     note("end", job)
+
+
+def is_fixed(job: Job) -> bool:
+    fixed = database().execute("select 1 from fixed where kind = %s", (job.kind,))
+    return fixed.fetchone() is not None
 
 
 @jobs.handle("shop.poison")
 def poison(payload: dict[str, Any], job: Job) -> None:
     """A bug: dead at once, until somebody fixes it."""
-    fail_until_fixed(job)
+    note("start", job)
+    if not is_fixed(job):
+        raise TypeError("price is None")
+    note("end", job)
 
 
 @jobs.handle("shop.automatic")
 def automatic(payload: dict[str, Any], job: Job) -> None:
-    """The same, and the CronJob redrives it."""
-    fail_until_fixed(job)
+    """Dead at once, until something redrives it."""
+    note("start", job)
+    if not job.redrives:
+        raise TypeError("price is None")
+    note("end", job)
 
 
 @jobs.handle("shop.glutton", policy=Policy(timeout=60, backoff=0.1, backoff_cap=0.2))

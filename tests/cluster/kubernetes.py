@@ -40,9 +40,12 @@ def run(
 
 
 def eventually(
-    what: str, condition: Callable[[], Any], seconds: float = 60, every: float = 1
+    what: str, condition: Callable[[], Any], seconds: float = 180, every: float = 1
 ) -> Any:
-    """Wait until `condition` returns something true, and return it."""
+    """Wait until `condition` returns something true, and return it.
+
+    As long as a slow and busy machine may need: only what fails takes that long.
+    """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}; at last: {value!r}"
@@ -66,18 +69,18 @@ class Release:
 
     # ------------------------------------------------------------------ the tools
 
-    def run_helm(self, *arguments: str, seconds: float = 420) -> str:
+    def run_helm(self, *arguments: str, seconds: float = 660) -> str:
         return run(self.helm, *arguments, "--namespace", self.namespace, seconds=seconds)
 
     def install(self, *settings: str) -> str:
-        return self.run_helm(
-            "install", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m"
-        )
+        return self._apply("install", *settings)
 
     def upgrade(self, *settings: str) -> str:
-        return self.run_helm(
-            "upgrade", self.name, str(CHART), *self.settings, *settings, "--wait", "--timeout", "5m"
-        )
+        return self._apply("upgrade", *settings)
+
+    def _apply(self, verb: str, *settings: str) -> str:
+        waiting = ("--wait", "--timeout", "10m")
+        return self.run_helm(verb, self.name, str(CHART), *self.settings, *settings, *waiting)
 
     def test(self) -> str:
         """Run helm test; what it and its pods printed. Helm hands logs on to stderr."""
@@ -103,18 +106,30 @@ class Release:
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
         return self.get("pods", "--selector", selector, *arguments)
 
+    def staying(self, component: str) -> list[dict[str, Any]]:
+        """The pods that nobody has asked to go."""
+        return [pod for pod in self.pods(component) if "deletionTimestamp" not in pod["metadata"]]
+
     def workers(self, pool: str = "main") -> list[str]:
         """Names of the pool's pods that are ready and are to stay."""
         return [
             pod["metadata"]["name"]
-            for pod in self.pods("worker")
+            for pod in self.staying("worker")
             if pod["metadata"]["labels"]["redrive/pool"] == pool
-            and "deletionTimestamp" not in pod["metadata"]
             and all(
                 status["ready"]
                 for status in pod["status"].get("containerStatuses", [{"ready": False}])
             )
         ]
+
+    def restarts(self) -> dict[str, int]:
+        """How often each container of workers and exporter was restarted."""
+        return {
+            f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
+            for component in ("worker", "exporter")
+            for pod in self.staying(component)
+            for status in pod["status"].get("containerStatuses", [])
+        }
 
     # ------------------------------------------------------------------ redrive inside
 
@@ -134,12 +149,13 @@ class Release:
         )
         return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code)
 
-    def job_log(self, job: str, seconds: float = 120) -> str:
-        """Wait for a Job to succeed; what it printed."""
-        eventually(f"job {job} ends", lambda: self._ended(job), seconds)
-        text = self.kubectl("logs", f"job/{job}")
-        assert self._ended(job) == "Complete", text
-        return text
+    def job_log(self, job: str) -> str:
+        """Wait for a Job to succeed; what the pod printed that did, which need not be its first."""
+        ended = eventually(f"job {job} ends", lambda: self._ended(job))
+        pods = ("--selector", f"batch.kubernetes.io/job-name={job}")
+        assert ended == "Complete", self.kubectl("logs", *pods, "--prefix", "--tail", "-1")
+        [pod] = self.get("pods", *pods, "--field-selector", "status.phase=Succeeded")
+        return self.kubectl("logs", pod["metadata"]["name"])
 
     def _ended(self, job: str) -> str | None:
         conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))["status"].get(
@@ -188,7 +204,7 @@ class Release:
         wanted = set(jobs)
         return [[int(value) for value in row] for row in rows if int(row[0]) in wanted]
 
-    def wait_for_ends(self, jobs: list[int], seconds: float = 120) -> list[list[int]]:
+    def wait_for_ends(self, jobs: list[int], seconds: float = 300) -> list[list[int]]:
         eventually(
             f"{len(jobs)} jobs end",
             lambda: {row[0] for row in self.ledger(jobs)} == set(jobs),
@@ -198,7 +214,7 @@ class Release:
 
 
 def unique(what: str) -> str:
-    return f"redrive-{what}-{time.time_ns() // 1_000_000 % 100_000_000}"
+    return f"redrive-{what}-{secrets.token_hex(4)}"
 
 
 def new_namespace(name: str) -> None:
@@ -227,7 +243,8 @@ def in_namespace(release: Release) -> Iterator[None]:
         raise
     finally:
         if "CLUSTER_KEEP" not in os.environ:
-            run("kubectl", "delete", "namespace", release.namespace, seconds=180)
+            # How long its pods take to go is no test's concern.
+            run("kubectl", "delete", "namespace", release.namespace, "--wait=false")
 
 
 @contextmanager
@@ -269,12 +286,9 @@ def look(release: Release) -> str:
     ]
     texts = []
     for command in commands:
-        done = subprocess.run(
-            ("kubectl", "--namespace", release.namespace, *command),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        texts.append(f"$ kubectl {' '.join(command)}\n{done.stdout}{done.stderr}")
+        try:
+            said = release.kubectl(*command, seconds=60)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            said = str(error)
+        texts.append(f"$ kubectl {' '.join(command)}\n{said}")
     return "\n".join(texts)

@@ -61,7 +61,8 @@ def objective(text: str, name: str) -> float:
 
 def test_a_namespace_that_enforces_restricted_accepts_every_pod(release: Release) -> None:
     ran = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in release.get("pods")}
-    refused = [e["message"] for e in release.get("events") if "forbidden" in e.get("message", "")]
+    events = [event.get("message", "") for event in release.get("events")]
+    refused = [message for message in events if "violates PodSecurity" in message]
 
     assert ran >= COMPONENTS
     assert refused == []
@@ -74,14 +75,9 @@ def test_no_pod_has_a_token_or_rights(release: Release) -> None:
 
 
 def test_the_install_waited_for_its_migration_without_a_restart(release: Release) -> None:
-    restarts = {
-        pod["metadata"]["name"]: status["restartCount"]
-        for component in ("worker", "exporter")
-        for pod in release.pods(component)
-        for status in pod["status"]["containerStatuses"]
-    }
+    restarts = release.restarts()
 
-    assert len(restarts) == 4
+    assert len(restarts) == 5
     assert set(restarts.values()) == {0}, restarts
 
 
@@ -98,7 +94,7 @@ def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
 def test_helm_test_succeeds_and_leaves_nothing(release: Release) -> None:
     release.test()
 
-    assert release.pods("test") == []
+    eventually("its pod is gone", lambda: release.pods("test") == [])
 
 
 def test_jobs_run(release: Release) -> None:
@@ -199,7 +195,7 @@ def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
         command = command.replace(written, here)
 
     for filters in ("--kind shop.poison", ""):
-        text = run("bash", "-ec", command.replace("--queue mail", filters))
+        text = run("bash", "-ec", command.replace("--queue mail", filters), seconds=300)
         assert "30 open dead letters in 1 group" in text
         assert "nothing was changed" in text
     assert len(release.dead_letters("--kind", "shop.poison")) == 30
@@ -220,10 +216,7 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
     ends = release.wait_for_ends(dead)
     assert len(ends) == 30
     assert release.dead_letters("--kind", "shop.poison") == []
-    audit = release.sql(
-        "select actor, why from redrive.audit where action like '%redr%' order by 1 desc limit 1"
-    )
-    assert audit == [["redrive-now", "fixed"]]
+    assert ["redrive-now", "fixed"] in release.sql("select actor, why from redrive.audit")
 
 
 @contextmanager
@@ -256,9 +249,10 @@ def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
     service = f"service/{release.name}-console"
     with forwarded(release, service) as address, playwright.sync_playwright() as run:
         browser = run.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"], timeout=120_000
         )
         page = browser.new_context(base_url=address).new_page()
+        page.set_default_timeout(120_000)
         page.goto("/groups")
         page.get_by_label("Your token").fill(CONSOLE_TOKEN)
         page.get_by_role("button", name="Sign in").click()
@@ -276,40 +270,38 @@ def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
 
 @pytest.mark.slow
 def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None:
-    doomed = release.enqueue("shop.automatic", count=3)
-    eventually("3 dead letters", lambda: len(release.dead_letters("--kind", "shop.automatic")) == 3)
-    release.redrive(
-        "dlq", "dismiss", str(doomed[0]), "--why", "nobody wants it", "--actor", "tests"
-    )
-    release.sql("insert into fixed values ('shop.automatic')")
+    jobs = release.enqueue("shop.automatic", count=2)
+    release.sql("delete from fixed where kind = 'shop.poison'")
+    [unwanted] = release.enqueue("shop.poison")
+    eventually("it is dead", lambda: release.dead_letters("--id", str(unwanted)))
+    release.redrive("dlq", "dismiss", str(unwanted), "--why", "nobody wants it", "--actor", "tests")
 
-    release.wait_for_ends(doomed[1:], seconds=180)
+    # A run that the database was not up for yet may have failed; the next one comes in a minute.
+    release.wait_for_ends(jobs)
     eventually(
         "what was dismissed is purged",
-        lambda: release.dead_letters("--state", "dismissed") == [],
-        seconds=180,
+        lambda: not release.sql(f"select id from redrive.dead_letters where id = {unwanted}"),
+        seconds=300,
     )
 
 
 @pytest.mark.slow
 def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Release) -> None:
     old = set(release.workers())
-    # Four that are longer than the drain: given back, and not charged for it.
-    long = release.enqueue("shop.work", 4, '{"seconds": 40}')
-    eventually("they run", lambda: len(release.ledger(long, "start")) == 4)
-    jobs = long + release.enqueue("shop.work", 200, '{"seconds": 0.4}')
+    # Four that outlast the drain: given back, and not charged for it.
+    held = release.enqueue("shop.held", 4)
+    eventually("they run", lambda: len(release.ledger(held, "start")) == 4)
+    jobs = held + release.enqueue("shop.work", 200, '{"seconds": 0.4}')
 
     release.upgrade("--set", "workers.main.podAnnotations.round=second")
     jobs += release.enqueue("shop.work", 50)
 
     ends = release.wait_for_ends(jobs)
-    assert old.isdisjoint(release.workers())
-    assert [row for row in ends if row[0] in long and row[2] > 1], (
-        "nothing was given back: nothing was tried here"
-    )
+    eventually("the old workers are gone", lambda: old.isdisjoint(release.workers()))
+    assert [row for row in ends if row[0] in held and row[2] == 1] == [], "not given back"
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
-    assert release.dead_letters("--kind", "shop.work") == []
+    assert release.dead_letters() == []
 
 
 def test_network_policies_are_accepted(release: Release) -> None:
@@ -327,11 +319,9 @@ def test_network_policies_are_accepted(release: Release) -> None:
 
 
 def test_uninstall_leaves_nothing(release: Release) -> None:
-    release.run_helm("uninstall", release.name, "--wait", "--timeout", "3m")
+    release.run_helm("uninstall", release.name, "--wait", "--timeout", "5m")
 
-    eventually(
-        "everything of the release is gone", lambda: left(release) == [], seconds=120, every=3
-    )
+    eventually("everything of the release is gone", lambda: left(release) == [], every=3)
 
 
 def left(release: Release) -> list[str]:

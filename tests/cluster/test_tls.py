@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import certificate
-from tests.cluster.kubernetes import HELMS, Release, in_namespace, unique
+from tests.cluster.kubernetes import HELMS, Release, eventually, in_namespace, unique
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,10 @@ def release(images: tuple[str, str], tmp_path: Path) -> Iterator[Release]:
             f"--key={server.with_suffix('.key')}",
         )
         release.kubectl("apply", "--filename", "-", stdin=POSTGRES.replace("IMAGE", IMAGE))
-        release.kubectl("rollout", "status", "deploy/db", "--timeout", "120s")
+        release.kubectl("rollout", "status", "deploy/db", "--timeout", "300s", seconds=320)
+        # A migration that may fail only once finds the name and the way to it.
+        reachable = "until pg_isready --host db; do sleep 1; done"
+        release.kubectl("exec", "deploy/db", "--", "sh", "-c", reachable)
         yield release
 
 
@@ -90,12 +93,13 @@ def test_a_database_is_trusted_by_its_authority_only(release: Release) -> None:
     release.install(*trusting("ours"))
 
     release.test()
-    encrypted = release.kubectl(
-        *("exec", "deploy/db", "--", "psql", URL.replace("@db", "@127.0.0.1"), "-qAtc"),
+    psql = ("exec", "deploy/db", "--", "psql", URL.replace("@db", "@127.0.0.1"), "-qAtc")
+    encrypted = (
         "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid)"
-        " where application_name ~ '^redrive'",
+        " where application_name ~ '^redrive'"
     )
-    assert encrypted.split() == ["t"]
+    said = eventually("somebody is connected", lambda: release.kubectl(*psql, encrypted))
+    assert said.split() == ["t"]
 
     with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):
         release.upgrade(*trusting("theirs"))
@@ -106,4 +110,4 @@ def test_a_database_is_trusted_by_its_authority_only(release: Release) -> None:
     release.redrive("queue", "ls")  # what was there goes on
     with pytest.raises(AssertionError, match="SSL error: certificate verify failed"):
         release.test()
-    assert release.pods("test") == []
+    eventually("its pod is gone", lambda: release.pods("test") == [])
