@@ -127,6 +127,7 @@ grant execute on function
     redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
+    redrive.groups_named_v1(text),
     redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text), redrive.reveal_v1(bigint, text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),

@@ -1419,6 +1419,12 @@ create function redrive.free_slots_v1(ids bigint[])
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
 
+create function redrive.groups_named_v1(beginning text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.groups_named_v1 to redrive_operator;
+
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
