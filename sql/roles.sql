@@ -100,6 +100,9 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas
     to redrive_viewer, redrive_worker, redrive_operator;
+-- The console asks as whoever asks it.
+grant select on redrive.ended_sessions to redrive_viewer, redrive_operator;
+grant execute on function redrive.end_session_v1(text) to redrive_viewer, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,

@@ -329,6 +329,14 @@ create table redrive.effects (
 );
 create index effects_at_idx on redrive.effects (at);
 
+create table redrive.ended_sessions (
+    session text not null,
+    ended_at timestamptz not null default clock_timestamp(),
+    constraint ended_sessions_pkey primary key (session),
+    constraint ended_sessions_session_check check (length(session) >= 1 and length(session) <= 64)
+);
+grant select on redrive.ended_sessions to redrive_operator, redrive_viewer;
+
 create table redrive.envelopes (
     digest bytea not null,
     at timestamptz not null default clock_timestamp(),
@@ -1176,6 +1184,12 @@ create function redrive.end_run_v1(run bigint)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.end_run_v1 to redrive_encryptor, redrive_operator;
+
+create function redrive.end_session_v1(session text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.end_session_v1 to redrive_operator, redrive_viewer;
 
 create function redrive.end_waiting_v1(ids bigint[])
     returns bigint[]
