@@ -100,6 +100,9 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas
     to redrive_viewer, redrive_worker, redrive_operator;
+-- The console asks as whoever asks it.
+grant select on redrive.ended_sessions to redrive_viewer, redrive_operator;
+grant execute on function redrive.end_session_v1(text) to redrive_viewer, redrive_operator;
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
@@ -127,6 +130,7 @@ grant execute on function
     redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
+    redrive.groups_named_v1(text),
     redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text), redrive.reveal_v1(bigint, text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),

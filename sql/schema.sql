@@ -329,6 +329,14 @@ create table redrive.effects (
 );
 create index effects_at_idx on redrive.effects (at);
 
+create table redrive.ended_sessions (
+    session text not null,
+    ended_at timestamptz not null default clock_timestamp(),
+    constraint ended_sessions_pkey primary key (session),
+    constraint ended_sessions_session_check check (length(session) >= 1 and length(session) <= 64)
+);
+grant select on redrive.ended_sessions to redrive_operator, redrive_viewer;
+
 create table redrive.envelopes (
     digest bytea not null,
     at timestamptz not null default clock_timestamp(),
@@ -1177,6 +1185,12 @@ create function redrive.end_run_v1(run bigint)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.end_run_v1 to redrive_encryptor, redrive_operator;
 
+create function redrive.end_session_v1(session text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.end_session_v1 to redrive_operator, redrive_viewer;
+
 create function redrive.end_waiting_v1(ids bigint[])
     returns bigint[]
     language plpgsql security definer
@@ -1418,6 +1432,12 @@ create function redrive.free_slots_v1(ids bigint[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
+
+create function redrive.groups_named_v1(beginning text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.groups_named_v1 to redrive_operator;
 
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean

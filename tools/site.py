@@ -46,17 +46,17 @@ REFERENCE = {
     "SQL": "reference/sql.md",
     "Settings": "reference/settings.md",
 }
-PYTHON = """# Python
-
-::: redrive
-
-::: redrive.enqueue.enqueue
-
-::: redrive.testing
-
-::: redrive.testing.enqueued.enqueued
-"""
-"""Two functions are named like their module, which hides them here."""
+PYTHON = {
+    "Enqueue": "enqueue enqueue_many JobFields JobOptions open_batch close_batch wait Ended",
+    "Handle": "Handlers Job JobFunction Policy Rule Category Schedule Heal idempotent",
+    "Signals of a handler": "Retry Snooze GiveUp Cancel",
+    "Set up": "migrate cell_of",
+    "Test": "testing testing.enqueued",
+    "Errors": "RedriveError InvalidJob StaleClaim",
+}
+"""The reference, in the order in which one meets it."""
+NAMESAKES = {"enqueue": "enqueue.enqueue", "testing.enqueued": "testing.enqueued.enqueued"}
+"""Functions that are named like their module, which hides them."""
 
 
 def staged() -> dict[str, str]:
@@ -68,11 +68,17 @@ def staged() -> dict[str, str]:
     }
     enqueue = (ROOT / "sql" / "functions" / "enqueue" / "enqueue.sql").read_text()
     return found | {
-        "reference/python.md": PYTHON,
+        "reference/python.md": "# Python\n" + "".join(_python()),
         "reference/cli.md": "# Command line\n" + "".join(_commands()),
         "reference/sql.md": f"# SQL\n\n```sql\n{enqueue}```\n",
         "reference/settings.md": f"# Settings\n\n{settings()}",
     }
+
+
+def _python() -> Iterator[str]:
+    for part, names in PYTHON.items():
+        yield f"\n## {part}\n"
+        yield from (f"\n::: redrive.{NAMESAKES.get(name, name)}\n" for name in names.split())
 
 
 def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]:

@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 from starlette.testclient import TestClient
 
-from redrive.console.access import COOKIE, Refused, Role, Tokens, group_roles, networks
+from redrive.console import sessions
+from redrive.console.access import COOKIE, Access, Refused, Role, Tokens, group_roles, networks
 from redrive.console.app import application
 from redrive.console.change import Order
 from redrive.console.changes import CHANGES
@@ -277,12 +278,25 @@ def test_a_session_that_somebody_brought_along_is_not_the_one_that_begins(site: 
     assert len({"planted", first, second}) == 3
 
 
-def test_signing_out_ends_it(site: Site):
-    client = site.signed_in("olaf")
+def test_signing_out_ends_it_at_every_replica(site: Site, monkeypatch: pytest.MonkeyPatch):
+    """A copy of the cookie was good until nobody had used it for two hours."""
+    monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
+    client, other, vera = (site.signed_in(name) for name in ("olaf", "olaf", "vera"))
+    copied, form = client.cookies[COOKIE], {"csrf": csrf(client)}
+    site.app = application(Access(tokens=Tokens(site.file), key="k" * 32), site.logins)
+    copy = site.client(**OWN)
+    copy.cookies.set(COOKIE, copied, domain="console.test", path="/")
+    assert copy.get("/").status_code == 200
 
-    assert client.post("/sign-out", data={"csrf": csrf(client)}).status_code == 303
+    answer = client.post("/sign-out", data=form)
 
-    assert client.get("/").status_code == 303
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+    assert client.get("/").status_code == copy.get("/").status_code == 303
+    assert copy.get("/api/v1/queues").status_code == 401
+    assert copy.post("/change/pause?queue=default", data=form | {"why": "x"}).status_code == 303
+    assert other.get("/").status_code == vera.get("/").status_code == 200
+    vera.post("/sign-out", data={"csrf": csrf(vera)})
+    assert site.database.value("select count(*) from redrive.ended_sessions") == 2
 
 
 def test_a_token_that_is_taken_out_ends_its_sessions(site: Site):

@@ -234,25 +234,25 @@ def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
         assert "event: end" not in listens.result(30).text
 
 
-def test_a_stream_ends_with_its_session_its_time_or_when_it_may_no_longer(
+def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(streams, "LOOK_SECONDS", 0)
     here, news = Streams(), iter(range(1000))
 
-    async def heard(session: str, *, ends: str | None) -> int:
+    async def heard() -> int:
         told = 0
-        async for event in here.events(session, lambda: News(f"<p>{next(news)}", False)):
+        async for event in here.events("ada's", lambda: News(f"<p>{next(news)}", False)):
             told += event.startswith("event: news")
             if told == 2:
-                here.end(ends)
+                here.end()
         return told
 
-    assert asyncio.run(heard("ada's", ends="ada's")) == 2
-    assert asyncio.run(heard("ada's", ends=None)) == 2
-    monkeypatch.setattr(streams, "LASTS_SECONDS", 0)
-    assert asyncio.run(heard("ada's", ends="bo's")) == 0
     assert asyncio.run(_all(here.events("ada's", lambda: None))) == ["retry: 1000\n\n"]
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "LASTS_SECONDS", 0)
+        assert asyncio.run(heard()) == 0
+    assert asyncio.run(heard()) == 2
     assert here.has_room("ada's")
 
 

@@ -13,13 +13,14 @@ import pytest
 from redrive.cli.console import _guarded
 from redrive.console import cells as pages
 from redrive.console import logins as connections
-from redrive.console.access import Role
+from redrive.console import sessions
+from redrive.console.access import COOKIE, Role
 from redrive.console.app import application
 from redrive.console.logins import Logins
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
 from redrive.settings import load
-from tests.console.conftest import Site, act, digest, logins_of
+from tests.console.conftest import Site, act, csrf, digest, logins_of
 from tests.console.test_access import PAGES
 from tests.factories import make_dead_letters, make_job
 from tests.postgres import Database, Server
@@ -40,7 +41,8 @@ def fleet(
     three: dict[str, Database], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Site]:
     """A console of three, the last for viewers alone, and of one that is out of reach."""
-    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 60)  # this machine may be slow
+    for asked in (pages, sessions):
+        monkeypatch.setattr(asked, "PATIENCE_SECONDS", 60)  # this machine may be slow
     with ExitStack() as stack:
         site = Site(three["eu"], tmp_path, stack)
         logins = {"eu": site.logins, "us": logins_of(three["us"], stack)}
@@ -203,3 +205,18 @@ def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
         assert "p4ss" not in str(error.value)
     with pytest.raises(SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is of one database"):
         guarded({"operator": {"url": GONE}}, console_operator_url=GONE)
+
+
+def test_signing_out_of_all_says_where_it_is_not_known(fleet: Site):
+    """A copy of the cookie is good in no cell that answered."""
+    olaf = fleet.signed_in("olaf")
+    copy = fleet.client(cookie=f"{COOKIE}={olaf.cookies[COOKIE]}")
+    form = {"csrf": csrf(olaf, "/")}
+    assert copy.get("/cells/us/").status_code == 200
+
+    answer = olaf.post("/sign-out", data=form)
+
+    assert COOKIE not in olaf.cookies
+    assert "does not answer just now" in olaf.get(answer.headers["location"]).text
+    assert [copy.get(f"/cells/{cell}/").status_code for cell in ("eu", "us")] == [303, 303]
+    assert copy.get("/").text.count("You signed out.") == 2

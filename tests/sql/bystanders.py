@@ -1,4 +1,8 @@
-"""What of the database has changed, and a job that had all that one can have."""
+"""What of the database has changed, and a job that had all that one can have.
+
+What a verb does to one, it does to no other: each is called on a row that has neighbours which are
+like it in all but the one thing by which it was chosen.
+"""
 
 import json
 from collections import Counter
@@ -13,6 +17,10 @@ SHARED = {"audit_chain", "contact", "tallies"}
 
 KEYS = ("job", "id", "name")
 """What tells rows of a table apart, whichever it has."""
+
+LETTERS = {("dead_letters", 0), ("dead_letters", 1)}
+NOTES = {("checkpoints", None), ("progress", None)}
+"""What goes with a job, whatever is kept of it."""
 
 Rows = Counter[tuple[str, str]]
 

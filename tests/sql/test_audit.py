@@ -165,6 +165,7 @@ NO_ACTS = {
     *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
     *("plan_campaign", "leave_out"),  # a plan changes nothing
+    "end_session",  # of their own, of the console
     "look_at_campaign",  # what became of it is counted
     "import_failures",  # the rest of what has come in, once, under the line of import
 }

@@ -1,4 +1,4 @@
-"""What becomes of a batch becomes of no other: see test_bystanders."""
+"""What becomes of a batch becomes of no other: see bystanders."""
 
 from collections.abc import Callable
 from typing import Any

@@ -7,12 +7,14 @@ import pytest
 
 from redrive.dead_letters.campaign import Terms, cancel, drive, plan, start
 from redrive.dead_letters.filter import Filter
-from redrive.worker.store import Lane
+from redrive.worker.store import Lane, Registration, register
 from tests.factories import (
     bury,
     claim,
     claim_one,
+    complete,
     failure,
+    make_campaign,
     make_dead_letter,
     make_dead_letters,
     make_job,
@@ -22,7 +24,7 @@ from tests.factories import (
     settle,
 )
 from tests.postgres import Connection, Database
-from tests.sql.bystanders import make_past, touched
+from tests.sql.bystanders import changed, make_past, touched
 
 AT_ONCE = Terms(canaries=0)
 STEP = "select redrive.step_campaign_v1(%s, 0, 'running', 9, null, null)"
@@ -456,3 +458,109 @@ def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(database: Databa
     shown = {(group["group"], group["id"], group["message"]) for group in groups}
     names = [(f"{again}-1", again), (f"{one}-0", one), (f"{two}-0", two)]
     assert shown == {(name, job, name) for name, job in names}
+
+
+def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:
+    one, _, planned = (make_campaign(database.conn) for _ in range(3))
+    database.rows("update redrive.campaigns set planned_login = 'ada' where id = %s", planned)
+    close = "select redrive.close_campaign_v1(%s, 1, '{}')"
+
+    assert touched(database, lambda: database.rows(close, one)) == {("campaigns", one, None)}
+    assert touched(database, lambda: database.rows(close, one)) == set()
+    assert touched(database, lambda: database.rows(close, planned)) == set()
+    ended = "select count(*) from redrive.audit where action = 'end redrive'"
+    assert database.value(ended) == 1
+
+
+def test_no_campaign_stands_in_for_another(database: Database) -> None:
+    job_id, campaign = make_past(database, "one"), make_campaign(database.conn)
+    planned = make_campaign(database.conn)
+    database.rows("update redrive.campaigns set planned_login = 'ada' where id = %s", planned)
+    for wrong in (planned, planned + 1):
+        with pytest.raises(psycopg.Error, match="campaign: must be one"):
+            redrive(database.conn, [job_id], campaign=wrong)
+    other = make_campaign(database.conn)
+
+    assert redrive(database.conn, [job_id], campaign=campaign) == {job_id: None}
+    query = "select redriven from redrive.campaigns where id = any (%s) order by id"
+    assert database.column(query, [campaign, other]) == [1, 0]
+
+
+def test_campaigns_that_nobody_carries_on_are_interrupted_one_by_one(database: Database) -> None:
+    """And one whose chunk is on its way is waited for by nobody."""
+    job_id = make_past(database, "one")
+    done, *stale = (make_campaign(database.conn) for _ in range(4))
+    database.rows("select redrive.close_campaign_v1(%s, 1, '{}')", done)
+    database.rows(
+        "update redrive.campaigns set active_at = active_at + (id - 99) * interval '1 d'"
+        " where id >= %s",
+        done,
+    )
+    operator, other = database.session(), database.session(lock_timeout="1ms")
+    operator.rows("begin")
+    redrive(operator.conn, [job_id], campaign=stale[0])
+    step = "select redrive.interrupt_campaigns_v1(1)"
+    rows = touched(database, lambda: other.rows(step))
+    operator.rows("rollback")
+
+    assert rows == {("campaigns", stale[1], None)}, "the oldest that is free"
+
+
+def test_a_campaign_goes_its_way_alone(database: Database) -> None:
+    """Beside one over other dead letters, one over the same, and one that put them back before."""
+    conn = database.conn
+    make_dead_letters(conn, 3, kind="a")
+    make_dead_letters(conn, 3, kind="b")
+    for kinds in (("a",), ("b",)):
+        campaign = plan(conn, Filter(kind=kinds), actor="ada").plan
+        start(conn, campaign, AT_ONCE, actor="ada", why="x")
+        drive(conn, campaign)
+        if kinds == ("a",):
+            worker = make_worker(conn)
+            for job in claim(conn, worker):
+                bury(conn, worker, job, failure=failure(category="transient"))
+    worker = make_worker(conn)
+    complete(conn, worker, *claim(conn, worker, 2))
+    plan(conn, Filter(), actor="ada")
+    one = plan(conn, Filter(kind=("a",)), actor="ada").plan
+    said = (one, "ada", "x")
+
+    for act in (
+        lambda: database.rows("select redrive.leave_out_v1(%s, '{1}', '{n: missing}')", one),
+        lambda: start(conn, one, AT_ONCE, actor="ada", why="x"),
+        lambda: drive(conn, one),
+        lambda: database.rows("select redrive.pause_campaign_v1(%s, %s, %s)", *said),
+        lambda: database.rows("select redrive.resume_campaign_v1(%s, %s, %s)", *said),
+        lambda: drive(conn, one),
+        lambda: database.rows("select redrive.cancel_campaign_v1(%s, %s, %s)", *said),
+    ):
+        rows = changed(database, act)
+        of_campaigns = [row for table, row in rows if table in {"campaigns", "campaign_jobs"}]
+        assert {row.get("campaign", row["id"]) for row in of_campaigns} == {one}
+        assert {row["kind"] for table, row in rows if table == "dead_letters"} <= {"a"}
+
+
+def test_a_campaign_looks_at_what_it_depends_on_alone(database: Database) -> None:
+    conn = database.conn
+    for name in ("mail", "bank", "old", "extra", "other"):
+        database.rows("insert into redrive.breakers (name) values (%s)", name)
+    for kind in ("a", "b"):
+        make_dead_letters(conn, 3, kind=kind)
+    for kind in ("a", "b"):
+        campaign = plan(conn, Filter(kind=(kind,)), actor="ada").plan
+        terms = Terms(canaries=0, breakers={"extra": "closed"})
+        start(conn, campaign, terms, actor="ada", why="x")
+        drive(conn, campaign)
+    workers = [
+        register(conn, Registration("w", version, 30, [kind], None, {kind: [breaker]}))
+        for version, kind, breaker in (("1", "a", "bank"), ("2", "b", "mail"), ("0", "b", "old"))
+    ]
+    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[2])
+    claimed, tried = claim(conn, workers[1], 2)
+    settle(conn, workers[1], tried, "retry", failure=failure())
+    seen = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
+
+    assert claimed
+    assert seen["unclaimed"] == 1, "one is claimed and one was tried"
+    assert seen["breakers"] == {"extra": "closed", "mail": "closed"}
+    assert seen["versions"] == ["2"]

@@ -1,4 +1,4 @@
-"""What is enqueued is judged by itself and changes no neighbour: see test_bystanders."""
+"""What is enqueued is judged by itself and changes no neighbour: see bystanders."""
 
 import json
 from itertools import product

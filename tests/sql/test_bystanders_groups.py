@@ -1,4 +1,4 @@
-"""What is counted, muted or healed of one group is so of no other: see test_bystanders."""
+"""What is counted, muted or healed of one group is so of no other: see bystanders."""
 
 import json
 from typing import Any

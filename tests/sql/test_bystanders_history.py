@@ -1,4 +1,4 @@
-"""What is kept of jobs that end, and what they left while they ran; as test_bystanders."""
+"""What is kept of jobs that end, and what they left while they ran; see bystanders."""
 
 from typing import LiteralString
 

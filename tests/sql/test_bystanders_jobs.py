@@ -1,6 +1,6 @@
 """Verbs of live jobs: what one of them does to a job, it does to no neighbour."""
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -22,6 +22,7 @@ from tests.factories import (
     totals,
 )
 from tests.postgres import Database, Session
+from tests.sql.bystanders import LETTERS, NOTES, make_past, touched
 
 CANCEL = "select id, outcome from redrive.cancel_v1(%s, %s, 'x')"
 CANCELLED = "select redrive.cancelled_v1(array[%s])"
@@ -286,3 +287,35 @@ def test_live_jobs_say_who_has_them(database: Database) -> None:
         (job.id, worker),
         (ids[1], None),
     ]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "run_now"])
+def test_a_job_that_waits_is_acted_on_alone(database: Database, verb: str) -> None:
+    """Beside one of the same key in another queue, whose lane and row somebody has."""
+    conn, (one, two) = database.conn, [make_past(database, queue) for queue in ("one", "two")]
+    redrive(conn, [one, two])
+    database.rows("update redrive.jobs set noted = true, failed_at = now(), run_at = now() + '1 h'")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.lanes where queue = 'two' for update")
+    other.rows("select from redrive.jobs where id = %s for update", two)
+    acts: dict[str, LiteralString] = {
+        "cancel": "select redrive.cancel_v1(array[%s], 'ada', 'x')",
+        "run_now": "select redrive.run_now_v1(array[%s], 'ada', 'x')",
+    }
+    rows = touched(database, lambda: hasty.rows(acts[verb], one))
+
+    ended = {(table, one, n) for table, n in LETTERS | NOTES}
+    assert rows == {("jobs", one, 2)} | (ended if verb == "cancel" else set())
+
+
+def test_only_a_cancellation_that_ended_its_job_was_heeded(database: Database) -> None:
+    """Not that of a job that runs on, nor of one that died instead."""
+    conn, worker = database.conn, make_worker(database.conn)
+    ids = make_jobs(conn, 3)
+    heeding, dying, _ = claim(conn, worker)
+    database.rows("select redrive.cancel_v1(%s, 'ada', 'x')", ids)
+    settle(conn, worker, heeding, "cancel")
+    bury(conn, worker, dying)
+
+    assert database.column("select job from redrive.cancellations where is_heeded") == [heeding.id]

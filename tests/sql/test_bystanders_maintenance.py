@@ -1,4 +1,4 @@
-"""What is past its time goes, and nothing beside it; as test_bystanders."""
+"""What is past its time goes, and nothing beside it; see bystanders."""
 
 from typing import LiteralString
 

@@ -1,4 +1,4 @@
-"""What is done for one schedule is done for no other: see test_bystanders."""
+"""What is done for one schedule is done for no other: see bystanders."""
 
 from typing import Any, LiteralString
 

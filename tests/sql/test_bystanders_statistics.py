@@ -1,4 +1,4 @@
-"""A figure counts what it is of, and nothing beside it; as test_bystanders."""
+"""A figure counts what it is of, and nothing beside it; see bystanders."""
 
 import json
 from typing import Any, LiteralString

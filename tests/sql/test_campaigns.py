@@ -155,24 +155,6 @@ def test_a_plan_understands_every_filter_as_a_list_does(database: Database) -> N
                 assert sorted(frozen) == sorted(listed), (name, value)
 
 
-def test_a_plan_of_a_group_reads_that_group_alone(database: Database) -> None:
-    """By an index, which the beginning of a name is not found in: a million are not looked at."""
-    make_dead_letters(database.conn, 300)
-    make_dead_letter(database.conn, "b")
-    for table in ("redrive.dead_letters", "redrive.group_deltas"):
-        database.rows(f"update {table} set fingerprint = 'f9' where kind = 'b'")  # type: ignore[arg-type]
-    database.rows("vacuum analyze redrive.dead_letters")
-
-    with database.conn.transaction():
-        database.rows("set local enable_seqscan = off")
-        matched = plan(database.conn, Filter(group="f9"), actor=None).matched
-        read = database.value(
-            "select pg_stat_get_xact_tuples_returned('redrive.dead_letters_group_idx'::regclass)"
-        )
-
-    assert (matched, read) == (1, 1)
-
-
 def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) -> None:
     make_dead_letters(database.conn, 5)
     old = plan(database.conn, Filter(), actor="ada").plan

@@ -42,6 +42,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     "edits_actor_check": (EDIT + " values (1, 1, 0, %s, 'x', '{}', '{}', '{}')", "", LONG),
     "edits_why_check": (EDIT + " values (1, 1, 0, 'x', %s, '{}', '{}', '{}')", "", LONGER),
     "effects_key_check": ("insert into redrive.effects (key) values (%s)", "", LONG),
+    "ended_sessions_session_check": (
+        "insert into redrive.ended_sessions values (%s)",
+        *("", "x" * 65),
+    ),
     "epoch_is_known_check": ("update redrive.epoch set is_known = %s", False),
     "heals_canaries_check": (HEAL + " ('k', '1', %s, 1)", 0, 1001),
     "heals_kind_check": (HEAL + " (%s, '1', 1, 1)", *NAMES),

@@ -1,11 +1,12 @@
 """Groups: counts that no statement can forget, folded or not; versions, samples and mutes."""
 
 import json
-from typing import Any
+from typing import Any, LiteralString
 
 from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import ids
 from redrive.dead_letters.triage import dismiss
 from redrive.worker import store
 from tests.factories import (
@@ -146,6 +147,20 @@ def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
         ("mute", "known"),
         ("unmute", "fixed"),
     ]
+
+
+def test_a_group_is_kept_until_its_last_dead_letter_goes(database: Database):
+    """By the names of groups their dead letters are found, closed ones, too."""
+    (job,) = _die(database, 1, "f1")
+    dismiss(database.conn, [job], why="no", actor="ada")
+    database.conn.execute("select redrive.fold_groups_v1()")
+    forget: LiteralString = "select redrive.forget_groups_v1('0', 9)"
+    assert database.value(forget) == 0
+    assert ids(database.conn, Filter(state=("dismissed",), group="f")) == [job]
+    database.rows("delete from redrive.dead_letters")
+    database.conn.execute("select redrive.fold_groups_v1()")
+
+    assert database.value(forget) == 1
 
 
 def test_groups_are_cheap_among_many_dead_letters(database: Database):

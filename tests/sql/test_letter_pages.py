@@ -12,6 +12,7 @@ from redrive.live_jobs import page as live
 from redrive.live_jobs.filter import JobFilter
 from tests.factories import make_dead_letters, make_job, make_jobs
 from tests.postgres import Database
+from tests.sql.test_bystanders_groups import deltas
 from tests.sql.test_pages import READ, fill
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -29,6 +30,7 @@ def letters(database: Database) -> Database:
     make_dead_letters(database.conn, 60)
     make_dead_letters(database.conn, 30, kind="mail.send", queue="mail")
     database.conn.execute(_VARIED, (NOW,))
+    deltas(database, "f0", "f1", "f2", "f3")
     return database
 
 

@@ -503,10 +503,10 @@ def test_a_migration_that_did_not_end_is_named(url: str) -> None:
 
 NEW_TABLES = """
     approvals audit_chain batch_deltas batches campaign_jobs cancellations checkpoints claims
-    contact edits envelopes epoch heals history history_queues imports kind_limits lanes limit_keys
-    limit_slots limit_waits limits name_limits names progress purge_lock redrive_lock
-    reencrypt_lock replacements reservoir_samples reservoirs results retention running_keys
-    runs schedule_declarations schedule_declarers schedules
+    contact edits ended_sessions envelopes epoch heals history history_queues imports
+    kind_limits lanes limit_keys limit_slots limit_waits limits name_limits names progress
+    purge_lock redrive_lock reencrypt_lock replacements reservoir_samples reservoirs results
+    retention running_keys runs schedule_declarations schedule_declarers schedules
 """
 NEW_COLUMNS = {
     "audit": "hash",

@@ -1,13 +1,16 @@
 """Lists and plans of dead letters cost what they show, and hold no more of it than a page."""
 
 import tracemalloc
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
 
-from redrive.dead_letters.campaign import plan
+from redrive.dead_letters import edit
+from redrive.dead_letters.campaign import look, plan
 from redrive.dead_letters.filter import STATES, Filter
-from redrive.dead_letters.find import find
+from redrive.dead_letters.find import find, ids
+from redrive.dead_letters.purge import purgeable
 from tests.factories import make_dead_letters
 from tests.postgres import Database
 
@@ -49,6 +52,29 @@ def test_the_latest_of_any_state_are_found_without_a_look_at_the_others(
 
     assert [letter["id"] for letter in found] == expected
     assert read <= 10 * len(states or STATES)
+
+
+def test_who_asks_for_a_group_reads_that_group_alone(database: Database) -> None:
+    """By its whole name: its beginning is in no index, and all were read for it."""
+    make_dead_letters(database.conn, 1)
+    for table in ("redrive.dead_letters", "redrive.group_deltas"):
+        database.rows(f"update {table} set fingerprint = 'g9'")  # type: ignore[arg-type]
+    fill(database, 3000)
+    database.rows("vacuum analyze redrive.dead_letters")
+    session, chosen = database.session(), Filter(state=("open",), group="g")
+    asked: Mapping[str, Callable[[], object]] = {
+        "list": lambda: find(session.conn, chosen),
+        "ids": lambda: ids(session.conn, chosen),
+        "edit": lambda: list(edit.find(session.conn, chosen)),
+        "purge": lambda: purgeable(session.conn, chosen, 0),
+        "plan": lambda: plan(session.conn, chosen, actor=None).matched,
+        "look": lambda: look(session.conn, chosen, 0)[0].matched,
+    }
+
+    for name, ask in asked.items():
+        with session.conn.transaction():
+            assert ask(), name
+            assert session.value(READ) <= 30, name
 
 
 def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(database: Database) -> None:

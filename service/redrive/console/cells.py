@@ -8,7 +8,7 @@ import psycopg
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from redrive.console import figures
+from redrive.console import figures, sessions
 from redrive.console.access import Identity, Refused
 from redrive.console.guard import App, Receive, Scope, Send
 from redrive.console.logins import Crowded
@@ -77,6 +77,8 @@ def _row(here: Console, who: Identity) -> dict[str, Any]:
         return _silent(f"Your role, {who.role.word}, has no login there.")
     try:
         with here.logins.reading(who.role) as conn:
+            if sessions.is_ended(conn, who):
+                return _silent("You signed out.")
             now = figures.now(conn)
     except (SchemaError, SettingsError) as error:
         return _silent(f"{error}.")

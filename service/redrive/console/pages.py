@@ -11,7 +11,7 @@ import psycopg
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from redrive.console import figures
+from redrive.console import figures, sessions
 from redrive.console.access import (
     CALLBACK,
     COOKIE,
@@ -51,6 +51,11 @@ from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as story
 from redrive.rules.campaign import State
 from redrive.rules.explain import MIN_BASE, MIN_JOBS, sentence
+
+NOT_EVERYWHERE = (
+    "You are signed out of this browser. A database does not answer just now: a copy of the cookie,"
+    " if somebody has one, is good there until it was not used for two hours."
+)
 
 PAGE = 50
 GROUPS = 25
@@ -461,10 +466,12 @@ async def come_back(request: Request, here: Here) -> Response:
 
 
 @router.post("/sign-out")
-def sign_out(here: Here, who: Known, form: Form) -> Response:
-    """End a session, and what still tells it news."""
+def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
+    """End a session, at every replica; and in this browser in any case."""
     del form
-    here.streams.end(who.session)
-    answer = RedirectResponse("/sign-in", 303)
+    each: Mapping[str, Console] = request.app.state.consoles
+    is_known = sessions.end(who.session, (one.logins for one in each.values() if one.logins.roles))
+    said = "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
+    answer = RedirectResponse(f"/sign-in{said}", 303)
     answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
     return answer

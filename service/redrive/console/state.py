@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
+from redrive.console import sessions
 from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.links import Links
 from redrive.console.logins import Logins
@@ -131,6 +132,7 @@ def signed_in(here: Here, who: Known) -> Identity:
     """Who asks for something of a database.
 
     Raises:
+        NotSignedIn: they signed out of this session.
         NoCell: there are several, and none is named.
         Refused: their role has no login there.
     """
@@ -139,6 +141,10 @@ def signed_in(here: Here, who: Known) -> Identity:
     if who.role not in here.logins.roles:
         where = f"cell {here.cell}" if here.cell else "database here"
         raise Refused(403, f"the role {who.role.word} has no login to the {where}")
+    if who.session:
+        with here.logins.reading(who.role) as conn:
+            if sessions.is_ended(conn, who):
+                raise NotSignedIn
     return who
 
 

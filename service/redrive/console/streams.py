@@ -1,7 +1,7 @@
 """Server-sent events: news of one thing, until it ends, or whoever listens may no longer.
 
-Each look asks the database, so that every replica tells the same. After a minute a browser asks
-anew: whoever has signed out elsewhere is not let in again.
+Each look asks the database, so that every replica tells the same, and nobody who has signed out.
+After a minute a browser asks anew, with the cookie that it has then.
 """
 
 import asyncio
@@ -25,42 +25,34 @@ class News(NamedTuple):
     is_last: bool
 
 
-class Stream:
-    """One that somebody listens to. `session`: of who listens, as forms know it."""
-
-    def __init__(self, session: str) -> None:
-        self.session = session
-        self.is_ended = False
-
-
 class Streams:
     """All of this process."""
 
     def __init__(self) -> None:
-        self._open: set[Stream] = set()
+        self._open: list[str] = []  # the session of each
+        self._is_over = False
 
     def has_room(self, session: str) -> bool:
         """Whether one more is not too many."""
-        of_one = sum(stream.session == session for stream in list(self._open))
-        return of_one < MOST_OF_ONE and len(self._open) < MOST
+        return self._open.count(session) < MOST_OF_ONE and len(self._open) < MOST
 
-    def end(self, session: str | None = None) -> None:
-        """End those of a session, within a second; None = all, as at shutdown."""
-        for stream in list(self._open):
-            stream.is_ended |= session in {None, stream.session}
+    def end(self) -> None:
+        """End all within a second, and whatever would begin."""
+        self._is_over = True
 
     async def events(self, session: str, look: Callable[[], News | None]) -> AsyncIterator[str]:
         """What a browser is sent.
 
         Args:
+            session: of whoever listens, as forms know it.
             look: blocks; None = whoever listens may no longer, or it cannot be told now.
         """
-        stream, give_up_at = Stream(session), time.monotonic() + LASTS_SECONDS
-        self._open.add(stream)
+        give_up_at = time.monotonic() + LASTS_SECONDS
+        self._open.append(session)
         try:
             yield "retry: 1000\n\n"
             told = None
-            while not stream.is_ended and time.monotonic() < give_up_at:
+            while not self._is_over and time.monotonic() < give_up_at:
                 news = await run_in_threadpool(look)
                 if news is None:
                     return
@@ -72,7 +64,7 @@ class Streams:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            self._open.discard(stream)
+            self._open.remove(session)
 
 
 def _event(name: str, text: str) -> str:

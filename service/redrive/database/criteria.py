@@ -34,11 +34,15 @@ class Criteria:
         hints = get_type_hints(cls, include_extras=True)
         return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
-    def where(self) -> tuple[LiteralString, list[Any]]:
-        """The conditions over the rows as SQL, and their parameters; without the limit."""
+    def where(self, **found: object) -> tuple[LiteralString, list[Any]]:
+        """The conditions over the rows as SQL, and their parameters; without the limit.
+
+        Args:
+            found: field -> what takes the place of its value, where that has to be looked up.
+        """
         conditions: list[LiteralString] = ["true"]
         parameters: list[Any] = []
-        for name, value in self._given().items():
+        for name, value in (self._given() | found).items():
             condition = self.criteria()[name].condition
             if condition is not None:
                 conditions.append(condition)

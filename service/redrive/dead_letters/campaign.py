@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
@@ -112,12 +113,6 @@ def plan(
     return Plan(**found)
 
 
-_OF_GROUP: LiteralString = """
-    d.fingerprint = any (array(select g.fingerprint from redrive.grouped g
-                               where starts_with(g.fingerprint, %s)))"""
-"""As a whole name, which an index finds; all that have open dead letters are there."""
-
-
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     """What a plan would be, at a bounded cost; and of how many it is known what would stay.
 
@@ -127,12 +122,10 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     found = plan(conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None)
     if found.matched <= most:
         return found, found.matched
-    conditions, parameters = replace(chosen, group=None).where()
-    of_group: LiteralString = f"and {_OF_GROUP}" if chosen.group else ""
+    conditions, parameters = groups.where(conn, chosen)
     rows = conn.execute(
-        f"select d.kind, count(*) from redrive.dead_letters d where {conditions} {of_group}"
-        " group by d.kind",
-        (*parameters, *([chosen.group] if chosen.group else ())),
+        f"select d.kind, count(*) from redrive.dead_letters d where {conditions} group by d.kind",
+        parameters,
     )
     kinds = dict(rows.fetchall())
     return replace(found, matched=sum(kinds.values()), kinds=sorted(kinds)), found.matched

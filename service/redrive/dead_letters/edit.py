@@ -16,6 +16,7 @@ import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import refusal
 from redrive.encryption import (
@@ -126,7 +127,7 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
 
     By the page and without a transaction around them: what dies meanwhile is left out.
     """
-    conditions, parameters = chosen.where()
+    conditions, parameters = groups.where(conn, chosen)
     left, last = chosen.limit or sys.maxsize, 0
     query: LiteralString = f"{_READ} and {conditions} and d.id > %s order by d.id limit %s"
     with conn.cursor(row_factory=dict_row) as cursor:

@@ -42,7 +42,9 @@ class Filter(Criteria):
     ] = ()
     group: Annotated[
         str | None,
-        Criterion("starts_with(d.fingerprint, %s)", "Group: the beginning of its name is enough."),
+        Criterion(
+            "d.fingerprint = any (%s::text[])", "Group: the beginning of its name is enough."
+        ),
     ] = None
     state: Annotated[
         Sequence[str], Criterion("d.state = any (%s::text[])", "Its state.", STATES)

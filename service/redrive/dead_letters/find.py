@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
@@ -62,7 +63,7 @@ def find(
     Args:
         after: the place of the one to go on after; None = from the beginning.
     """
-    conditions, parameters = replace(chosen, state=()).where()
+    conditions, parameters = groups.where(conn, replace(chosen, state=()))
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
@@ -82,7 +83,7 @@ def find(
 def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
     """The ids of those in the one state that a filter names, as `find` has them."""
     (state,) = chosen.state
-    conditions, parameters = replace(chosen, state=()).where()
+    conditions, parameters = groups.where(conn, replace(chosen, state=()))
     # Not by the list of states: indexes by kind and queue hold open ones alone.
     query: LiteralString = (
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"

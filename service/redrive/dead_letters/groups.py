@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
+from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
 
 _SELECT: LiteralString = """
@@ -64,6 +65,17 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
         ).fetchall()
     reveal(conn, found, "sample")
     return found[0] if len(found) == 1 else None
+
+
+def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
+    """The names of groups that begin so; what was asked for is always among them."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("select redrive.groups_named_v1(%s)", (beginning,)).fetchone() or []
+
+
+def where(conn: psycopg.Connection[Any], chosen: Filter) -> tuple[LiteralString, list[Any]]:
+    """A filter's conditions, with whole names of the groups that are meant: an index has these."""
+    return chosen.where(**({"group": named(conn, chosen.group)} if chosen.group else {}))
 
 
 def mute(

@@ -9,6 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.database.looks import widening
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
 from redrive.dead_letters.reveal import reveal
@@ -26,9 +27,6 @@ _BY_STATE: LiteralString = "d.state = v.value"
 _BY_GROUP: LiteralString = "d.fingerprint = v.value"
 _BY_KIND: LiteralString = "d.state = 'open' and d.kind = v.value"
 _BY_QUEUE: LiteralString = "d.state = 'open' and d.queue = v.value"
-
-_GROUPS: LiteralString = """
-    select fingerprint from redrive.grouped where starts_with(fingerprint, %s)"""
 
 _END: tuple[Any, int] = ("infinity", 0)
 
@@ -74,10 +72,7 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
     """The lists that hold all that can match, each in the order in which they died."""
     is_open = tuple(chosen.state) == ("open",)
     if chosen.group:
-        names = [name for (name,) in conn.execute(_GROUPS, (chosen.group,))]
-        # A group without open dead letters may be forgotten before its closed ones are.
-        if names and (is_open or chosen.group in names):
-            return _BY_GROUP, names
+        return _BY_GROUP, groups.named(conn, chosen.group)
     if is_open and chosen.kind:
         return _BY_KIND, list(chosen.kind)
     if is_open and chosen.queue:
@@ -99,7 +94,7 @@ def _looked(
     """
     (of_list, values), (looks, most) = lists, bounds
     # One bound on each side: of two the index takes one to begin at, and not always the nearer.
-    conditions, parameters = replace(chosen, since=None, until=None).where()
+    conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
     at, job = min(filter(None, (after, chosen.until and (chosen.until, 0))), default=_END)
     since, each = chosen.since or "-infinity", max(1, looks // len(values))
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:

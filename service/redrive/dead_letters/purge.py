@@ -6,6 +6,7 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg.rows import class_row, scalar_row
 
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import audited
 
@@ -32,7 +33,7 @@ def purgeable(conn: psycopg.Connection[Any], chosen: Filter, older_than: float) 
 
     Without a state in the filter: resolved, dismissed, and redriven ones whose outcome is known.
     """
-    conditions, parameters = chosen.where()
+    conditions, parameters = groups.where(conn, chosen)
     states: LiteralString = "true" if chosen.state else _HAS_ENDED
     with conn.cursor(row_factory=class_row(Purgeable)) as cursor:
         return cursor.execute(

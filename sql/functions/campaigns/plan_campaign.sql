@@ -18,16 +18,15 @@ declare
     plan_id bigint;
     report jsonb;
     is_any_keyed boolean;
-    names text[];  -- so that the index of groups is read: the beginning of a name is in none
+    names text[];
     with_quarantined constant boolean := redrive.with_quarantined_v1(plan_campaign_v1.filter);
 begin
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
         error_class text[], "group" text, tenant text[], environment text[], version text[],
         holds text[], since timestamptz, until timestamptz, "limit" bigint);
-    if f."group" is not null then  -- each that has open dead letters is among the groups
-        names := array(select g.fingerprint from redrive.grouped g
-                       where starts_with(g.fingerprint, f."group"));
+    if f."group" is not null then
+        names := redrive.groups_named_v1(f."group");
     end if;
     insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login,
                                    max_redrives)

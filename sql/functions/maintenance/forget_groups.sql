@@ -1,6 +1,6 @@
--- forget_groups: those past their retention with no open dead letter, unless somebody mutes them.
+-- forget_groups: those past their retention with no dead letter left, unless somebody mutes them.
 -- What has not been folded yet makes a group again.
--- plan:  groups_closed_idx
+-- plan:  groups_closed_idx; dead_letters_group_idx of each
 create or replace function redrive.forget_groups_v1(older_than interval, batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
@@ -10,6 +10,7 @@ as $$
         select g.fingerprint from redrive.groups g
         where g.open = 0 and g.last_seen < clock_timestamp() - older_than
           and (g.muted_until is null or g.muted_until < clock_timestamp())
+          and not exists (select from redrive.dead_letters d where d.fingerprint = g.fingerprint)
         order by g.last_seen limit batch for update skip locked),
     gone as (
         delete from redrive.groups g using pick p where g.fingerprint = p.fingerprint returning 1)
