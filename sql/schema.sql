@@ -503,8 +503,8 @@ create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key)
 create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
     statement execute function redrive.admit();
 create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
-    null or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192) execute
-    function redrive.park_behind_key();
+    null and new.run_at <> 'infinity'::timestamptz or pg_column_size(new.payload) > 262144 or
+    pg_column_size(new.headers) > 8192) execute function redrive.park_behind_key();
 grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
