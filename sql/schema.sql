@@ -992,7 +992,7 @@ create function redrive.claim_v2(me int, queues text[], priorities smallint[], l
 grant execute on function redrive.claim_v2 to redrive_worker;
 
 create function redrive.claimed_v1(me int, after bigint)
-    returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
+    returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
         rest text, run_at timestamptz, created float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
