@@ -511,8 +511,8 @@ create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key)
 create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
     statement execute function redrive.admit();
 create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
-    null or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192) execute
-    function redrive.park_behind_key();
+    null and new.run_at <> 'infinity'::timestamptz or pg_column_size(new.payload) > 262144 or
+    pg_column_size(new.headers) > 8192) execute function redrive.park_behind_key();
 grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
@@ -1000,7 +1000,7 @@ create function redrive.claim_v2(me int, queues text[], priorities smallint[], l
 grant execute on function redrive.claim_v2 to redrive_worker;
 
 create function redrive.claimed_v1(me int, after bigint)
-    returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
+    returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
         rest text, run_at timestamptz, created float8)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

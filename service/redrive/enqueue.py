@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
 from typing import Any, LiteralString, Unpack, cast, overload
 
@@ -46,6 +45,11 @@ ENQUEUE_MANY = (
 COPIED = tuple(name for name, field in PARAMETERS.items() if field.copied)
 COPY = f"copy redrive.jobs ({', '.join(COPIED)}) from stdin"
 CHUNK = 5_000
+"""Jobs that one statement adds, unless their payloads are large."""
+
+CHUNK_CHARACTERS = 1 << 21
+"""Of payloads in a statement: past `work_mem` (4 MB) the database passes its rows on by a file, and
+past 256 MB it takes no JSON."""
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]]:
@@ -55,13 +59,13 @@ def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]
 _NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
 _COPIED = frozenset(COPIED)
 _DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
-_OBJECTS = tuple(name for name, field in PARAMETERS.items() if field.type == "object")
 _Row = msgspec.defstruct(
     "_Row", [(name, Any, default) for name, default in _DEFAULTS.items()], omit_defaults=True
 )
 _NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
 _copied_values = _values_of(COPIED)
 _other_values = _values_of(_NOT_COPIED)
+_payload: Callable[[CheckedJob], str] = itemgetter("payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,29 +221,36 @@ def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]
 
 def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
     return sum(
-        sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int) for parameters in _chunks(jobs)
+        sql_drivers.scalar(conn, ENQUEUE_MANY, (_rows(chunk),), int) for chunk in _chunks(jobs)
     )
 
 
-def _chunks(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
-    """The parameters of one call of enqueue_many_v1 after the other."""
-    rest = map(for_json, jobs)
-    while chunk := list(islice(rest, CHUNK)):
-        yield (to_json(chunk),)
+def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
+    """Those of one statement after the other."""
+    for at in range(0, len(jobs), CHUNK):
+        chunk = jobs[at : at + CHUNK]
+        parts = sum(map(len, map(_payload, chunk))) // CHUNK_CHARACTERS + 1
+        step = -(-len(chunk) // parts)
+        for n in range(0, len(chunk), step):
+            yield chunk[n : n + step]
+
+
+def _rows(jobs: list[CheckedJob]) -> str:
+    return to_json([for_json(job) for job in jobs])
 
 
 def for_json(job: CheckedJob) -> Any:
     """A checked job as enqueue_many_v1 takes it; what is as by default is left out."""
     row: Any = _Row(*job.values())
-    for name in _OBJECTS:
-        if (value := job[name]) is not _DEFAULTS[name]:
-            setattr(row, name, msgspec.Raw(value))
+    row.payload = msgspec.Raw(row.payload)
+    if row.headers != "{}":  # as of almost every job
+        row.headers = msgspec.Raw(row.headers)
     return row
 
 
 def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
     """Check the next jobs while the database takes in the last ones."""
-    plain, other = 0, list[CheckedJob]()
+    plain, size, other = 0, 0, list[CheckedJob]()
     with _whole_or_not(conn):
         with contextlib.ExitStack() as stack:
             copy: Any = None
@@ -252,6 +263,9 @@ def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
                     copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(COPY))
                 copy.write_row(_copied_values(job))
                 plain += 1
+                if (size := size + len(job["payload"])) > CHUNK_CHARACTERS:
+                    stack.close()
+                    copy, size = None, 0
         return plain + _through_function(conn, other)
 
 
@@ -285,24 +299,24 @@ async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
 
 async def _enqueue_many_async(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
     async with _whole_or_not_async(conn):
-        if plain:
+        for chunk in _chunks(plain):
             async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
-                for job in plain:
+                for job in chunk:
                     await copy.write_row(_copied_values(job))
         return len(plain) + await _through_function_async(conn, other)
 
 
 async def _enqueue_many_asyncpg(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
     async with conn.transaction():
-        if plain:
+        for chunk in _chunks(plain):
             await conn.copy_records_to_table(
-                "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, plain)
+                "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, chunk)
             )
         return len(plain) + await _through_function_async(conn, other)
 
 
 async def _through_function_async(conn: Any, jobs: list[CheckedJob]) -> int:
     created = 0
-    for parameters in _chunks(jobs):
-        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, parameters, int)
+    for chunk in _chunks(jobs):
+        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, (_rows(chunk),), int)
     return created

@@ -704,6 +704,19 @@ def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Databa
     assert first["payload"] == job["payload"]
 
 
+@pytest.mark.parametrize("more", [{}, {"tenant": "t"}])
+def test_many_large_payloads_go_by_no_file(database: Database, more: dict[str, str]) -> None:
+    """6.4 MB: the rows of one statement that do not fit `work_mem` are written to a file."""
+    jobs: list[Any] = [{"kind": "a", "payload": {"s": "x" * 64_000}, **more}] * 100
+    assert enqueue_many(database.conn, jobs) == 100
+    database.rows("select pg_stat_force_next_flush()")
+
+    assert database.row(
+        "select temp_files, (select count(*) from redrive.jobs) from pg_stat_database"
+        " where datname = current_database()"
+    ) == (0, 100)
+
+
 def of_asyncpg(url: str) -> dict[str, Any]:
     """The arguments of its `connect`."""
     parts = conninfo_to_dict(url)

@@ -35,7 +35,7 @@ _CLAIM = (
     " %s::bigint[], %s, %s)"
 )
 _CLAIMED = (
-    "select claim, id, deliveries, attempt, kind, payload, rest, run_at, created"
+    "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
     " from redrive.claimed_v1(%s, %s)"
 )
 _COMPLETE = (

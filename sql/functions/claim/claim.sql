@@ -239,7 +239,8 @@ begin
     end if;
     if claimed between 1 and 8 and size < 4096 then
         return query
-        select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.*
+        select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.claim, c.id,
+               c.deliveries, c.attempt, c.kind, c.payload::text, c.rest, c.run_at, c.created
         from redrive.claimed_v1(me, first - 1) c;
     end if;
 end
@@ -268,7 +269,7 @@ begin
                           from_start => floors[1] < '2000-01-01', want => want) c
     where c.lane_no is not null and c.claim is not null;
     return query
-    select c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, m.lane_no, c.run_at
+    select c.id, c.deliveries, c.attempt, c.kind, c.payload::text, c.rest, m.lane_no, c.run_at
     from unnest(made, numbers) as m(claim, lane_no)
     join redrive.claimed_v1(me, made[1] - 1) c on c.claim = m.claim;
 end

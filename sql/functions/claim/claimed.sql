@@ -2,9 +2,11 @@
 -- in:    after: only of claims that came after this one
 -- out:   `rest` holds what few jobs have, null where there is nothing; created: when the job was
 --        enqueued, in seconds since 1970, to the microsecond
+-- The caller turns payloads into text: rows wait here until the last is there, and large payloads are
+-- compressed or elsewhere until then.
 -- plan:  claims_worker_idx, jobs_pkey, nested in this order, which is the order of the rows
 create or replace function redrive.claimed_v1(me int, after bigint)
-returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload text,
+returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
                rest text, run_at timestamptz, created float8)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -14,12 +16,12 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
-set work_mem = '32MB'  -- the rows of a claim wait here: large payloads would go by a file
+set work_mem = '32MB'  -- the rows of a claim wait here, and not in a file
 as $$
 #variable_conflict use_column
 begin
     return query
-    select k.id, j.id, j.deliveries + 1, j.attempt + 1, j.kind, j.payload::text,
+    select k.id, j.id, j.deliveries + 1, j.attempt + 1, j.kind, j.payload,
            case when j.failed_at is null and j.idempotency_key is null and j.headers = '{}'
                      and j.max_attempts is null and j.expires_at is null and j.losses = 0
                      and j.redrives = 0 and j.tenant is null and j.ordering_key is null

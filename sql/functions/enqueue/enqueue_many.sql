@@ -4,6 +4,8 @@
 -- errors: as enqueue
 -- locks: of each key in the order of the jobs, as enqueue
 -- plan:  completions_pkey, jobs_idempotency_idx, jobs_pkey
+-- To insert keys costs less where none is taken, and so it is tried first; the first that is taken
+-- ends the try, and all are inserted again.
 create or replace function redrive.enqueue_many_v1(jobs jsonb)
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
@@ -16,6 +18,11 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+    since constant timestamptz := clock_timestamp();
+    may_meet boolean := exists (  -- whether a key is taken: of a call sent again, the first is
+        select from redrive.jobs j
+        where j.kind = jobs -> 0 ->> 'kind'
+          and j.idempotency_key = jobs -> 0 ->> 'idempotency_key');
     in_turn boolean;             -- whether one is refused, or may take another's place
     is_unique boolean;           -- whether one is
     ids bigint[];                -- of all
@@ -23,75 +30,94 @@ declare
     kinds text[];
     keys text[];
     windows timestamptz[];       -- what was enqueued before is not in the way of a unique one
-    came boolean[];
+    came boolean[];              -- null: all did
     done int[];                  -- which succeeded before,
     done_as bigint[];            -- as these jobs
     taken int[];                 -- which have another's key,
     holders bigint[];            -- and whose; null: whoever had it ended meanwhile
 begin
-    with given as materialized (
-        -- first what is read more than once
-        select r.ordinality as n, nextval('redrive.jobs_id_seq') as id, r.kind,
-               case when r.unique_for is null then r.idempotency_key
-                    else redrive.unique_key_v1(coalesce(r.queue, 'default'), r.tenant,
-                                               r.ordering_key, coalesce(r.payload, '{}'),
-                                               r.unique_by) end as key,
-               make_interval(secs => r.unique_for) as unique_for,
-               -- what enqueue refuses, and could not be stored at all
-               (r.kind is null or r.priority not between -1000 and 1000
-                or r.run_at = 'infinity' or r.run_at < '2000-01-01 00:00:00+00'
-                or length(r.idempotency_key) > 255 or r.idempotency_key like '$unique:%'
-                or length(r.ordering_key) > 255
-                or make_interval(secs => r.expires_in)
-                   not between interval '1 ms' and interval '100 years'
-                or r.on_conflict = 'replace'
-                or num_nonnulls(r.delay, r.unique_for, r.unique_by, r.on_conflict) > 0
-                   and redrive.unique_fault_v1(
-                       coalesce(r.payload, '{}'), r.run_at, r.idempotency_key,
-                       make_interval(secs => r.delay), make_interval(secs => r.unique_for),
-                       r.unique_by, r.on_conflict, r.batch) is not null) as is_odd,
-               coalesce(r.payload, '{}') as payload, coalesce(r.queue, 'default') as queue,
-               r.run_at, coalesce(r.priority, 0) as priority, r.max_attempts, r.ordering_key,
-               r.tenant, make_interval(secs => r.expires_in) as expires_in,
-               coalesce(r.headers, '{}') as headers, make_interval(secs => r.delay) as delay,
-               r.batch
-        from rows from (jsonb_to_recordset(jobs) as (
-            kind text, payload jsonb, queue text, run_at timestamptz, priority int,
-            max_attempts int, idempotency_key text, ordering_key text, tenant text,
-            expires_in float8, headers jsonb, delay float8, unique_for float8,
-            unique_by text[], on_conflict text, batch bigint)) with ordinality as r),
-    heads as (
-        -- first of their ordering key among these, or as good as first: of those with a key of
-        -- their own any may not come
-        select unnest(case when bool_or(g.key is not null) then array_agg(g.n)
-                           else array[min(g.n)] end) as n
-        from given g where g.ordering_key is not null group by g.queue, g.ordering_key),
-    added as (
-        insert into redrive.jobs as j (
-            id, kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
-            ordering_key, tenant, expires_at, headers, batch)
-        select g.id, g.kind, g.payload, g.queue,
-               case when g.ordering_key is not null and g.n not in (select h.n from heads h)
-                    then 'infinity'
-                    else greatest(g.run_at, clock_timestamp() + coalesce(g.delay, '0')) end,
-               g.priority,
-               case when g.tenant is null then 0 else coalesce(
-                   (select 1 + abs(hashtext(g.tenant)::bigint) % q.lanes from redrive.queues q
-                    where q.queue = g.queue and q.lanes > 1), 0) end,
-               g.max_attempts, g.key, g.ordering_key, g.tenant,
-               clock_timestamp() + g.expires_in, g.headers, g.batch
-        from given g
-        where not exists (select from given o where o.is_odd)
-        on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
-        returning j.id, j.idempotency_key)
-    select bool_or(g.is_odd), bool_or(g.unique_for is not null), array_agg(g.id),
-           array_agg(g.n) filter (where g.key is not null),
-           array_agg(g.kind) filter (where g.key is not null),
-           array_agg(g.key) filter (where g.key is not null),
-           array_agg(clock_timestamp() - g.unique_for) filter (where g.key is not null),
-           array_agg(g.id in (select a.id from added a)) filter (where g.key is not null)
-    into in_turn, is_unique, ids, keyed, kinds, keys, windows, came
-    from given g;
+    loop
+        begin
+            with given as materialized (
+                -- first what is read more than once
+                select r.ordinality as n, nextval('redrive.jobs_id_seq') as id, r.kind,
+                       case when r.unique_for is null then r.idempotency_key
+                            else redrive.unique_key_v1(
+                                coalesce(r.queue, 'default'), r.tenant, r.ordering_key,
+                                coalesce(r.payload, '{}'), r.unique_by) end as key,
+                       make_interval(secs => r.unique_for) as unique_for,
+                       -- what enqueue refuses, and could not be stored at all
+                       (r.kind is null or r.priority not between -1000 and 1000
+                        or r.run_at = 'infinity' or r.run_at < '2000-01-01 00:00:00+00'
+                        or length(r.idempotency_key) > 255 or r.idempotency_key like '$unique:%'
+                        or length(r.ordering_key) > 255
+                        or make_interval(secs => r.expires_in)
+                           not between interval '1 ms' and interval '100 years'
+                        or r.on_conflict = 'replace'
+                        or num_nonnulls(r.delay, r.unique_for, r.unique_by, r.on_conflict) > 0
+                           and redrive.unique_fault_v1(
+                               coalesce(r.payload, '{}'), r.run_at, r.idempotency_key,
+                               make_interval(secs => r.delay), make_interval(secs => r.unique_for),
+                               r.unique_by, r.on_conflict, r.batch) is not null) as is_odd,
+                       coalesce(r.payload, '{}') as payload, coalesce(r.queue, 'default') as queue,
+                       greatest(r.run_at, since + coalesce(make_interval(secs => r.delay), '0'))
+                           as run_at,
+                       coalesce(r.priority, 0) as priority, r.max_attempts, r.ordering_key,
+                       r.tenant, since + make_interval(secs => r.expires_in) as expires_at,
+                       coalesce(r.headers, '{}') as headers, r.batch
+                from rows from (jsonb_to_recordset(jobs) as (
+                    kind text, payload jsonb, queue text, run_at timestamptz, priority int,
+                    max_attempts int, idempotency_key text, ordering_key text, tenant text,
+                    expires_in float8, headers jsonb, delay float8, unique_for float8,
+                    unique_by text[], on_conflict text, batch bigint)) with ordinality as r),
+            heads as (
+                -- first of their ordering key among these, or as good as first: of those with a key
+                -- of their own any may not come
+                select unnest(case when bool_or(g.key is not null) then array_agg(g.n)
+                                   else array[min(g.n)] end) as n
+                from given g where g.ordering_key is not null group by g.queue, g.ordering_key),
+            wanted as not materialized (
+                select g.id, g.kind, g.payload, g.queue,
+                       case when g.ordering_key is not null and g.n not in (select h.n from heads h)
+                            then 'infinity' else g.run_at end,
+                       g.priority,
+                       case when g.tenant is null then 0 else coalesce(
+                           (select 1 + abs(hashtext(g.tenant)::bigint) % q.lanes
+                            from redrive.queues q
+                            where q.queue = g.queue and q.lanes > 1), 0) end,
+                       g.max_attempts, g.key, g.ordering_key, g.tenant, g.expires_at, g.headers,
+                       g.batch
+                from given g
+                where not exists (select from given o where o.is_odd)),
+            added as (
+                insert into redrive.jobs (
+                    id, kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
+                    ordering_key, tenant, expires_at, headers, batch)
+                select w.* from wanted w where not may_meet),
+            added_if_free as (
+                insert into redrive.jobs as j (
+                    id, kind, payload, queue, run_at, priority, lane, max_attempts, idempotency_key,
+                    ordering_key, tenant, expires_at, headers, batch)
+                select w.* from wanted w where may_meet
+                on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
+                returning j.id)
+            select bool_or(g.is_odd), bool_or(g.unique_for is not null), array_agg(g.id),
+                   array_agg(g.n) filter (where g.key is not null),
+                   array_agg(g.kind) filter (where g.key is not null),
+                   array_agg(g.key) filter (where g.key is not null),
+                   array_agg(since - g.unique_for) filter (where g.key is not null),
+                   array_agg(g.id in (select a.id from added_if_free a)) filter (
+                       where g.key is not null and may_meet)
+            into in_turn, is_unique, ids, keyed, kinds, keys, windows, came
+            from given g;
+            exit;
+        exception when unique_violation then
+            if may_meet then
+                raise;
+            end if;
+            may_meet := true;
+        end;
+    end loop;
     if in_turn then
         return query select e.n, e.id, e.created from redrive.enqueue_each_v1(jobs) e;
         return;
@@ -102,19 +128,23 @@ begin
         if is_unique then
             delete from redrive.completions c
             using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
-            where v.is_new and c.kind = v.kind and c.key = v.key and c.enqueued_at <= v.window_start;
+            where v.is_new is not false and c.kind = v.kind and c.key = v.key
+              and c.enqueued_at <= v.window_start;
         end if;
-        select array_agg(v.n), array_agg(c.job) into done, done_as
-        from unnest(keyed, kinds, keys, came) as v(n, kind, key, is_new)
-        join redrive.completions c on c.kind = v.kind and c.key = v.key
-        where v.is_new;
+        if kinds[1] <> any (kinds) or exists (
+            select from redrive.completions c where c.kind = kinds[1] and c.key = any (keys))
+        then
+            select array_agg(v.n), array_agg(c.job) into done, done_as
+            from unnest(keyed, kinds, keys, came) as v(n, kind, key, is_new)
+            join redrive.completions c on c.kind = v.kind and c.key = v.key
+            where v.is_new is not false;
+        end if;
         perform redrive.refuse_unseen_v1(array_agg(v.kind), array_agg(v.key))
         from unnest(kinds, keys, came) as v(kind, key, is_new)
-        where v.is_new and current_setting('transaction_isolation') not like 'read %';
+        where v.is_new is not false and current_setting('transaction_isolation') not like 'read %';
     end if;
-    if done is null and (keyed is null or true = all (came)) then
-        return query
-        select (o.n - 1)::int, o.id, true from unnest(ids) with ordinality as o(id, n);
+    if done is null and (came is null or true = all (came)) then
+        return query select generate_subscripts(ids, 1) - 1, unnest(ids), true;
         return;
     end if;
 
@@ -133,7 +163,7 @@ begin
     left join redrive.completions c
         on c.kind = v.kind and c.key = v.key
            and (v.window_start is null or c.enqueued_at > v.window_start)
-    where not v.is_new;
+    where v.is_new is false;
     done := done || taken;
     done_as := done_as || holders;
     return query

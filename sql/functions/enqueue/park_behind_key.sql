@@ -18,7 +18,7 @@ begin
             raise exception using errcode = 'RD001', message = fault;
         end if;
     end if;
-    if new.ordering_key is null or new.run_at = 'infinity' then  -- enqueue_many has looked
+    if new.ordering_key is null or new.run_at = 'infinity' then
         return new;
     end if;
     -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
@@ -45,6 +45,8 @@ end
 $$;
 
 create or replace trigger jobs_parked before insert on redrive.jobs
-    for each row when (new.ordering_key is not null or pg_column_size(new.payload) > 262144
+    -- at infinity: enqueue_many has looked
+    for each row when (new.ordering_key is not null and new.run_at <> 'infinity'
+                       or pg_column_size(new.payload) > 262144
                        or pg_column_size(new.headers) > 8192)
     execute function redrive.park_behind_key();
