@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import redrive
 from tests.postgres import Database
@@ -46,30 +47,58 @@ def test_help_of_a_command_imports_no_other_command_and_reads_no_settings() -> N
         "import sys; from redrive.cli import main; main(['queue', 'ls', '--help'])\n"
         "print(*sys.modules, sep='\\n')"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    imported = _imported(program)
 
-    imported = set(ran.stdout.split())
     assert "redrive.cli.queue" in imported
     unused = {"redrive.cli.dlq", "redrive.settings", "pydantic", "pydantic_settings"}
     assert imported & {*unused, *NEVER, "rich"} == set()
 
 
-def test_a_worker_imports_nothing_that_its_supervisor_does_not_use() -> None:
-    """Each module stays in memory for as long as the worker runs."""
+def test_a_worker_keeps_nothing_that_its_supervisor_does_not_use(
+    database: Database, tmp_path: Path
+) -> None:
+    """Each module stays in memory for as long as the worker runs; a child reads the settings."""
+    code = "import redrive\njobs = redrive.Handlers()\njobs.handle('idle')(lambda payload: None)\n"
+    (tmp_path / "idle_jobs.py").write_text(code)
     program = (
-        "import sys; import redrive.cli.worker, redrive.settings; redrive.settings.load()\n"
+        "import sys; from redrive.cli import main; main(sys.argv[1:])\n"
         "print(*sys.modules, sep='\\n')"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    worker = ["worker", "--until-empty", "--http-port", "0", "--handlers", "idle_jobs:jobs"]
+    imported = _imported(program, *worker, "--database-url", database.url, cwd=tmp_path)
+
+    assert {"psycopg", "redrive.worker.supervisor.loop"} <= imported
+    unused = {"cronsim", "cryptography", "difflib", "jsonpatch", "opentelemetry", "packaging"}
+    assert imported & {*unused, "pydantic", "redrive.settings", "rich"} == set()
+
+
+def test_a_runner_imports_little() -> None:
+    """What a handler's code brings comes on top of it."""
+    imported = _imported(
+        "import sys, redrive.worker.runner.process; print(*sys.modules, sep='\\n')"
     )
 
-    imported = set(ran.stdout.split())
-    assert "psycopg" in imported
-    unused = {"cryptography", "jsonpatch", "opentelemetry", "packaging", "rich"}
-    assert imported & unused == set()
+    unused = {
+        "cronsim",
+        "difflib",
+        "email",
+        "importlib.metadata",
+        "psycopg",
+        "pydantic",
+        "zoneinfo",
+    }
+    assert imported & {*unused, "redrive.worker.supervisor", "tempfile"} == set()
+
+
+def _imported(program: str, *arguments: str, cwd: Path | None = None) -> set[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=cwd,
+    )
+    return set(ran.stdout.split())
 
 
 def test_all_that_redrive_offers_is_there_when_asked_for() -> None:
