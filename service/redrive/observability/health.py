@@ -2,7 +2,7 @@
 
 One request a connection, and an end to both whatever the other side does: probes are answered while
 others hold connections open, and the process keeps its descriptors for its work. What HTTP is, h11
-knows; a server for applications would be 3 MiB of each worker, most of them its command line.
+knows; a server for applications, most of it its command line, would be 2 MiB of each worker.
 """
 
 import asyncio
