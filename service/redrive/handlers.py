@@ -1,6 +1,5 @@
 """The registry of handlers: which function runs which kind of job, and how."""
 
-import difflib
 import importlib
 import inspect
 import os
@@ -421,6 +420,8 @@ class Handlers:
         """
         found = self.get(kind)
         if found is None:
+            import difflib  # noqa: PLC0415 # for a mistake
+
             close = difflib.get_close_matches(kind, self._by_kind, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             msg = f"no handler is registered for {kind!r}{hint}"

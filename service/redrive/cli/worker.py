@@ -4,9 +4,12 @@ import os
 import socket
 import sys
 import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from redrive.cli.child import in_child
 from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.exits import Exit
 from redrive.cli.options import database_option, settings_for
@@ -20,9 +23,11 @@ from redrive.observability.metrics import Exposition, Metrics
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
-from redrive.settings import Settings
 from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 LOOP_STALE_SECONDS = 30.0
 
@@ -78,8 +83,31 @@ def worker(
     """
     if context.invoked_subcommand is not None:
         return Exit.DONE  # of which nothing is seen: what comes is the command's
-    settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
-    set_up(settings.log_format, settings.log_level)
+    name = f"{socket.gethostname()}/{os.getpid()}"
+
+    def read() -> _Start:
+        settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
+        return _start(settings, name, until_empty=until_empty, reload=reload)
+
+    return _run(in_child(read))
+
+
+worker.add_command(list_workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a worker starts with: its settings, without the libraries that read them."""
+
+    options: WorkerOptions
+    log_format: Literal["json", "console"] | None
+    log_level: str
+    http_port: int
+    database_metrics: bool
+    startup_timeout: float
+
+
+def _start(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> _Start:
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
@@ -87,22 +115,27 @@ def worker(
         )
         raise SettingsError(msg)
     configured()  # refused here and now, not by each runner
-    wait_for_schema(settings.address(), settings.startup_timeout)
-    return _run(settings, until_empty=until_empty, reload=reload)
+    return _Start(
+        _options(settings, name, until_empty=until_empty, reload=reload),
+        settings.log_format,
+        settings.log_level,
+        settings.http_port,
+        settings.database_metrics,
+        settings.startup_timeout,
+    )
 
 
-worker.add_command(list_workers)
-
-
-def _run(settings: Settings, *, until_empty: bool, reload: bool) -> int:
+def _run(start: _Start) -> int:
     """Work, with metrics, probes and traces as they are set, until told to stop."""
+    options = start.options
+    set_up(start.log_format, start.log_level)
+    wait_for_schema(options.database, start.startup_timeout)
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
-    telemetry = Telemetry(metrics, settings.queue_names(), tracing)
-    options = _options(settings, until_empty=until_empty, reload=reload)
+    telemetry = Telemetry(metrics, options.queues, tracing)
     supervisor = Supervisor(options, telemetry)
-    if settings.http_port:
-        _serve(settings, metrics, supervisor)
+    if start.http_port:
+        _serve(start, metrics, supervisor)
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
@@ -110,26 +143,26 @@ def _run(settings: Settings, *, until_empty: bool, reload: bool) -> int:
     return status
 
 
-def _serve(settings: Settings, metrics: Metrics, supervisor: Supervisor) -> None:
+def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
     """Answer probes and scrapes, from threads of their own."""
     sources = [process.of_runners(supervisor.runner_memory)]
-    if settings.database_metrics:
-        sources.append(DatabaseStats(settings.address()).collect)
+    if start.database_metrics:
+        sources.append(DatabaseStats(start.options.database).collect)
     exposition = Exposition(metrics, *sources)
     serve(
-        settings.http_port,
+        start.http_port,
         exposition.registry,
         live=lambda: _live(supervisor.health(time.monotonic())),
         ready=lambda: _ready(supervisor.health(time.monotonic())),
     )
 
 
-def _options(settings: Settings, *, until_empty: bool, reload: bool) -> WorkerOptions:
+def _options(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> WorkerOptions:
     return WorkerOptions(
         database=settings.address(),
         handlers=settings.handlers or "",
         targets=str(settings.targets or ""),
-        name=f"{socket.gethostname()}/{os.getpid()}",
+        name=name,
         version=settings.version or "",
         queues=settings.queue_names(),
         slots=settings.slots,
@@ -145,7 +178,7 @@ def _options(settings: Settings, *, until_empty: bool, reload: bool) -> WorkerOp
     )
 
 
-def _where(settings: Settings) -> dict[str, str]:
+def _where(settings: "Settings") -> dict[str, str]:
     """What says where a failure happened."""
     known = {
         "pod": socket.gethostname(),

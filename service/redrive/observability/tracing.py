@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import SettingsError
@@ -48,6 +47,8 @@ def set_up() -> "Tracing":
     Raises:
         SettingsError: the otlp extra is not installed.
     """
+    from importlib.metadata import version
+
     from opentelemetry import trace
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider

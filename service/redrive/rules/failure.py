@@ -15,7 +15,6 @@ import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -330,6 +329,8 @@ def read_retry_after(value: str | None) -> float | None:
     try:
         wait = float(value)
     except ValueError:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few say it as a date
+
         try:
             at = parsedate_to_datetime(value)
         except (ValueError, TypeError):

@@ -5,7 +5,6 @@ the parameters of SQL's enqueue, the columns of COPY and the flags of `redrive e
 is a line of `JobOptions`, and a parameter of a new version of the SQL functions.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -252,5 +251,7 @@ def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nearest(name: str, known: Mapping[str, Field]) -> str:
+    import difflib  # noqa: PLC0415 # for a mistake
+
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -4,8 +4,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
 
-from cronsim import CronSim, CronSimError
-
 START = datetime(2000, 1, 1, tzinfo=UTC)
 YEARS = timedelta(days=5 * 366)
 """Long enough for two 29ths of February."""
@@ -71,6 +69,8 @@ def _longest(runs: list[datetime], default: timedelta) -> timedelta:
 
 def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
     """The runs from START on."""
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 # most kinds have no schedule
+
     try:
         runs = CronSim(" ".join(fields), START - timedelta(minutes=1))
         found = list(takewhile(lambda run: run < START + within, runs))

@@ -12,9 +12,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim
 
 from redrive.rules.limits import LAST_INSTANT, MAX_PAYLOAD_BYTES, check_name, encode_object
 from redrive.rules.schedules import cron_fields, interval, longest_gap
@@ -133,6 +130,8 @@ def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
     after = after.astimezone(UTC)  # elsewhere sums of times are of those on the wall
     zone = _zone(tz)
     every = interval(cron)
+    from cronsim import CronSim  # noqa: PLC0415 # most kinds have no schedule
+
     runs = (
         CronSim(" ".join(cron_fields(cron)), after.astimezone(zone))
         if every is None
@@ -173,6 +172,8 @@ def _lately(cron: str, tz: str, since: datetime, now: datetime, most: int) -> li
 def _zone(tz: str) -> tzinfo:
     if tz == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 # most need none
+
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, OSError):  # what is none, a path, a folder

@@ -13,7 +13,6 @@ no success of its neighbours with it.
 
 import mmap
 import os
-import tempfile
 from typing import NamedTuple
 
 WORD = 8
@@ -99,6 +98,8 @@ class SharedState:
 
 def _unnamed_file(size: int) -> int:
     """The descriptor of a new file that is gone when nobody has it open."""
+    import tempfile  # noqa: PLC0415 # a runner makes none
+
     with tempfile.TemporaryFile() as file:
         file.truncate(size)
         return os.dup(file.fileno())

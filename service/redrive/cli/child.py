@@ -1,0 +1,48 @@
+"""Work that a child process does, so that what it imports does not stay in this one."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+from redrive.errors import RedriveError
+
+T = TypeVar("T")
+
+
+def in_child(work: Callable[[], T]) -> T:
+    """What `work` returns or raises, where it is worked out by a copy of this process.
+
+    Both have to be such as can be pickled. Beside other threads, whose locks a copy could find
+    taken for ever, it is worked out here.
+
+    Raises:
+        RedriveError: the copy ended without an answer.
+    """
+    if threading.active_count() > 1:
+        return work()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(work, theirs))
+    child.start()
+    theirs.close()  # so that its end is seen, however it comes
+    with ours:
+        try:
+            answer, error = ours.recv()
+        except EOFError:
+            child.join()
+            msg = f"a process that this one started ended with {child.exitcode}, unasked"
+            raise RedriveError(msg) from None
+    child.join()
+    if error is not None:
+        raise error
+    return answer
+
+
+def _answer(work: Callable[[], object], to: Connection) -> None:
+    try:
+        answer = work(), None
+    except BaseException as error:  # noqa: BLE001 # raised where it was asked for
+        answer = None, error
+    to.send(answer)
