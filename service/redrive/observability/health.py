@@ -1,8 +1,7 @@
 """The HTTP side of a process: /metrics, /livez, /readyz and nothing else.
 
 One request a connection, and an end to both whatever the other side does: probes are answered while
-others hold connections open, and the process keeps its descriptors for its work. What HTTP is, h11
-knows; a server for applications, most of it its command line, would be 2 MiB of each worker.
+others hold connections open, and the process keeps its descriptors for its work.
 """
 
 import asyncio
@@ -10,10 +9,11 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-import h11
+import uvicorn
 from prometheus_client import CollectorRegistry, make_wsgi_app  # pyright: ignore[reportUnknownVariableType]
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from redrive.errors import SettingsError
 
@@ -33,95 +33,42 @@ PLAIN = (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-st
 Checks = Callable[[], dict[str, str | None]]
 """Name of each check -> what is wrong, or None."""
 
+Scope = dict[str, Any]
 Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 """Status, headers and body."""
 
 
-class _Request(NamedTuple):
-    method: str
-    path: str
-    query: str
-    headers: dict[str, str]
-
-    @classmethod
-    def of(cls, event: h11.Request) -> "_Request":
-        path, _, query = event.target.decode("latin-1").partition("?")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-        return cls(event.method.decode("latin-1"), path, query, headers)
-
-
-class _Connection(asyncio.Protocol):
+class _Connection(H11Protocol):
     """A connection that ends in time, and gives way when there are too many."""
 
-    def __init__(self, application: "_Application", crowd: "set[_Connection]") -> None:
-        self._application = application
-        self._crowd = crowd
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
-        self._answering: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin; past the limit the oldest goes that has not asked yet, or else the oldest."""
-        self._transport = cast("asyncio.Transport", transport)
-        loop = asyncio.get_running_loop()
-        self.since = loop.time()
-        self._deadline = loop.call_later(CONNECTION_SECONDS, self._transport.abort)
-        self._crowd.add(self)
-        if len(self._crowd) > MAX_CONNECTIONS:
-            slowest = min(self._crowd, key=lambda one: (one.has_asked, one.since))
-            slowest.give_way()
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
+        if len(self.connections) > MAX_CONNECTIONS:
+            crowd = cast("set[_Connection]", self.connections)
+            slowest = min(crowd, key=lambda one: (one.has_asked, one.since))
+            crowd.discard(slowest)
+            slowest.transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 # of the interface
+    def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._deadline.cancel()
-        self._crowd.discard(self)
-
-    def give_way(self) -> None:
-        """End now, for another."""
-        self._crowd.discard(self)
-        self._transport.abort()
+        super().connection_lost(exc)
 
     @property
     def has_asked(self) -> bool:
         """Whether the head of a request has come."""
-        return self._answering is not None
+        return cast("Any", self.cycle) is not None
 
-    def data_received(self, data: bytes) -> None:
-        """Read on, until the head of a request has come; a body or another one is not looked at."""
-        if self.has_asked or self._transport.is_closing():
-            return
-        try:
-            self._http.receive_data(data)
-            event = self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            self._send(error.error_status_hint, PLAIN, b"not a request\n")
-            return
-        if isinstance(event, h11.Request):
-            self._answering = asyncio.get_running_loop().create_task(self._answer(event))
 
-    async def _answer(self, event: h11.Request) -> None:
-        request = _Request.of(event)
-        try:
-            status, headers, body = await self._application.answer(request)
-        except Exception:
-            logger.exception("a request failed", extra={"path": request.path})
-            status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
-        self._send(status, headers, body, is_shown=request.method != "HEAD")
+class _Server(uvicorn.Server):
+    """A server that sleeps while nobody asks: it ends with the process."""
 
-    def _send(
-        self,
-        status: int,
-        headers: tuple[tuple[str, str], ...],
-        body: bytes,
-        *,
-        is_shown: bool = True,
-    ) -> None:
-        """Send an answer, which ends the connection."""
-        if self._transport.is_closing():
-            return
-        told = (*headers, ("content-length", str(len(body))), ("connection", "close"))
-        head = self._http.send(h11.Response(status_code=status, headers=list(told)))
-        self._transport.write((head or b"") + (body if is_shown else b""))
-        self._transport.close()
+    async def main_loop(self) -> None:
+        """Wait for ever, where the library looks ten times a second whether it is to stop."""
+        await asyncio.get_running_loop().create_future()
 
 
 def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
@@ -135,21 +82,26 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
     except OSError as error:
         msg = f"REDRIVE_HTTP_PORT is {port}; it cannot be served: {error.strerror}"
         raise SettingsError(msg) from None
-    application = _Application(registry, {"/livez": live, "/readyz": ready})
+    config = uvicorn.Config(
+        _Application(registry, {"/livez": live, "/readyz": ready}),
+        http=_Connection,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        backlog=ACCEPTED_AT_ONCE,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        log_config=None,
+        log_level="critical",  # a stranger's bad request is not worth a line
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+    )
+    server = _Server(config)
     threading.Thread(
-        target=asyncio.run, args=(_serve(listener, application),), name="http", daemon=True
+        target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
     ).start()
     return int(listener.getsockname()[1])
-
-
-async def _serve(listener: socket.socket, application: "_Application") -> None:
-    """Answer for ever: it ends with the process."""
-    crowd = set[_Connection]()
-    loop = asyncio.get_running_loop()
-    await loop.create_server(
-        lambda: _Connection(application, crowd), sock=listener, backlog=ACCEPTED_AT_ONCE
-    )
-    await loop.create_future()
 
 
 class _Application:
@@ -160,23 +112,35 @@ class _Application:
         self._probes = probes
         self._scrapes = 0
 
-    async def answer(self, request: _Request) -> Answer:
-        """What is said to a request. Raises whatever a check or a scrape does."""
-        if request.method not in {"GET", "HEAD"}:
-            return 405, PLAIN, b"only GET\n"
-        if request.path == "/metrics":
-            return await self._scraped(request)
-        if request.path not in self._probes:
-            return 404, PLAIN, b"/metrics /livez /readyz\n"
-        return _probed(self._probes[request.path])
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer one request; the connection ends with it."""
+        del receive  # no request that is answered has a body
+        try:
+            status, headers, body = await self._answer(scope)
+        except Exception:
+            logger.exception("a request failed", extra={"path": scope["path"]})
+            status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
+        headers = (*headers, ("content-length", str(len(body))), ("connection", "close"))
+        sent = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": sent})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _scraped(self, request: _Request) -> Answer:
+    async def _answer(self, scope: Scope) -> Answer:
+        if scope["method"] not in {"GET", "HEAD"}:
+            return 405, PLAIN, b"only GET\n"
+        if scope["path"] == "/metrics":
+            return await self._scraped(scope)
+        if scope["path"] not in self._probes:
+            return 404, PLAIN, b"/metrics /livez /readyz\n"
+        return _probed(self._probes[scope["path"]])
+
+    async def _scraped(self, scope: Scope) -> Answer:
         """The figures, by a thread: they ask the database, and probes must not wait for it."""
         if self._scrapes >= MAX_SCRAPES:
             return 503, PLAIN, b"too many scrapes at once\n"
         self._scrapes += 1
         try:
-            return await _in_thread(lambda: _exposed(self._metrics, request))
+            return await _in_thread(lambda: _exposed(self._metrics, scope))
         finally:
             self._scrapes -= 1
 
@@ -196,14 +160,15 @@ async def _in_thread(work: Callable[[], Answer]) -> Answer:
     return await done
 
 
-def _exposed(metrics: Any, request: _Request) -> Answer:
+def _exposed(metrics: Any, scope: Scope) -> Answer:
     """The library's own answer to a scrape: form and compression as they were asked for."""
+    asked = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     environ = {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": "/metrics",
-        "QUERY_STRING": request.query,
-        "HTTP_ACCEPT": request.headers.get("accept", ""),
-        "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "HTTP_ACCEPT": asked.get("accept", ""),
+        "HTTP_ACCEPT_ENCODING": asked.get("accept-encoding", ""),
     }
     begun: list[Any] = []
 
