@@ -40,3 +40,14 @@ def test_a_flood_is_one_waking_a_while(database: Database) -> None:
 
     assert 1 <= wakings <= 2 + (time.monotonic() - began) / REST_SECONDS
     assert not listener.hear(conn, 0.001), "nothing is left of it"
+
+
+def test_a_rest_is_over_when_the_next_beat_is_due(database: Database) -> None:
+    listener, conn, began = Listener(None), database.connect(), time.monotonic()
+    listener.hear(conn, 0.001)
+    database.rows("select pg_notify('redrive', '')")
+    heard = listener.hear(conn, 60.0)
+    listener.hear(conn, 0.001, rest=600.0)
+
+    assert heard
+    assert time.monotonic() - began < 600.0

@@ -418,13 +418,12 @@ def test_a_notification_is_a_reason_until_somebody_looks():
     assert polling.due_at() == pytest.approx(150.22), "and it counts as activity"
 
 
-@pytest.mark.parametrize(("others", "rest"), [(0, 0.0), (1, 0.001), (7, 0.007), (500, 0.025)])
+@pytest.mark.parametrize(("others", "rest"), [(0, 0.0), (1, 0.0025), (63, 0.1575), (500, 1.0)])
 def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, rest: float):
     polling = Polling(100.0)
     polling.others = others
     polling.claimed(1, 2, 150.0, chance=0.5)
     polling.lanes_due(150.0)
-    polling.was_busy(150.0, chance=0.5)
     polling.notified(150.0)
     notified = polling.due_at()
     polling.no_later_than(149.0)
@@ -434,6 +433,16 @@ def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, 
     assert notified == pytest.approx(150.0 + rest)
     assert known == 149.0, "a job of ours that is due waits for no rest"
     assert polling.is_due(150.0), "what is known to wait is fetched at once"
+
+
+@pytest.mark.parametrize(("others", "seconds"), [(0, 0.001), (1, 0.001), (7, 0.007), (63, 0.025)])
+def test_a_lane_that_was_busy_is_tried_again_before_the_rest_is_over(others: int, seconds: float):
+    polling = Polling(100.0)
+    polling.others = others
+    polling.claimed(0, 2, 150.0, chance=0.5)
+    polling.was_busy(150.0, chance=0.5)
+
+    assert polling.due_at() == pytest.approx(150.0 + seconds)
 
 
 def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():

@@ -15,6 +15,13 @@ _NULL = _LENGTH.pack(-1)
 
 
 @dataclass(frozen=True, slots=True)
+class Smallints:
+    """A parameter of type smallint[]."""
+
+    values: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ints:
     """A parameter of type int[]."""
 
@@ -58,7 +65,7 @@ def _fixed(type_name: str, code: str) -> type[Dumper]:
         format = pq.Format.BINARY
         oid = info.array_oid
 
-        def dump(self, obj: Ints | Bigints | Floats | Booleans) -> bytes:
+        def dump(self, obj: Smallints | Ints | Bigints | Floats | Booleans) -> bytes:
             count = len(obj.values)
             pairs: list[float] = [width] * (2 * count)
             pairs[1::2] = obj.values
@@ -84,6 +91,7 @@ class _TextsDumper(Dumper):
         return b"".join(parts)
 
 
+adapters.register_dumper(Smallints, _fixed("int2", "h"))
 adapters.register_dumper(Ints, _fixed("int4", "i"))
 adapters.register_dumper(Bigints, _fixed("int8", "q"))
 adapters.register_dumper(Floats, _fixed("float8", "d"))

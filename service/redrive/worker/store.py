@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
-from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Texts
+from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Smallints, Texts
 from redrive.database.connect import OwnConnection
 from redrive.rules.heal import Heal
 from redrive.rules.slots import Declaration
@@ -362,9 +362,9 @@ def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
         _CLAIM,
         (
             claim.worker,
-            [lane.queue for lane in claim.lanes],
-            [lane.priority for lane in claim.lanes],
-            [lane.lane for lane in claim.lanes],
+            Texts([lane.queue for lane in claim.lanes]),
+            Smallints([lane.priority for lane in claim.lanes]),
+            Smallints([lane.lane for lane in claim.lanes]),
             [place.run_at for place in claim.places],
             Bigints([place.id for place in claim.places]),
             Bigints([place.as_of for place in claim.places]),

@@ -56,9 +56,12 @@ class Listener:
             self._listen(conn)
         if self._is_shared:
             return False
-        time.sleep(max(0.0, self._heard_at + max(REST_SECONDS, rest) - time.monotonic()))
+        until = time.monotonic() + seconds
+        rests_until = min(until, self._heard_at + max(REST_SECONDS, rest))
+        time.sleep(max(0.0, rests_until - time.monotonic()))
         # What has come meanwhile is one waking, however much it is.
-        heard = _heard(conn) or (_wait(conn, seconds) and _heard(conn))
+        left = max(0.0, until - time.monotonic())
+        heard = _heard(conn) or (_wait(conn, left) and _heard(conn))
         if heard:
             self._heard_at = time.monotonic()
             return any(slots & self._slots for slots in heard)

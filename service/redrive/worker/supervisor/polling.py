@@ -2,7 +2,7 @@
 
 Soon after activity, rarely when idle, at once when there is a reason to expect some. What wakes one
 worker wakes all of them, and one of them gets the job: so whoever has found too little rests, for
-longer the more workers there are, and all together look about once a millisecond.
+longer the more workers there are, and all together look as often as two of them would.
 """
 
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
@@ -11,11 +11,11 @@ MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 IDLE_SHARE = 0.2
 """The interval between two polls, as a share of the time since something happened."""
 
-TURN_SECONDS, MAX_REST_SECONDS = 0.001, 0.025
-"""Of the rest after a look that found too little: for each other worker, and at most."""
+TURN_SECONDS = 0.0025
+"""Of the rest after a look that found too little, for each other worker."""
 
-BUSY_LANE_SECONDS = 0.001
-"""Until a lane is tried again that somebody else was claiming from."""
+BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
+"""Until a lane is tried again that somebody else was claiming from, for each other worker."""
 
 JUST_AFTER_SECONDS = 0.001
 """Past the instant at which a job is due: one that is asked for too early is not found."""
@@ -23,7 +23,7 @@ JUST_AFTER_SECONDS = 0.001
 
 def rest_seconds(others: int) -> float:
     """How long a worker rests that has so many others beside it, on average."""
-    return min(MAX_REST_SECONDS, TURN_SECONDS * others)
+    return min(MAX_SECONDS, TURN_SECONDS * others)
 
 
 class Polling:
@@ -109,6 +109,6 @@ class Polling:
             self.no_later_than(max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS))
 
     def was_busy(self, now: float, chance: float) -> None:
-        """Somebody else was claiming there."""
-        soon = now + BUSY_LANE_SECONDS * (0.5 + chance)
-        self.no_later_than(max(self._rests_until, soon))
+        """Somebody else was claiming there, and may have left something."""
+        seconds = BUSY_LANE_SECONDS * max(1, self.others)
+        self.no_later_than(now + min(MAX_BUSY_LANE_SECONDS, seconds) * (0.5 + chance))
