@@ -76,7 +76,7 @@ def test_the_job_is_locked_before_its_failures_are(database: Database) -> None:
     settling.rows("commit")
 
     assert free == [(one,)]
-    assert waiting.result(10) == [one]
+    assert waiting.result(60) == [one]
 
 
 def test_only_losses_of_this_very_job_are_forgiven_and_counted(database: Database) -> None:
@@ -161,7 +161,7 @@ def test_what_is_settled_meanwhile_is_not_given_back(database: Database) -> None
     assert database.wait_until_blocked(retiring) == [settling.pid]
     settling.rows("commit")
 
-    assert waiting.result(10) == 0
+    assert waiting.result(60) == 0
     assert database.rows("select deliveries, attempt from redrive.jobs") == [(1, 1)]
 
 
