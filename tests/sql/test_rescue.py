@@ -10,6 +10,7 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import (
+    bury,
     claim,
     claim_one,
     complete,
@@ -574,14 +575,7 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
 ) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "dead",
-        reason="r",
-        failure=failure(),
-    )
+    bury(database.conn, worker, claim_one(database.conn, worker))
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
 
@@ -597,14 +591,7 @@ def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(database
     """U14: it was parked behind it, and a parked job keeps nobody waiting."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "dead",
-        reason="r",
-        failure=failure(),
-    )
+    bury(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, [first])
 
     job = claim_one(database.conn, worker)
