@@ -18,7 +18,7 @@ from tools.dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 
 from .conftest import Query, other_queries, queries
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rehearsal")]  # one scene for all
 
 MAY_BE_EMPTY = {
     # A settlement is refused when a worker was silent past its ttl and came back; the series begins

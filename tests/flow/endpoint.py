@@ -68,8 +68,8 @@ class Endpoint:
 
     def _talk(self, connection: socket.socket) -> None:
         file = connection.makefile("rb")
-        while line := file.readline():
-            path = line.split()[1].decode().lstrip("/")
+        while len(line := file.readline().split()) > 1:  # no end in the middle of it
+            path = line[1].decode().lstrip("/")
             headers: dict[str, str] = {}
             while (header := file.readline().strip()) != b"":
                 name, _, value = header.decode("latin-1").partition(": ")

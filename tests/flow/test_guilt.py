@@ -79,7 +79,10 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     (by_now,) = database.row("select clock_timestamp()")
     wait_for(lambda: database.value("select min(seen_at) from redrive.workers") > by_now)
     os.kill(worker.pid, signal.SIGKILL)
-    ours = "select count(*) from pg_stat_activity where application_name like 'redrive%%'"
+    ours = (
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and application_name like 'redrive%'"
+    )
     wait_for(lambda: not database.value(ours))  # what it had sent is committed, or never will be
     held = len(holders(database.conn))
     assert held > 8, "nothing was fetched ahead"
