@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr
 from redrive import Cancel, GiveUp, Handlers, Job, Policy, Retry, Snooze
 
 jobs = Handlers()
+empty = Handlers()
 AT_ONCE = {"backoff": 0.01, "backoff_cap": 0.02}
 _ledger: dict[int, int] = {}
 

@@ -188,6 +188,7 @@ def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(
         ("tests.flow.nowhere:jobs", "cannot be imported"),
         ("tests.flow.handlers:nothing", "cannot be imported"),
         ("tests.flow.handlers:note", "not a Handlers registry"),
+        ("tests.flow.handlers:empty", "it has no handlers"),
         ("nonsense", "module:attribute"),
     ):
         worker = workers(handlers=handlers)

@@ -78,6 +78,9 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
         from redrive.targets.caller import register  # noqa: PLC0415 # it brings the http extra
 
         register(handlers, targets, slots)
+    if not handlers:
+        msg = f"REDRIVE_HANDLERS is {registry!r}; it has no handlers: this worker would run nothing"
+        raise SettingsError(msg)
     return handlers
 
 
