@@ -243,7 +243,7 @@ def for_json(job: CheckedJob) -> Any:
     """A checked job as enqueue_many_v1 takes it; what is as by default is left out."""
     row: Any = _Row(*job.values())
     row.payload = msgspec.Raw(row.payload)
-    if row.headers != "{}":  # as of almost every job
+    if row.headers is not _DEFAULTS["headers"]:  # another empty object is not left out
         row.headers = msgspec.Raw(row.headers)
     return row
 

@@ -108,6 +108,13 @@ def test_all_at_once_is_as_one_after_the_other(database: Database) -> None:
 KEYED: Any = [{"kind": KIND, "idempotency_key": key} for key in "abc"]
 
 
+def test_an_object_that_is_given_and_empty_is_one(database: Database) -> None:
+    job = {"kind": "a", "payload": {}, "headers": {}, "idempotency_key": "k"}
+
+    assert enqueue_many(database.conn, [job]) == 1
+    assert database.row("select payload, headers from redrive.jobs") == ({}, {})
+
+
 @pytest.mark.parametrize(
     ("ending", "created"), [("live", 2), ("succeeded", 2), ("dead", 3), ("rollback", 3)]
 )

@@ -44,9 +44,10 @@ begin
 end
 $$;
 
+-- Of what comes parked, enqueue_many has looked already.
 create or replace trigger jobs_parked before insert on redrive.jobs
-    -- at infinity: enqueue_many has looked
-    for each row when (new.ordering_key is not null and new.run_at <> 'infinity'
+    for each row when (new.ordering_key is not null
+                       and new.run_at <> 'infinity'::timestamp with time zone
                        or pg_column_size(new.payload) > 262144
                        or pg_column_size(new.headers) > 8192)
     execute function redrive.park_behind_key();
