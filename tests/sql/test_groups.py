@@ -152,12 +152,13 @@ def test_a_muted_group_says_so_until_it_is_taken_back(database: Database):
 def test_a_group_is_kept_until_its_last_dead_letter_goes(database: Database):
     """By the names of groups their dead letters are found, closed ones, too."""
     (job,) = _die(database, 1, "f1")
+    _die(database, 1, "g1")
     dismiss(database.conn, [job], why="no", actor="ada")
     database.conn.execute("select redrive.fold_groups_v1()")
     forget: LiteralString = "select redrive.forget_groups_v1('0', 9)"
     assert database.value(forget) == 0
     assert ids(database.conn, Filter(state=("dismissed",), group="f")) == [job]
-    database.rows("delete from redrive.dead_letters")
+    database.rows("delete from redrive.dead_letters where id = %s", job)
     database.conn.execute("select redrive.fold_groups_v1()")
 
     assert database.value(forget) == 1
