@@ -124,26 +124,33 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
     assert worker.process.poll() is None
 
 
-NEVER_POLLS = """
+POLLS_ONLY_SOON_AFTER_ACTIVITY = """
 import sys
 from redrive.cli import main
 from redrive.worker.supervisor import polling
-polling.IDLE_SHARE, polling.MAX_SECONDS = 1e9, 3600.0
+
+class Share(float):
+    def __rmul__(self, idle_seconds):
+        return 0.0 if idle_seconds < 2 else 3600.0
+
+polling.IDLE_SHARE, polling.MAX_SECONDS = Share(), 3600.0
 sys.exit(main(sys.argv[4:]))  # past: python -m redrive
 """
 
 
 def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
-    workers(under=(sys.executable, "-c", NEVER_POLLS)).wait_ready()
+    """It may look in vain at first, at lanes that it knew, and polls again at once, as always."""
+    workers(under=(sys.executable, "-c", POLLS_ONLY_SOON_AFTER_ACTIVITY)).wait_ready()
 
     def is_heard() -> list[Entry]:
         enqueue(database.conn, "work.sync")
         return workers.ledger()
 
     wait_for(is_heard, every=0.2)  # it may be ready before it listens
-    for _ in range(3):
-        job = enqueue(database.connect(), "work.sync")  # a session tells of its own now and then
-        wait_for(lambda job=job: workers.starts(job))
+    wait_for(lambda: look.live(database) == 0)
+    time.sleep(2.5)  # now it polls no more
+    job = enqueue(database.connect(), "work.sync")  # a session tells of its own now and then
+    wait_for(lambda: workers.starts(job))
 
 
 def test_a_worker_started_before_its_database_waits_for_it(database: Database, workers: Workers):
