@@ -195,7 +195,7 @@ def test_an_idle_worker_costs_almost_nothing(database: Database, workers: Worker
 
     assert len(pids) == 2
     assert share <= 0.02, "a busy loop?"
-    assert memory["Pss"] <= 65
+    assert memory["Pss"] <= 75  # 55 to 61 here: less where others run the same Python
 
 
 def test_a_worker_whose_suspects_wait_does_not_spin(database: Database, workers: Workers):
