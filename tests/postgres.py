@@ -18,9 +18,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from redrive.database.connect import SETTINGS as OWN_SETTINGS
-from redrive.database.embedded import EmbeddedPostgres, guarded
+from redrive.database.embedded import EmbeddedPostgres, free_port, guarded
 from redrive.database.migrate import migrate
-from tests.ports import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -15,10 +15,9 @@ import psycopg
 from psycopg import sql
 
 from redrive.database.connect import connect
-from redrive.database.embedded import NEWEST, EmbeddedPostgres
+from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from tests.flow.harness import children, wait_for
-from tests.ports import free_port
 from tests.postgres import guarded
 
 DATABASE = "redrive"

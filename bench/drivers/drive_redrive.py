@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,9 @@ from typing import Any
 import line
 import psycopg
 
+from redrive.database.embedded import free_port
 from redrive.database.migrate import migrate
 from redrive.enqueue import enqueue, enqueue_many
-
-
-def _free_port() -> int:
-    """A port that no other worker is given, for as long as this process is there.
-
-    What reserves it does not listen: on Linux whoever asks for this very port gets it.
-    """
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("127.0.0.1", 0))
-    port = int(reserved.getsockname()[1])
-    os.set_inheritable(reserved.detach(), True)  # noqa: FBT003 # its only argument
-    return port
 
 
 async def setup() -> None:
@@ -40,7 +27,7 @@ async def worker(config: dict[str, Any]) -> None:
         "REDRIVE_HANDLERS": "redrive_handlers:jobs",
         "REDRIVE_SLOTS": str(config.get("slots", 16)),
         "REDRIVE_RUNNERS": str(config.get("runners", 1)),
-        "REDRIVE_HTTP_PORT": str(_free_port()),
+        "REDRIVE_HTTP_PORT": str(free_port()),
         "REDRIVE_LOG_LEVEL": os.environ.get(
             "BENCH_LOG", "error"
         ),  # a line per failed job is for people, and peers say nothing either

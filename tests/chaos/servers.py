@@ -14,9 +14,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from redrive.database.embedded import NEWEST, EmbeddedPostgres
+from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port
 from tests.flow.proxy import Proxy
-from tests.ports import free_port
 from tests.postgres import guarded
 from tests.replicas import Replicas
 

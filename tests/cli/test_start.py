@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import redrive
+from redrive.database.embedded import free_port
 from tests.postgres import Database
 
 NEVER = (
@@ -21,6 +22,13 @@ NEVER = (
     "redrive.dead_letters.campaign",
 )
 """What `queue ls` has no use for."""
+
+PROGRAM = """
+import sys
+from redrive.cli import main
+main(sys.argv[1:])
+print(*sys.modules, sep='\\n')
+"""
 
 
 def test_queue_ls_imports_nothing_that_it_does_not_use(database: Database) -> None:
@@ -63,16 +71,30 @@ def test_a_worker_keeps_nothing_that_its_supervisor_does_not_use(
     """Each module stays in memory for as long as the worker runs; a child reads the settings."""
     code = "import redrive\njobs = redrive.Handlers()\njobs.handle('idle')(lambda payload: None)\n"
     (tmp_path / "idle_jobs.py").write_text(code)
-    program = (
-        "import sys; from redrive.cli import main; main(sys.argv[1:])\n"
-        "print(*sys.modules, sep='\\n')"
-    )
     worker = ["worker", "--until-empty", "--http-port", "0", "--handlers", "idle_jobs:jobs"]
-    imported = _imported(program, *worker, "--database-url", database.url, cwd=tmp_path)
+    imported = _imported(PROGRAM, *worker, "--database-url", database.url, cwd=tmp_path)
 
     assert {"psycopg", "redrive.worker.supervisor.loop"} <= imported
     unused = {"cronsim", "cryptography", "difflib", "jsonpatch", "opentelemetry", "packaging"}
     assert imported & {*unused, "pydantic", "redrive.settings", "rich"} == set()
+
+
+def test_an_exporter_keeps_no_library_that_reads_settings(database: Database) -> None:
+    """They took 10 MiB of 47."""
+    command = ["exporter", "--http-port", str(free_port()), "--database-url", database.url]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as exporter:
+        assert exporter.stderr is not None
+        next((line for line in exporter.stderr if "serving" in line), None)
+        exporter.terminate()
+        imported = set(exporter.communicate()[0].splitlines())
+
+    assert "redrive.observability.stats" in imported
+    assert imported & {"pydantic", "redrive.settings"} == set()
 
 
 def test_a_runner_imports_little() -> None:

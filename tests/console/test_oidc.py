@@ -20,10 +20,10 @@ from starlette.testclient import TestClient
 from redrive.console.access import COOKIE, PENDING, Access, Role, Tokens
 from redrive.console.app import application
 from redrive.console.oidc import Client, Provider
+from redrive.database.embedded import free_port
 from tests.console.conftest import OWN, Site, csrf, login
 from tests.console.test_browser import CHROMIUM
 from tests.console.test_command import started
-from tests.ports import free_port
 from tests.postgres import Database
 
 PEOPLE = {

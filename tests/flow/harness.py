@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.ports import free_port
+from redrive.database.embedded import free_port
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = "tests.flow.handlers:jobs"

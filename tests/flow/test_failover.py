@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,15 +21,15 @@ import pytest
 
 from redrive import enqueue
 from redrive.database.connect import Link, Watchdog, connect
+from redrive.database.embedded import free_port
 from redrive.worker import store
 from tests.factories import make_worker
 from tests.flow import look
 from tests.flow.harness import wait_for, workers_on
-from tests.ports import free_port
 from tests.postgres import Session
 from tests.replicas import Replicas, replicas
 
-LINKS = ("redrive worker", "redrive heartbeat", "redrive maintenance")
+LINKS = ["redrive heartbeat", "redrive heartbeat", "redrive worker", "redrive worker"]
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_failover_and_back_lose_nothing_and_leave_nothing_stuck(
         producer.stop()
         with closing(Session(connect(pair.url, name="test"))) as session:
             wait_for(lambda: look.live(session) == 0, what="a job is stuck")
-            wait_for(lambda: len(links(session)) == 6, what=f"links: {links(session)}")
+            wait_for(lambda: Counter(links(session)) >= Counter(LINKS), what="a link is missing")
             began = session.value("select clock_timestamp()")
             heard = "select count(*) = 2 from redrive.workers where seen_at > %s"
             wait_for(lambda: session.value(heard, began), what="a heartbeat did not come back")
@@ -116,7 +117,7 @@ def links(session: Session) -> list[str]:
     return session.column(
         "select application_name from pg_stat_activity"
         " where application_name = any (%s) order by 1",
-        list(LINKS),
+        LINKS,
     )
 
 

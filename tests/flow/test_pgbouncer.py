@@ -19,10 +19,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from redrive import enqueue
+from redrive.database.embedded import free_port
 from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
-from tests.ports import free_port
 from tests.postgres import Database
 from tests.programs import missing
 

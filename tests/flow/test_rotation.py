@@ -16,9 +16,9 @@ from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue
 from redrive.database.connect import Address, Link, Trouble, trouble
+from redrive.database.embedded import free_port
 from redrive.errors import SettingsError
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
-from tests.ports import free_port
 from tests.postgres import Database, Server
 
 OURS: LiteralString = (
@@ -151,6 +151,7 @@ def test_every_connection_of_a_process_takes_the_new_password(login: Login, work
     links = ["redrive heartbeat", "redrive maintenance", "redrive stats", "redrive worker"]
 
     def opened() -> bool:
+        enqueue(login.database.conn, "work.sync")  # without work the chores' is the claims'
         worker.get("/metrics")
         return login.database.value(names, login.name) == links
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.database.embedded import EmbeddedPostgres
+from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
-from tests.ports import free_port
 from tests.postgres import SETTINGS, Database, guarded
 
 CLOCK = Path(__file__).parents[1] / "chaos" / "clock.c"

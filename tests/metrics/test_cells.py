@@ -16,11 +16,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from redrive.database.embedded import free_port
 from redrive.observability import cells as shown
 from redrive.observability.cells import CellStats
 from redrive.observability.stats import DatabaseStats
 from tests.flow.harness import wait_for
-from tests.ports import free_port
 from tests.postgres import Database, Server
 
 UP = 'redrive_stats_up{cell="%s"} %s.0'

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive.database.connect import Address
+from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
 from tests.factories import (
@@ -28,7 +29,6 @@ from tests.factories import (
     silence,
 )
 from tests.flow.harness import wait_for
-from tests.ports import free_port
 from tests.postgres import Database
 
 
@@ -140,7 +140,7 @@ def test_figures_read_ahead_are_shown_without_the_database(database: Database, r
     stats.read_ahead()
     before = shown(stats)
     stats.link.close()
-    stats.link._where = Address("host=127.0.0.1 port=1 connect_timeout=2")
+    stats.link.where = Address("host=127.0.0.1 port=1 connect_timeout=2")
 
     assert shown(stats) == before
 

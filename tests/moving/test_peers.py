@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from redrive.database.embedded import free_port
 from tests import pages
 from tests.cli.conftest import Redrive
 from tests.moving.test_guides import (
@@ -23,7 +24,6 @@ from tests.moving.test_guides import (
     lines_of,
     waiting,
 )
-from tests.ports import free_port
 from tests.postgres import Database
 
 pytestmark = pytest.mark.moving

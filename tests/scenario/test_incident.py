@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from redrive.database.embedded import free_port
 from redrive.demo.monitoring import PACKAGES, Monitoring
 from redrive.demo.pager import Pager
 from tests.alerts.test_pagerduty import running
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
-from tests.ports import free_port
 from tests.postgres import Database
 
 pytestmark = [pytest.mark.scenario, pytest.mark.slow]

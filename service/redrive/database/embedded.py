@@ -6,7 +6,9 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +28,25 @@ rm -rf "$0"
 """
 
 
+_RESERVED: deque[int] = deque()
+MOST_RESERVED = 100 if sys.platform == "linux" else 0
+
+
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that nobody else on this machine is given before its server has it.
+
+    What reserves it is bound and does not listen: on Linux whoever asks for this very port gets it.
+    Without, one start in some thousands met another server there. It is kept over an `exec`.
+    """
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    probe.set_inheritable(True)
+    port = int(probe.getsockname()[1])
+    _RESERVED.append(probe.detach())
+    while len(_RESERVED) > MOST_RESERVED:
+        os.close(_RESERVED.popleft())
+    return port
 
 
 @contextlib.contextmanager
