@@ -214,7 +214,10 @@ def migrate(conn: Connection) -> Report:
                 applied += _step(conn, without_roles, lambda m=migration: _apply(conn, [m]))
     found, rest = _step(conn, without_roles, lambda: _finish(conn, without_roles))
     concurrent = [m for m in migrations() if m.is_concurrent]
-    applied += rest + [name for m in concurrent for name in _build_indexes(conn, m)]
+    built = [name for m in concurrent for name in _build_indexes(conn, m)]
+    if built:  # the newest may be among them: only where it is recorded can its functions be
+        _step(conn, without_roles, lambda: _finish(conn, without_roles))
+    applied += rest + built
     return Report(before or found, latest(), applied, without_roles)
 
 
