@@ -45,7 +45,7 @@ grant execute on function
     redrive.wake_slot_v1(text),
     redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], int, boolean),
     redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
-                     int),
+                     int, int),
     redrive.claimed_v1(int, bigint),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
     redrive.complete_v1(int[], bigint[], int[]),

@@ -499,20 +499,21 @@ create table redrive.jobs (
     autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=20000,
     autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
-create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id) where queue is not
-    null;
-create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) where ordering_key
-    is not null and run_at < 'infinity'::timestamptz;
-create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) where ordering_key is not
-    null;
+create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id) with
+    (deduplicate_items=off) where queue is not null;
+create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) with
+    (deduplicate_items=off) where ordering_key is not null and run_at < 'infinity'::timestamptz;
+create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) with
+    (deduplicate_items=off) where ordering_key is not null;
 create index jobs_retrying_idx on redrive.jobs (queue, run_at) where failed_at is not null;
 create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where
     idempotency_key is not null;
 create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
     statement execute function redrive.admit();
 create trigger jobs_parked before insert on redrive.jobs for each row when (new.ordering_key is not
-    null and new.run_at <> 'infinity'::timestamptz or pg_column_size(new.payload) > 262144 or
-    pg_column_size(new.headers) > 8192) execute function redrive.park_behind_key();
+    null and new.run_at <> 'infinity'::timestamptz and current_setting('redrive.looked', true) is
+    distinct from 'on' or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) >
+    8192) execute function redrive.park_behind_key();
 grant select on redrive.jobs to redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
@@ -985,7 +986,8 @@ create function redrive.claim_v1(me int, queues text[], priorities smallint[], l
 grant execute on function redrive.claim_v1 to redrive_worker;
 
 create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
-    floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int)
+    floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int, patience
+    int default 0)
     returns table(lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim
         bigint, id bigint, deliveries int, attempt int, kind text, payload text, rest text, run_at
         timestamptz, created float8)
@@ -1213,7 +1215,7 @@ create function redrive.enqueue(kind text, payload jsonb default '{}', queue tex
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.enqueue to redrive_operator, redrive_producer, redrive_worker;
 
-create function redrive.enqueue_each_v1(jobs jsonb)
+create function redrive.enqueue_each_v1(jobs jsonb, places int[])
     returns table(n int, id bigint, created boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
@@ -1432,6 +1434,13 @@ create function redrive.free_slots_v1(ids bigint[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan;
+
+create function redrive.given_jobs_v1(jobs jsonb)
+    returns table(n bigint, kind text, payload jsonb, queue text, run_at timestamptz, priority int,
+        max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in float8,
+        headers jsonb, delay float8, unique_for float8, unique_by text[], on_conflict text, batch
+        bigint)
+    language sql stable;
 
 create function redrive.groups_named_v1(beginning text)
     returns text[]
@@ -2264,6 +2273,13 @@ create function redrive.verify_audit_v1(after bigint, batch int, out place bigin
     set enable_seqscan = off;
 grant execute on function redrive.verify_audit_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
+
+create function redrive.wait_for_lane_v1(of_queue text, of_priority smallint, of_lane smallint,
+    patience int)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 0;
 
 create function redrive.wake_keys_v1(queues text[], keys text[])
     returns void

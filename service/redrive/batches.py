@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Generator
 from datetime import timedelta
 from typing import Any, Self, overload
 
+import msgspec
+
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.enqueue import checked_at, for_json, to_json
+from redrive.enqueue import checked_at, to_json
 from redrive.errors import InvalidJob
-from redrive.rules.job_fields import JobFields
+from redrive.rules.job_fields import PARAMETERS, JobFields
 from redrive.rules.limits import check_batch, check_duration
 from redrive.signals import Seconds
 
@@ -122,7 +124,13 @@ def _callback(name: str, job: JobFields | None) -> str | None:
         if field not in OF_A_CALLBACK:
             path, rule = f"{name}.{field}", "is not for a job that waits for a batch"
             raise InvalidJob(path, rule)
-    return to_json(for_json(checked))
+    return to_json(
+        {
+            name: msgspec.Raw(checked[name]) if field.type == "object" else checked[name]
+            for name, field in PARAMETERS.items()
+            if checked[name] != field.default
+        }
+    )
 
 
 @overload

@@ -1,6 +1,7 @@
 """Add jobs, on the caller's own connection and inside the caller's own transaction."""
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -44,7 +45,7 @@ ENQUEUE_MANY = (
 )
 COPIED = tuple(name for name, field in PARAMETERS.items() if field.copied)
 COPY = f"copy redrive.jobs ({', '.join(COPIED)}) from stdin"
-CHUNK = 5_000
+CHUNK = 2_500
 """Jobs that one statement adds, unless their payloads are large."""
 
 CHUNK_CHARACTERS = 1 << 21
@@ -56,15 +57,9 @@ def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]
     return itemgetter(*names)  # pyright: ignore[reportUnknownVariableType] # its stub counts names
 
 
-_NOT_COPIED = tuple(name for name in PARAMETERS if name not in COPIED)
-_COPIED = frozenset(COPIED)
-_DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
-_Row = msgspec.defstruct(
-    "_Row", [(name, Any, default) for name, default in _DEFAULTS.items()], omit_defaults=True
-)
-_NOTHING_ELSE = tuple(PARAMETERS[name].default for name in _NOT_COPIED)
+_COPIED = frozenset(COPIED) | {"version"}  # which is one of the headers
+_MAPPINGS: Any = (dict, Mapping)  # the first is quicker to see
 _copied_values = _values_of(COPIED)
-_other_values = _values_of(_NOT_COPIED)
 _payload: Callable[[CheckedJob], str] = itemgetter("payload")
 
 
@@ -208,9 +203,12 @@ def checked_at(path: str, job: Any) -> CheckedJob:
         raise InvalidJob(path, error.rule) from None
 
 
-def _is_plain(job: CheckedJob) -> bool:
-    """Whether COPY can bring it: the database need not look at other jobs or at its clock."""
-    return _other_values(job) == _NOTHING_ELSE
+def _is_plain(fields: Mapping[str, Any]) -> bool:
+    """Whether COPY can bring a job: the database need not look at other jobs or at its clock."""
+    for name in fields:  # noqa: SIM110 # a generator costs more than all the rest
+        if name not in _COPIED and fields[name] is not None:
+            return False
+    return True
 
 
 def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
@@ -220,9 +218,12 @@ def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]
 
 
 def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
-    return sum(
-        sql_drivers.scalar(conn, ENQUEUE_MANY, (_rows(chunk),), int) for chunk in _chunks(jobs)
-    )
+    return sum(sql_drivers.scalar(conn, ENQUEUE_MANY, chunk, int) for chunk in _packed(jobs))
+
+
+def _packed(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
+    """The parameters of one statement after the other."""
+    return ((_columns(chunk),) for chunk in _chunks(jobs))
 
 
 def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
@@ -235,30 +236,39 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
             yield chunk[n : n + step]
 
 
-def _rows(jobs: list[CheckedJob]) -> str:
-    return to_json([for_json(job) for job in jobs])
+def _columns(jobs: list[CheckedJob]) -> str:
+    """Jobs as enqueue_many_v1 takes them: an array for each field that is not as by default."""
+    columns = zip(*[job.values() for job in jobs], strict=True)
+    parts = [
+        f'"{name}":{_column(field.type, values)}'
+        for (name, field), values in zip(PARAMETERS.items(), columns, strict=True)
+        if values.count(field.default) < len(values)
+    ]
+    return f"{{{','.join(parts)}}}"
 
 
-def for_json(job: CheckedJob) -> Any:
-    """A checked job as enqueue_many_v1 takes it; what is as by default is left out."""
-    row: Any = _Row(*job.values())
-    row.payload = msgspec.Raw(row.payload)
-    if row.headers is not _DEFAULTS["headers"]:  # another empty object is not left out
-        row.headers = msgspec.Raw(row.headers)
-    return row
+def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:
+    if type_of == "object":  # these are JSON already
+        return f"[{','.join(values)}]"
+    if type_of == "names":  # arrays in an array would have to be of one length
+        values = tuple(None if names is None else to_json(names) for names in values)
+    return to_json(values)
 
 
-def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
+def _stream(conn: Any, jobs: Iterable[Any]) -> int:
     """Check the next jobs while the database takes in the last ones."""
-    plain, size, other = 0, 0, list[CheckedJob]()
+    plain, size, other = 0, 0, list[tuple[int, Any]]()
+    can_wait = isinstance(jobs, (list, tuple))  # what a generator gave may change with its next
     with _whole_or_not(conn):
         with contextlib.ExitStack() as stack:
             copy: Any = None
             for n, fields in enumerate(jobs):
-                job = checked_at(f"jobs[{n}]", fields)
-                if not (fields.keys() <= _COPIED or _is_plain(job)):  # most have few fields
-                    other.append(job)
+                if isinstance(fields, _MAPPINGS) and not (
+                    _COPIED.issuperset(fields) or _is_plain(fields)  # most have few fields
+                ):
+                    other.append((n, fields if can_wait else checked_at(f"jobs[{n}]", fields)))
                     continue
+                job = checked_at(f"jobs[{n}]", fields)
                 if copy is None:
                     copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(COPY))
                 copy.write_row(_copied_values(job))
@@ -266,7 +276,15 @@ def _stream(conn: Any, jobs: Iterable[JobFields]) -> int:
                 if (size := size + len(job["payload"])) > CHUNK_CHARACTERS:
                     stack.close()
                     copy, size = None, 0
-        return plain + _through_function(conn, other)
+        checked = (
+            [
+                checked_at(f"jobs[{n}]", job) if can_wait else job
+                for n, job in other[at : at + CHUNK]
+            ]
+            for at in range(0, len(other), CHUNK)
+        )
+        packed = itertools.chain.from_iterable(map(_packed, checked))
+        return plain + sum(sql_drivers.in_turn(conn, ENQUEUE_MANY, packed))
 
 
 @contextlib.contextmanager
@@ -317,6 +335,6 @@ async def _enqueue_many_asyncpg(conn: Any, plain: list[CheckedJob], other: list[
 
 async def _through_function_async(conn: Any, jobs: list[CheckedJob]) -> int:
     created = 0
-    for chunk in _chunks(jobs):
-        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, (_rows(chunk),), int)
+    for chunk in _packed(jobs):
+        created += await sql_drivers.scalar(conn, ENQUEUE_MANY, chunk, int)
     return created

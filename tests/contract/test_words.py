@@ -54,13 +54,14 @@ NOT_WRITTEN = ("requeue", "reprocess", "sweep", "fleet", "pulse", "bury", "visib
 """What a page does not say either. The others have an everyday meaning, too."""
 
 ALLOWED = {
+    "deduplicate_items": "a parameter of Postgres' indexes",
     "_?tasks?": "asyncio's own, and the released label of redrive_maintenance_*",
     "_?items?": "of a list",
     "entries": "of an index",
     "terminationGracePeriodSeconds": "Kubernetes' own",
     "_utils": "the embedded Postgres' own",
     "_reap|REAP_SECONDS": "of a process: what Unix calls it",
-    "_sweep_at|_sweeping|SWEEP_COST_FACTOR": "of a lane, from its beginning; nobody is rescued",
+    "_sweep_at|_sweeping|sweep_pause|SWEEP_(COST_FACTOR|SECONDS)": "of a lane; nobody is rescued",
     "buried": "a result of rescue_v1, whose signature is released",
     "count_buried|dead_letters_buried": "a trigger: another name would need a migration",
 }

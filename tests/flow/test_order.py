@@ -41,6 +41,27 @@ def test_jobs_of_one_ordering_key_run_one_after_another_in_order(
     assert look.reasons(database) == {}
 
 
+def test_a_worker_with_no_job_waits_for_its_turn_in_a_lane(database: Database, workers: Workers):
+    """The server knows whom it waits for, and lets it go on."""
+    enqueue(database.conn, "work.sync")
+    workers("--slots", "2", "--runners", "1")
+    wait_for(lambda: look.live(database) == 0)
+    claimer = database.session()
+    claimer.rows("begin")
+    claimer.rows("select from redrive.lanes for update")
+    job = enqueue(database.conn, "work.sync")
+    wait_for(
+        lambda: database.rows(
+            "select from pg_stat_activity where application_name = 'redrive worker'"
+            " and %s = any (pg_blocking_pids(pid))",
+            claimer.pid,
+        )
+    )
+    assert not [entry for entry in workers.ledger() if entry.job == job]
+    claimer.rows("commit")
+    wait_for(lambda: look.live(database) == 0)
+
+
 def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(
     database: Database, workers: Workers
 ):

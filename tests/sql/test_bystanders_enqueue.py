@@ -31,8 +31,8 @@ UNIQUE: dict[str, Any] = {"kind": "a", "unique_for": 3600}
 def enqueue(session: Session, how: str, **job: Any) -> tuple[int, bool]:
     """Enqueue a job by itself or as one of two. Returns its id and whether it was created."""
     jobs = [job] if how == "enqueue" else [job, {"kind": "beside"}]
-    function = "enqueue_each_v1" if how == "enqueue" else "enqueue_many_v1"
-    query: Any = f"select n, id, created from redrive.{function}(%s) order by n"
+    call = "enqueue_each_v1(%s, null)" if how == "enqueue" else "enqueue_many_v1(%s)"
+    query: Any = f"select n, id, created from redrive.{call} order by n"
     rows = session.rows(query, json.dumps(jobs))
     assert [n for n, *_ in rows] == list(range(len(jobs)))
     return rows[0][1], rows[0][2]

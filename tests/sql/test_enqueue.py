@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from redrive.database.migrate import functions
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.enqueue import ENQUEUE as FROM_PYTHON
-from redrive.enqueue import ENQUEUE_MANY as MANY_FROM_PYTHON
 from redrive.errors import InvalidJob
 from redrive.rules.job_fields import PARAMETERS, FieldType
 from tests.factories import (
@@ -125,16 +125,12 @@ def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, funct
     assert parameters == [(name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()]
 
 
-@pytest.mark.parametrize("function", [function_of(MANY_FROM_PYTHON), "enqueue_each_v1"])
-def test_enqueue_many_reads_the_fields_of_a_job(database: Database, function: str) -> None:
-    source = database.value(
-        "select prosrc from pg_proc where pronamespace = 'redrive'::regnamespace and proname = %s",
-        function,
-    )
-    record = re.search(r"jsonb_to_record\w*\([\w.]+\) as r?\((.*?)\)", source, re.DOTALL)
-    assert record
+def test_enqueue_many_reads_the_fields_of_a_job_in_both_shapes() -> None:
+    records = re.findall(r" as c?\(\s+(kind text.*?)\)", functions()["given_jobs"], re.DOTALL)
 
-    assert [column.split()[0] for column in record[1].split(",")] == list(PARAMETERS)
+    for record in records:
+        assert [column.split()[0] for column in record.split(",")] == list(PARAMETERS)
+    assert len(records) == 2
 
 
 def test_copy_may_bring_the_fields_that_say_so(database: Database) -> None:

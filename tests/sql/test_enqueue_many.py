@@ -2,6 +2,8 @@
 
 import json
 import random
+import sys
+from collections.abc import Iterator
 from typing import Any, LiteralString
 
 import psycopg
@@ -10,6 +12,8 @@ from psycopg import IsolationLevel
 
 from redrive.batches import open_batch
 from redrive.enqueue import enqueue_many, enqueue_reporting
+from redrive.errors import InvalidJob
+from redrive.rules.job_fields import JobFields
 from tests.factories import (
     bury,
     claim,
@@ -22,6 +26,7 @@ from tests.factories import (
 from tests.postgres import Connection, Database
 
 KIND = "invoice.charge"
+MODULE = enqueue_many.__module__  # its name is also that of a function
 
 
 def before(database: Database) -> int:
@@ -48,6 +53,8 @@ def drawn(dice: random.Random, batch: int) -> dict[str, Any]:
     job: dict[str, Any] = {"kind": KIND, "payload": {"n": dice.randrange(3)}}
     if key == "unique":
         job["unique_for"] = dice.choice([60, 7200])
+        if dice.random() < 0.3:
+            job["unique_by"] = ["n"]
         if dice.random() < 0.1:
             job["on_conflict"] = "replace"
     elif key:
@@ -79,14 +86,23 @@ LEFT: LiteralString = """
         (select coalesce(sum(d.total), 0) from redrive.batch_deltas d))"""
 
 
-def through(conn: Connection, function: str, jobs: list[dict[str, Any]]) -> tuple[Any, Any]:
+MANY: LiteralString = "select * from redrive.enqueue_many_v1(%s) order by n"
+EACH: LiteralString = "select * from redrive.enqueue_each_v1(%s, null) order by n"
+
+
+def columns(jobs: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The same jobs in the other shape."""
+    return {name: [_value(job, name) for job in jobs] for name in {n for job in jobs for n in job}}
+
+
+def _value(job: dict[str, Any], name: str) -> Any:
+    return json.dumps(job[name]) if name == "unique_by" and name in job else job.get(name)
+
+
+def through(conn: Connection, function: LiteralString, jobs: Any) -> tuple[Any, Any]:
     """What one of the functions returns, its new ids by their places, and what it leaves."""
     with conn.transaction(force_rollback=True):
-        # a name of ours is no input
-        found: Any = conn.execute(
-            f"select * from redrive.{function}(%s) order by n",  # type: ignore[arg-type]
-            (json.dumps(jobs),),
-        ).fetchall()
+        found: Any = conn.execute(function, (json.dumps(jobs),)).fetchall()
         left = conn.execute(LEFT).fetchone()
     places = {job: f"new {n}" for n, job, created in found if created}
     return [(n, places.get(job, job), created) for n, job, created in found], left
@@ -95,12 +111,13 @@ def through(conn: Connection, function: str, jobs: list[dict[str, Any]]) -> tupl
 def test_all_at_once_is_as_one_after_the_other(database: Database) -> None:
     """Keys that are taken, twice in a call, windows, replacements, ordering keys, batches."""
     batch = before(database)
-    dice = random.Random(15)  # the same draws each time
+    dice = random.Random(2)  # the same draws each time
     taken = 0
     for _ in range(60):
         jobs = [drawn(dice, batch) for _ in range(dice.choice([1, 3, 12]))]
-        found = through(database.conn, "enqueue_many_v1", jobs)
-        assert found == through(database.conn, "enqueue_each_v1", jobs), jobs
+        found = through(database.conn, EACH, jobs)
+        assert found == through(database.conn, MANY, jobs), jobs
+        assert found == through(database.conn, MANY, columns(jobs)), jobs
         taken += sum(not created for _, _, created in found[0])
     assert taken > 60
 
@@ -216,3 +233,56 @@ def test_jobs_of_a_call_wait_behind_the_first_of_their_key_that_came(database: D
     assert database.column(
         "select run_at = 'infinity' from redrive.jobs where ordering_key is not null order by id"
     ) == [False, True, False, True, True, False]
+
+
+def test_the_first_of_a_key_in_a_call_waits_behind_what_was_there(database: Database) -> None:
+    """A job that lives, a dead letter that holds the key; what is dead and holds none is passed."""
+    for key in ("held", "other", "dismissed", "free"):
+        make_dead_letter(database.conn, ordering_key=key)
+    hold: LiteralString = (
+        "update redrive.dead_letters set holds_key = true, queue = %s, state = %s"
+        " where ordering_key = %s"
+    )
+    database.rows(hold, "default", "open", "held")
+    database.rows(hold, "another", "open", "other")
+    database.rows(hold, "default", "dismissed", "dismissed")
+    make_job(database.conn, ordering_key="lives")
+    make_job(database.conn, ordering_key="beside", queue="another")
+    keys = ("held", "other", "dismissed", "free", "lives", "beside")
+    with database.conn.transaction():
+        enqueue_many(database.conn, [{"kind": KIND, "ordering_key": key} for key in (*keys, "new")])
+        make_job(database.conn, ordering_key="new")  # who enqueues it looks by himself again
+
+    assert database.rows(
+        "select ordering_key, run_at = 'infinity' from redrive.jobs where queue = 'default'"
+        " order by id offset 1"
+    ) == [*((key, key in {"held", "lives"}) for key in keys), ("new", False), ("new", True)]
+
+
+def test_what_a_generator_changes_after_it_gave_it_is_not_changed(database: Database) -> None:
+    def jobs() -> Iterator[JobFields]:
+        job: JobFields = {"kind": KIND}
+        for key in "ab":
+            job["idempotency_key"] = key
+            yield job
+
+    assert enqueue_many(database.conn, jobs()) == 2
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_a_job_that_is_refused_takes_back_those_sent_before(
+    database: Database, autocommit: bool
+) -> None:
+    """It is looked at while the database adds the others."""
+    many: list[JobFields] = [
+        {"kind": KIND, "idempotency_key": str(n)} for n in range(sys.modules[MODULE].CHUNK)
+    ]
+    conn = database.connect()
+    conn.autocommit = autocommit
+
+    with pytest.raises(InvalidJob) as caught:
+        enqueue_many(conn, [*many, {"kind": KIND, "idempotency_key": ""}])
+
+    assert caught.value.path == f"jobs[{len(many)}].idempotency_key"
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert enqueue_many(conn, [*many, many[0]]) == len(many)

@@ -17,6 +17,7 @@ DEFINES = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 PURE = {"payload_fault"}
 """Reads nothing but its argument, and is asked by functions whose search_path is pinned."""
 INLINED = {
+    "given_jobs_v1",
     "handles_v1",
     "holds_v1",
     "job_place_v1",

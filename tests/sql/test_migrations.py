@@ -132,6 +132,7 @@ def test_an_older_version_can_be_brought_up(url: str) -> None:
             )
             conn.execute("reset role")
             report = migrate(conn)
+            require(conn)
 
             assert (report.before, report.after) == (version, latest())
             assert {row[:2] for row in snapshot(conn)} == complete_schema

@@ -5,7 +5,7 @@ connection gives an awaitable. Statements are written with %s and parameters are
 is passed as text and cast.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Finish = Callable[[Any], Any]
@@ -78,6 +78,21 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
             return finish(_django(conn, statement, parameters))
         case _:
             return _asyncpg(conn, statement, parameters, finish)
+
+
+def in_turn(conn: Any, statement: str, parameters: Iterable[Sequence[Any]]) -> Iterator[Any]:
+    """Execute once for each, and give the first column of each first row; of psycopg alone.
+
+    The next parameters are asked for while the database is at the last ones.
+    """
+    from psycopg.rows import scalar_row  # noqa: PLC0415 # only where the driver is used
+
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        cursor.executemany(statement, parameters, returning=True)
+        is_more = cursor.pgresult is not None
+        while is_more:
+            yield cursor.fetchone()
+            is_more = cursor.nextset()
 
 
 def driver_of(conn: Any) -> str:

@@ -1,5 +1,6 @@
 -- enqueue_each: as enqueue_many, one job after the other.
-create or replace function redrive.enqueue_each_v1(jobs jsonb)
+-- in:    places: of those that are meant, from 1; null: all
+create or replace function redrive.enqueue_each_v1(jobs jsonb, places int[])
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -8,16 +9,11 @@ declare
     job record;
 begin
     for job in
-        select (a.n - 1)::int as n, r.*
-        from jsonb_array_elements(jobs) with ordinality a(value, n),
-        lateral jsonb_to_record(a.value) as r(
-            kind text, payload jsonb, queue text, run_at timestamptz, priority int,
-            max_attempts int, idempotency_key text, ordering_key text, tenant text,
-            expires_in float8, headers jsonb, delay float8, unique_for float8,
-            unique_by text[], on_conflict text, batch bigint)
-        order by a.n
+        select r.* from redrive.given_jobs_v1(jobs) r
+        where places is null or r.n = any (places)
+        order by r.n
     loop
-        n := job.n;
+        n := job.n - 1;
         select e.id, e.created into id, created
         from redrive.enqueue_v2(
             job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,

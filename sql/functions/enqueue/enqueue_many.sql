@@ -1,11 +1,12 @@
--- enqueue_many: jobs as a JSON array of objects with the parameters of enqueue as fields
--- (durations in seconds), all of them in one statement; what that cannot do, one by one.
+-- enqueue_many: jobs in one of the shapes of given_jobs, all of them in one statement; what that
+-- cannot do, one by one.
 -- out:   n (position from 0), id, created
 -- errors: as enqueue
 -- locks: of each key in the order of the jobs, as enqueue
 -- plan:  completions_pkey, jobs_idempotency_idx, jobs_pkey
--- To insert keys costs less where none is taken, and so it is tried first; the first that is taken
--- ends the try, and all are inserted again.
+-- Tried first: as if no idempotency key were taken, to insert them costs less then, and the first of
+-- each ordering key is known before. The first that is taken ends the try, and all are inserted
+-- again.
 create or replace function redrive.enqueue_many_v1(jobs jsonb)
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
@@ -21,10 +22,14 @@ declare
     since constant timestamptz := clock_timestamp();
     may_meet boolean := exists (  -- whether a key is taken: of a call sent again, the first is
         select from redrive.jobs j
-        where j.kind = jobs -> 0 ->> 'kind'
-          and j.idempotency_key = jobs -> 0 ->> 'idempotency_key');
-    in_turn boolean;             -- whether one is refused, or may take another's place
-    is_unique boolean;           -- whether one is
+        where j.kind = coalesce(jobs -> 'kind' ->> 0, jobs -> 0 ->> 'kind')
+          and j.idempotency_key = coalesce(jobs -> 'idempotency_key' ->> 0,
+                                           jobs -> 0 ->> 'idempotency_key'));
+    looked text;                 -- whether the trigger need not look for older ones of a key
+    in_turn boolean;             -- whether one is refused, or may take another's place, or was in
+                                 -- front of others and has succeeded before
+    is_unique boolean;           -- whether one is, so that it has a key
+    has_both boolean;            -- whether one has an ordering key as well
     ids bigint[];                -- of all
     keyed int[];                 -- which have a key, counted from 1; and parallel to it:
     kinds text[];
@@ -38,9 +43,10 @@ declare
 begin
     loop
         begin
+            looked := set_config('redrive.looked', case when may_meet then 'off' else 'on' end, true);
             with given as materialized (
                 -- first what is read more than once
-                select r.ordinality as n, nextval('redrive.jobs_id_seq') as id, r.kind,
+                select r.n, nextval('redrive.jobs_id_seq') as id, r.kind,
                        case when r.unique_for is null then r.idempotency_key
                             else redrive.unique_key_v1(
                                 coalesce(r.queue, 'default'), r.tenant, r.ordering_key,
@@ -65,20 +71,28 @@ begin
                        coalesce(r.priority, 0) as priority, r.max_attempts, r.ordering_key,
                        r.tenant, since + make_interval(secs => r.expires_in) as expires_at,
                        coalesce(r.headers, '{}') as headers, r.batch
-                from rows from (jsonb_to_recordset(jobs) as (
-                    kind text, payload jsonb, queue text, run_at timestamptz, priority int,
-                    max_attempts int, idempotency_key text, ordering_key text, tenant text,
-                    expires_in float8, headers jsonb, delay float8, unique_for float8,
-                    unique_by text[], on_conflict text, batch bigint)) with ordinality as r),
+                from redrive.given_jobs_v1(jobs) r),
             heads as (
-                -- first of their ordering key among these, or as good as first: of those with a key
-                -- of their own any may not come
-                select unnest(case when bool_or(g.key is not null) then array_agg(g.n)
-                                   else array[min(g.n)] end) as n
+                -- those that begin their ordering key here; while keys of their own may be taken,
+                -- any of these may
+                select unnest(case when may_meet and bool_or(g.key is not null)
+                                   then array_agg(g.n) else array[min(g.n)] end) as n,
+                       g.queue, g.ordering_key
                 from given g where g.ordering_key is not null group by g.queue, g.ordering_key),
+            first as (
+                -- those that nothing older is in front of, as park_behind_key finds them
+                select h.n from heads h
+                where may_meet
+                   or (select o.id from redrive.jobs o
+                       where o.queue = h.queue and o.ordering_key = h.ordering_key
+                       order by o.id desc limit 1) is null
+                      and (select d.id from redrive.dead_letters d
+                           where d.queue = h.queue and d.ordering_key = h.ordering_key
+                             and d.holds_key and d.state = 'open'
+                           limit 1) is null),
             wanted as not materialized (
                 select g.id, g.kind, g.payload, g.queue,
-                       case when g.ordering_key is not null and g.n not in (select h.n from heads h)
+                       case when g.ordering_key is not null and g.n not in (select f.n from first f)
                             then 'infinity' else g.run_at end,
                        g.priority,
                        case when g.tenant is null then 0 else coalesce(
@@ -101,17 +115,39 @@ begin
                 select w.* from wanted w where may_meet
                 on conflict (kind, idempotency_key) where idempotency_key is not null do nothing
                 returning j.id)
-            select bool_or(g.is_odd), bool_or(g.unique_for is not null), array_agg(g.id),
+            select bool_or(g.is_odd), bool_or(g.unique_for is not null),
+                   bool_or(g.key is not null and g.ordering_key is not null), array_agg(g.id),
                    array_agg(g.n) filter (where g.key is not null),
                    array_agg(g.kind) filter (where g.key is not null),
                    array_agg(g.key) filter (where g.key is not null),
                    array_agg(since - g.unique_for) filter (where g.key is not null),
                    array_agg(g.id in (select a.id from added_if_free a)) filter (
                        where g.key is not null and may_meet)
-            into in_turn, is_unique, ids, keyed, kinds, keys, windows, came
+            into in_turn, is_unique, has_both, ids, keyed, kinds, keys, windows, came
             from given g;
-            exit;
+            looked := set_config('redrive.looked', 'off', true);
+            exit when in_turn or keyed is null;
+            -- A key may have succeeded between two snapshots: each insert above waited for the job
+            -- that held it, so what that job's completion wrote is visible to these statements.
+            if is_unique then
+                delete from redrive.completions c
+                using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
+                where v.is_new is not false and c.kind = v.kind and c.key = v.key
+                  and c.enqueued_at <= v.window_start;
+            end if;
+            if kinds[1] <> any (kinds) or exists (
+                select from redrive.completions c where c.kind = kinds[1] and c.key = any (keys))
+            then
+                select array_agg(v.n), array_agg(c.job) into done, done_as
+                from unnest(keyed, kinds, keys, came) as v(n, kind, key, is_new)
+                join redrive.completions c on c.kind = v.kind and c.key = v.key
+                where v.is_new is not false;
+            end if;
+            exit when done is null or not has_both;
+            raise unique_violation;  -- behind those that go again others may be parked
         exception when unique_violation then
+            in_turn := done is not null;
+            exit when in_turn;
             if may_meet then
                 raise;
             end if;
@@ -119,26 +155,10 @@ begin
         end;
     end loop;
     if in_turn then
-        return query select e.n, e.id, e.created from redrive.enqueue_each_v1(jobs) e;
+        return query select e.n, e.id, e.created from redrive.enqueue_each_v1(jobs, null) e;
         return;
     end if;
     if keyed is not null then
-        -- A key may have succeeded between two snapshots: each insert above waited for the job that
-        -- held it, so what that job's completion wrote is visible to these statements.
-        if is_unique then
-            delete from redrive.completions c
-            using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
-            where v.is_new is not false and c.kind = v.kind and c.key = v.key
-              and c.enqueued_at <= v.window_start;
-        end if;
-        if kinds[1] <> any (kinds) or exists (
-            select from redrive.completions c where c.kind = kinds[1] and c.key = any (keys))
-        then
-            select array_agg(v.n), array_agg(c.job) into done, done_as
-            from unnest(keyed, kinds, keys, came) as v(n, kind, key, is_new)
-            join redrive.completions c on c.kind = v.kind and c.key = v.key
-            where v.is_new is not false;
-        end if;
         perform redrive.refuse_unseen_v1(array_agg(v.kind), array_agg(v.key))
         from unnest(kinds, keys, came) as v(kind, key, is_new)
         where v.is_new is not false and current_setting('transaction_isolation') not like 'read %';
@@ -172,11 +192,10 @@ begin
     union all
     select d.n - 1, d.job, false from unnest(done, done_as) as d(n, job) where d.job is not null
     union all
-    select r.places[e.n + 1], e.id, e.created
-    from (select array_agg(d.n - 1 order by d.n) as places,
-                 jsonb_agg(jobs -> d.n - 1 order by d.n) as jobs
-          from unnest(done, done_as) as d(n, job) where d.job is null) r,
-    lateral redrive.enqueue_each_v1(r.jobs) e
+    select e.n, e.id, e.created
+    from (select array_agg(d.n) as places
+          from unnest(done, done_as) as d(n, job) where d.job is null having count(*) > 0) r,
+    lateral redrive.enqueue_each_v1(jobs, r.places) e
     order by 1;
 end
 $$;

@@ -44,10 +44,12 @@ begin
 end
 $$;
 
--- Of what comes parked, enqueue_many has looked already.
+-- Of what comes parked, enqueue_many has looked already; of all while it says so, and a claim looks
+-- again, whoever else may say so.
 create or replace trigger jobs_parked before insert on redrive.jobs
     for each row when (new.ordering_key is not null
                        and new.run_at <> 'infinity'::timestamp with time zone
+                       and current_setting('redrive.looked'::text, true) is distinct from 'on'::text
                        or pg_column_size(new.payload) > 262144
                        or pg_column_size(new.headers) > 8192)
     execute function redrive.park_behind_key();
