@@ -299,6 +299,20 @@ def test_signing_out_ends_it_at_every_replica(site: Site, monkeypatch: pytest.Mo
     assert site.database.value("select count(*) from redrive.ended_sessions") == 2
 
 
+def test_whoever_signs_out_as_one_too_many_is_told_that_it_is_not_kept(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """It said nothing, as after any other sign-out, and a copy of the cookie stayed good."""
+    monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
+    site.database.rows("insert into redrive.ended_sessions select generate_series(1, 10000)")
+    client = site.signed_in("olaf")
+
+    answer = client.post("/sign-out", data={"csrf": csrf(client)})
+
+    assert COOKIE not in client.cookies
+    assert "could not be told just now" in client.get(answer.headers["location"]).text
+
+
 def test_a_token_that_is_taken_out_ends_its_sessions(site: Site):
     client, program = site.signed_in("olaf"), site.bearer("olaf")
     assert client.get("/").status_code == 200

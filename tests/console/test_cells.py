@@ -217,6 +217,6 @@ def test_signing_out_of_all_says_where_it_is_not_known(fleet: Site):
     answer = olaf.post("/sign-out", data=form)
 
     assert COOKIE not in olaf.cookies
-    assert "does not answer just now" in olaf.get(answer.headers["location"]).text
+    assert "could not be told just now" in olaf.get(answer.headers["location"]).text
     assert [copy.get(f"/cells/{cell}/").status_code for cell in ("eu", "us")] == [303, 303]
     assert copy.get("/").text.count("You signed out.") == 2

@@ -44,17 +44,10 @@ def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
 ) -> None:
     """C11: while it waits; the queue is paused so that no older worker can take it."""
     database.rows("select redrive.pause_v1('default', 'test', 'test')")
-    both = [workers(handlers=OTHERS), workers(handlers=OTHERS)]
-    wait_for(lambda: len(registered(database)) == 2)
-    # whoever was to look has looked, before one that is on record begins
-    database.rows("update redrive.chores set ran_at = now() where name = 'unhandled'")
-    have_looked = (
-        "select count(*) = 2 from pg_stat_activity where application_name = 'redrive maintenance'"
-        " and datname = current_database() and state = 'idle' and query_start > %s"
-    )
-    since = database.value("select clock_timestamp()")
-    wait_for(lambda: database.value(have_looked, since))
-    with database.conn.transaction():
+    with database.conn.transaction():  # until all is there nobody can take the chore
+        database.rows("select from redrive.chores where name = 'unhandled' for update")
+        both = [workers(handlers=OTHERS), workers(handlers=OTHERS)]
+        wait_for(lambda: len(registered(database)) == 2)
         make_jobs(database.conn, 3, "nobody.knows")
         database.rows("update redrive.chores set ran_at = '-infinity' where name = 'unhandled'")
     told = wait_for(lambda: [line for worker in both for line in warnings(worker)])

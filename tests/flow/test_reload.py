@@ -4,13 +4,14 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from redrive import enqueue
 from redrive.cli import main
-from redrive.worker.supervisor.reload import code_of
+from redrive.worker.supervisor.reload import CodeWatch, code_of
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.postgres import Database
 
@@ -149,6 +150,25 @@ def test_a_worker_that_starts_with_broken_code_waits_for_its_change(
 
     assert job
     assert worker.stop()[0] == 0
+
+
+def test_what_is_saved_before_the_watch_is_up_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first runner may have loaded what it was before, and nobody heard of it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = [write(tmp_path, "the first"), tmp_path / "gone.py", tmp_path / "same.py"]
+    for file in files:
+        file.touch()
+        os.utime(file, (1, 1))
+    told = threading.Event()
+    watch = CodeWatch("edited_app:jobs", told.set)
+    write(tmp_path, "the second")
+    (tmp_path / "gone.py").unlink()
+    watch.start()
+
+    assert told.wait(60)
+    assert watch.take() == [str(tmp_path / "edited_app.py"), str(tmp_path / "gone.py")]
 
 
 def test_without_the_library_it_says_what_to_install(

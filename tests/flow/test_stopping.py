@@ -186,7 +186,7 @@ def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(
 ):
     for handlers, said in (
         ("tests.flow.nowhere:jobs", "cannot be imported"),
-        ("tests.flow.handlers:nothing", "cannot be imported"),
+        ("tests.flow.handlers:nothing", "has no nothing; it has empty, jobs"),
         ("tests.flow.handlers:note", "not a Handlers registry"),
         ("tests.flow.handlers:empty", "it has no handlers"),
         ("nonsense", "module:attribute"),

@@ -182,6 +182,11 @@ def test_where_failures_are_encrypted_the_log_has_neither_message_nor_traceback(
 @pytest.mark.slow
 def test_an_idle_worker_costs_almost_nothing(database: Database, workers: Workers, record_property):
     worker = workers().wait_ready()
+    does_chores = (
+        "select exists (select from pg_stat_activity where datname = current_database()"
+        " and application_name = 'redrive worker' and query like '%take_chore%')"
+    )
+    wait_for(lambda: database.value(does_chores), what="nothing was lent")
     settled = time.monotonic()
     wait_for(lambda: time.monotonic() - settled > 6, 10)  # the poll interval grows with idleness
     pids = [worker.pid, *worker.runners]

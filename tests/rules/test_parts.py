@@ -33,13 +33,17 @@ from redrive.worker.protocol import (
 from redrive.worker.shared_state import RING, Running, SharedState
 from redrive.worker.store import EPOCH, START, Lane, LaneClaim, Place
 from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
+from redrive.worker.supervisor.dispatch import Dispatch
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
 from redrive.worker.supervisor.held import Batch, Held, held_from
-from redrive.worker.supervisor.lanes import AGING_SHARE, LATE_COMMIT, LaneBook
+from redrive.worker.supervisor.kinds import KnownKinds
+from redrive.worker.supervisor.lanes import AGING_SHARE, LATE_COMMIT, LaneBook, sweep_pause
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
     MAX_SECONDS,
     MIN_SECONDS,
+    SOONEST_SECONDS,
+    TURN_SECONDS,
     Polling,
 )
 from redrive.worker.supervisor.runner_process import RunnerProcess
@@ -269,7 +273,7 @@ def runner(
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
     capacity, slow, fast = Capacity(4), runner(pid=1), runner(pid=2)
     slow.speed.ended, slow.speed.busy_seconds = 1, 0.1
-    fast.speed.ended, fast.speed.busy_seconds = 10_000, 0.1
+    fast.speed.ended, fast.speed.busy_seconds = 20_000, 0.1
     for one in (slow, fast):
         one.measure(100.1)
 
@@ -315,9 +319,33 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
     nearly_full = runner(4 + 11)
     nearly_full.speed.per_second = busy.speed.per_second
 
-    assert capacity.to_claim([busy], backlog=True) == 20
+    assert capacity.to_claim([busy], backlog=True) == 4 + 10
     assert capacity.to_claim([busy], backlog=False) == 0
     assert capacity.to_claim([nearly_full], backlog=True) == 0
+
+
+def test_the_other_half_is_fetched_before_one_half_is_handed_out():
+    """The database waited while jobs were handed out, and then the runner for the database."""
+    capacity, idle = Capacity(4), runner()
+    idle.speed.per_second = 20 / AHEAD_SECONDS
+
+    assert capacity.to_claim([idle], backlog=False) == 24
+    assert capacity.to_claim([idle], coming=14, backlog=True) == 10
+    assert capacity.to_claim([idle], coming=14, backlog=False) == 0
+    assert capacity.to_claim([idle], coming=24, backlog=True) == 0
+
+
+def test_jobs_that_wait_for_the_next_claim_to_be_sent_are_in_hand_like_others():
+    pool: Any = SimpleNamespace(runners=[], held=lambda: 0)
+    dispatch = Dispatch(pool, Capacity(4), KnownKinds())
+    dispatch.load([job(1, worker=1), job(2, worker=2)])
+
+    assert dispatch.is_loaded
+    assert [held.id for held in dispatch] == [1, 2]
+    dispatch.forget({1})
+    assert [held.id for held in dispatch.give_up()] == [2]
+    assert not dispatch.is_loaded
+    assert not dispatch.unload()
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 30))
@@ -405,6 +433,17 @@ def test_a_full_claim_means_that_more_is_likely_to_wait():
     assert polling.is_due(100.0 + MIN_SECONDS)
 
 
+@pytest.mark.parametrize(
+    ("count", "seconds"),
+    [(1, MIN_SECONDS), (50, 0.004), (1_000, SOONEST_SECONDS), (0, MIN_SECONDS)],
+)
+def test_polls_follow_each_other_sooner_where_each_finds_many(count: int, seconds: float):
+    polling = Polling(100.0)
+    polling.claimed(count, 2_000, 100.002, chance=0.5)
+
+    assert polling.due_at() - 100.002 == pytest.approx(seconds)
+
+
 def test_a_notification_is_a_reason_until_somebody_looks():
     polling = Polling(100.0)
     polling.found_nothing(150.0, chance=0.5)
@@ -433,6 +472,40 @@ def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, 
     assert notified == pytest.approx(150.0 + rest)
     assert known == 149.0, "a job of ours that is due waits for no rest"
     assert polling.is_due(150.0), "what is known to wait is fetched at once"
+
+
+def test_workers_whose_looks_are_slow_look_one_at_a_time():
+    """Where all processors are taken, looks that find nothing take them from whoever enqueues."""
+    polling = Polling(100.0)
+    polling.others = 7
+    polling.notified(150.0)
+    rests: list[float] = []
+    for seconds in (0.0005, *[0.020] * 40, 0.0005):
+        polling.took(seconds)
+        polling.found_nothing(150.0, chance=0.5)
+        rests.append(polling.due_at() - 150.0)
+
+    assert rests[0] == rests[-1] == pytest.approx(7 * TURN_SECONDS)
+    assert rests[40] == pytest.approx(7 * 0.020)
+    polling.others = 0
+    polling.took(0.020)
+    polling.found_nothing(150.0, chance=0.5)
+    assert polling.due_at() == 150.0, "one alone never rests"
+
+
+def test_a_notification_wakes_nobody_who_is_about_to_look_anyhow():
+    polling = Polling(100.0)
+    polling.others = 7
+    at_first = polling.notified(100.0)
+    polling.looked()
+    polling.claimed(1, 2, 100.0, chance=0.5)
+    while_active = polling.notified(100.001)
+    polling.looked()
+    polling.found_nothing(200.0, chance=0.5)
+    when_idle = polling.notified(200.001)
+
+    assert (at_first, while_active, when_idle) == (False, False, True)
+    assert polling.due_at() == pytest.approx(200.0 + 7 * TURN_SECONDS)
 
 
 @pytest.mark.parametrize(("others", "seconds"), [(0, 0.001), (1, 0.001), (7, 0.007), (63, 0.025)])
@@ -572,6 +645,16 @@ def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before
     assert not is_any_busy
 
 
+@pytest.mark.parametrize(
+    ("cost", "pause"), [(0.0005, 0.1), (0.01, 2.0), (0.08, 5.0), (0.25, 5.0), (1.0, 20.0)]
+)
+def test_a_sweep_takes_a_small_share_of_the_time_and_comes_every_five_seconds_if_it_can(
+    cost: float, pause: float
+):
+    """With a snapshot held open a sweep took 80 ms, and a twentieth of all jobs waited for one."""
+    assert sweep_pause(cost) == pytest.approx(pause)
+
+
 def test_a_lane_that_others_claim_from_keeps_its_place():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
@@ -600,6 +683,16 @@ def test_a_clock_that_goes_back_leaves_no_job_behind_a_place():
     assert list(book.request(1, 5, 1.0).places) == [START]
 
 
+def test_a_lane_that_was_busy_until_its_turn_came_is_not_busy():
+    book = LaneBook(None)
+    book.replace([(A, None), (B, None)], 0.0, 0.001)
+    busy, turn = lane_claim(1, None, 0), lane_claim(1, NOON)
+    other = lane_claim(2, None, 0)
+
+    assert not book.learn(book.request(1, 5, 1.0), [busy, turn], 0.001)
+    assert book.learn(book.request(1, 5, 1.0), [busy, other, turn], 0.001)
+
+
 def test_the_places_of_one_connection_are_not_those_of_the_next():
     """The server may have forgotten the claims that they were true of."""
     book = LaneBook(None)
@@ -622,14 +715,39 @@ def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
     book = LaneBook(None)
 
     assert book.is_stale(0.0, was_notified=False)
-    assert book.replace([(A, 3.0), (B, 2.0), (URGENT, None)], 10.0, 10.01) == 2.0
+    assert book.replace([(A, 3.0), (B, 2.0), (URGENT, None)], 9.999, 10.003) == 2.0
     assert not book.is_stale(10.5, was_notified=False)
     assert book.is_stale(10.5, was_notified=True)
-    assert not book.is_stale(10.1, was_notified=True), (
+    assert not book.is_stale(10.05, was_notified=True), (
         "looking costs: not more than a twentieth of the time"
     )
     assert book.is_stale(11.1, was_notified=False)
-    assert book.replace([], 11.1, 11.11) is None
+    assert book.replace([], 11.1, 11.18) is None
+    assert not book.is_stale(12.7, was_notified=True), "it walked over dead rows"
+    assert book.is_stale(12.8, was_notified=True)
+    book.replace([], 20.0, 20.006)
+    assert not book.is_stale(21.0, was_notified=True)
+    assert book.is_stale(21.01, was_notified=True), "a new lane waits no longer for a slow network"
+    book.replace([(A, None)], 20.0, 20.001, others=8)
+    assert not book.is_stale(20.15, was_notified=True), "eight others look as often"
+    assert book.is_stale(20.17, was_notified=True)
+    book.replace([(A, None)], 30.0, 30.001, others=10_000)
+    assert book.is_stale(31.01, was_notified=True)
+
+
+def test_a_lane_that_was_empty_at_one_dear_look_is_still_looked_at():
+    """Looks may be seconds apart there, and so long its next job would wait."""
+    book = LaneBook(None)
+    now = time.monotonic()
+    book.replace([(A, None), (B, None)], now - 20, now - 19.9)
+    book.replace([], now - 10, now - 9.9)
+    after_one = book.known
+    request = book.request(1, 5, now)
+    book.learn(request, [lane_claim(request.lanes.index(B) + 1, NOON)], 0.001)
+    book.replace([], now - 5, now - 4.9)
+
+    assert after_one == {A, B}
+    assert book.known == {B}, "a claim has found jobs there since"
 
 
 def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
@@ -640,7 +758,7 @@ def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
     soon = book.known
     book.replace([], 11.1, 11.11)
     later = book.known
-    book.replace([], 12.2, 12.21)
+    book.replace([], 12.2, 12.203)
 
     assert (soon, later) == ({A, B}, {B})
     assert book.known == set()

@@ -398,6 +398,77 @@ def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
     first.rows("rollback")
 
 
+HANGS = 600_000
+"""Milliseconds that no statement may last."""
+
+
+def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(database: Database) -> None:
+    *taken, left = make_jobs(database.conn, 3)
+    taken += make_jobs(database.conn, 2, queue="other")
+    make_jobs(database.conn, 1, queue="other")
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    later = Lane(0, "other", 0)
+    first, second = database.session(), database.session()
+    first.rows("begin")
+    for conn in (database.conn, first.conn):
+        for lane in (*LANE, later):
+            claim(conn, one, 1, lanes=[lane])
+    empty = Lane(-1, "default", 0)
+    request = ClaimRequest(two, [empty, *LANE, later], [START] * 3, 10, patience=HANGS)
+    waiting = second.start(lambda: exchange(second.conn, claim=request))
+    assert database.wait_until_blocked(second) == [first.pid]
+    new = make_job(database.conn)
+    first.rows("commit")
+    *busy, ours, mine = (answer := waiting.result(60)).lanes
+
+    assert [Claimed(*row).id for row in answer.claimed] == [left, new]
+    assert [(lane.lane_no, lane.upto) for lane in busy] == [(2, None), (3, None)]
+    assert ours == (2, 0, EPOCH, 0, 0, None)
+    assert (mine.lane_no, mine.jobs) == (2, 2)
+    assert holders(database.conn) == dict.fromkeys(taken, one) | {left: two, new: two}
+
+
+def test_who_holds_a_lane_waits_for_no_other(database: Database) -> None:
+    """Of two that do, each could wait for the other's."""
+    make_jobs(database.conn, 1)
+    make_jobs(database.conn, 2, queue="other")
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    claim(database.conn, one, 2)
+    first = database.session()
+    first.rows("begin")
+    other = Lane(0, "other", 0)
+    claim(first.conn, one, 1, lanes=[other])
+    request = ClaimRequest(two, [other, *LANE], [START, START], 10, patience=HANGS)
+    busy, mine = exchange(database.conn, claim=request).lanes
+    first.rows("rollback")
+
+    assert (busy.lane_no, busy.upto) == (1, None)
+    assert (mine.lane_no, mine.jobs) == (2, 0), "others have what is due, and the lane is ours"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_patience_of_a_claim_ends_with_its_wait(database: Database, *, ends: bool) -> None:
+    _, job = make_jobs(database.conn, 2)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    claim(database.conn, one, 1)
+    first, second = database.session(), database.session()
+    first.rows("begin")
+    claim(first.conn, one, 1, lanes=LANE)
+    request = ClaimRequest(two, LANE, [START], 10, patience=HANGS if ends else 1)
+    second.rows("begin")
+    second.rows("set local lock_timeout = '7s'")
+    waiting = second.start(lambda: exchange(second.conn, claim=request))
+    if ends:
+        assert database.wait_until_blocked(second) == [first.pid]
+        first.rows("rollback")
+    answer = waiting.result(60)
+
+    assert [row[1] for row in answer.claimed] == [job] * ends
+    assert [lane.upto is None for lane in answer.lanes] == [True] + [False, False] * ends
+    assert second.value("show lock_timeout") == "7s"
+    first.rows("rollback")
+
+
 def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     database: Database,
 ) -> None:

@@ -58,7 +58,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* A worker holds four: claims, heartbeats with notifications, chores, figures. Handlers' own come on top. */ -}}
+{{- /* A worker with work holds four: claims, heartbeats with notifications, chores, figures. Handlers' own come on top. */ -}}
 {{- $connections = add $connections (mul 4 $pool.most) -}}
 {{- end -}}
 {{- /* The console: for each role eight that read and eight that change something. Which ones, a file of cells says. */ -}}

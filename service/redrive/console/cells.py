@@ -14,7 +14,7 @@ from redrive.console.guard import App, Receive, Scope, Send
 from redrive.console.logins import Crowded
 from redrive.console.query import command
 from redrive.console.state import PREFIX, Console, Here, Known, console
-from redrive.database.cells import ask_all
+from redrive.database.ask import ask_all
 from redrive.errors import SchemaError, SettingsError
 
 PATIENCE_SECONDS = 3.0
@@ -77,7 +77,7 @@ def _row(here: Console, who: Identity) -> dict[str, Any]:
         return _silent(f"Your role, {who.role.word}, has no login there.")
     try:
         with here.logins.reading(who.role) as conn:
-            if sessions.is_ended(conn, who):
+            if sessions.is_ended(conn, who.session):
                 return _silent("You signed out.")
             now = figures.now(conn)
     except (SchemaError, SettingsError) as error:

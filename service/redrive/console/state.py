@@ -143,7 +143,7 @@ def signed_in(here: Here, who: Known) -> Identity:
         raise Refused(403, f"the role {who.role.word} has no login to the {where}")
     if who.session:
         with here.logins.reading(who.role) as conn:
-            if sessions.is_ended(conn, who):
+            if sessions.is_ended(conn, who.session):
                 raise NotSignedIn
     return who
 

@@ -2,24 +2,18 @@
 
 - {name: eu, url_file: /secrets/eu/url, role: redrive_viewer}
 - {name: us, url: "postgresql://redrive@us.internal/redrive"}
-
-And how all of them are asked at once.
 """
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
-
-T = TypeVar("T")
 
 VARIABLE = "REDRIVE_DATABASES"
 
@@ -111,21 +105,3 @@ def _yaml(path: Path, text: str) -> Any:
 
 def _refused(path: Path, why: str) -> SettingsError:
     return SettingsError(f"{VARIABLE} is {path}; {why}")
-
-
-def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T]:
-    """What each cell answers within a time; whoever does not is left out, and no other waits."""
-    answers: dict[str, T] = {}
-
-    def ask(cell: str, answer: Callable[[], T]) -> None:
-        answers[cell] = answer()
-
-    threads = [
-        threading.Thread(target=ask, args=one, name="cell", daemon=True) for one in cells.items()
-    ]
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return answers.copy()

@@ -22,10 +22,11 @@ from typing import Any, LiteralString, Self, cast
 
 import psycopg
 from psycopg import sql
-from psycopg.abc import Buffer
+from psycopg.abc import RV, Buffer, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
+from psycopg.waiting import Wait
 
 from redrive.errors import SettingsError
 
@@ -39,6 +40,12 @@ WATCH_SECONDS = 0.2
 FIRST_BACKOFF, YOUNG_BACKOFF, LONGEST_BACKOFF = 0.1, 1.0, 5.0
 """Seconds until a lost server is tried again, at most: at first, in a young outage, and ever."""
 YOUNG_SECONDS = 60.0
+
+LENT_SECONDS = 0.02
+"""How long a link waits for a connection that it has lent, until it opens another."""
+
+QUIET_SECONDS = 60.0
+"""Since a link had work, until it lends its connection."""
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
@@ -116,8 +123,11 @@ class Address:
 
     def connect(self, name: str, **settings: str) -> "OwnConnection":
         """Open a connection. Raises SettingsError as `read` does."""
-        role = {"role": self.role} if self.role else {}
-        return connect(self.read(), name=name, **settings, **role)
+        return connect(self.read(), name=name, **settings, **self.role_setting())
+
+    def role_setting(self) -> dict[str, str]:
+        """What each transaction begins with, besides the settings that are asked for."""
+        return {"role": self.role} if self.role else {}
 
     def read(self) -> str:
         """The URL or conninfo.
@@ -182,6 +192,13 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
     """
 
     settings: LiteralString = ""
+    meanwhile: Callable[[], object] | None = None
+    """Done before each wait for the server's answer; it leaves the connection alone."""
+
+    def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
+        """Wait for the server, as everything that psycopg does with a connection does."""
+        used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
+        return super().wait(used, *args, **options)
 
     @property
     def is_idle(self) -> bool:
@@ -213,6 +230,33 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             if is_first:
                 self.begin()
             yield transaction
+
+
+def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
+    """The same, with `meanwhile` done whenever all is sent and there is no answer yet."""
+    try:
+        wants = next(gen)
+        while True:
+            if wants == Wait.R:
+                meanwhile()
+            wants = gen.send((yield wants))
+    except StopIteration as end:
+        return cast("RV", end.value)
+
+
+@contextlib.contextmanager
+def doing(
+    meanwhile: Callable[[], object] | None, conn: psycopg.Connection[tuple[Any, ...]]
+) -> Iterator[None]:
+    """Use the time that the server takes; a connection that is not ours waits and does nothing."""
+    if meanwhile is None or not isinstance(conn, OwnConnection):
+        yield
+        return
+    conn.meanwhile = meanwhile
+    try:
+        yield
+    finally:
+        conn.meanwhile = None
 
 
 class _UtcLoader(TimestamptzLoader):
@@ -268,18 +312,24 @@ def _statement(settings: Mapping[str, str]) -> LiteralString:
 class Link:
     """One connection that comes back: opened on first use, and again after it was lost.
 
-    A Watchdog bounds every call. Not thread-safe: one thread, one link. Only `shut` may come from
-    another.
+    A Watchdog bounds every call. Not thread-safe: one thread, one link. Only `shut`, and what a
+    GuestLink calls, may come from another.
     """
 
     def __init__(self, where: Address | str, name: str, **settings: str) -> None:
-        self._where = Address(where) if isinstance(where, str) else where
+        self.where = Address(where) if isinstance(where, str) else where
         self._name = name
         self._settings = settings
-        self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._begin_with: LiteralString = _statement(
+            SETTINGS | settings | self.where.role_setting()
+        )
+        self._conn: OwnConnection | None = None
         self._failures = 0
         self._failed_at = self._failing_since = float("-inf")
         self._retry_at = 0.0
+        self._turn = threading.Condition()
+        self._is_used = self._is_lent = self._was_cut = False
+        self._lends_from = 0.0
         self.answered_at = float("-inf")
         self.overdue_at = float("inf")
         self.fault: str | None = None
@@ -301,15 +351,18 @@ class Link:
         return self._conn is None
 
     @contextlib.contextmanager
-    def use(self, bound: float = CALL_SECONDS) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def use(self, bound: float = CALL_SECONDS) -> Iterator[OwnConnection]:
         """The connection, for one call of at most `bound` seconds.
 
         Raises:
             psycopg.Error: that of the call. A connection that was lost is dropped.
         """
         self.overdue_at = time.monotonic() + bound
+        self._begin()
         try:
-            yield self._conn if self._conn is not None and not self._conn.closed else self._open()
+            conn = self._current()
+            conn.settings = self._begin_with
+            yield conn
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
                 self.fault = str(error) if isinstance(error, CannotLogIn) else None
@@ -321,7 +374,15 @@ class Link:
             self.fault = None
             self.answered_at = time.monotonic()
         finally:
+            self._is_used = False
             self.overdue_at = float("inf")
+
+    def _current(self) -> OwnConnection:
+        if self._was_cut:
+            self._was_cut = False
+            msg = "the connection was lost while it was lent"
+            raise psycopg.OperationalError(msg)
+        return self._conn if self._conn is not None and not self._conn.closed else self._open()
 
     def _failed(self, now: float) -> None:
         if not self._failures:
@@ -340,15 +401,53 @@ class Link:
         if at > self._failed_at:
             self._retry_at = 0.0
 
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+    # ------------------------------------------------------------------ lending
+
+    def keep(self) -> None:
+        """Lend to nobody for QUIET_SECONDS: there is work."""
+        self._lends_from = time.monotonic() + QUIET_SECONDS
+
+    def _begin(self) -> None:
+        """Wait a moment for what is lent. A guest that hangs keeps it: we open another."""
+        with self._turn:
+            if not self._turn.wait_for(lambda: self._conn or not self._is_lent, LENT_SECONDS):
+                self.keep()
+            self._is_used = True
+
+    def lend(self, *, anyway: bool = False) -> OwnConnection | None:
+        """Our connection, to be taken back, if it is quiet; `anyway`: or just not in use."""
+        with self._turn:
+            is_quiet = anyway or time.monotonic() >= self._lends_from
+            if self._conn is None or self._is_used or not is_quiet:
+                return None
+            conn, self._conn, self._is_lent = self._conn, None, True
+            return conn
+
+    def take_back(self, conn: OwnConnection | None) -> bool:
+        """Take it back; None when it was lost. Returns False when we have another by now.
+
+        Whoever uses this link hears of a loss as if it had been theirs: what they wrote last may be
+        gone with the server.
+        """
+        with self._turn:
+            self._is_lent, self._was_cut = False, self._was_cut or conn is None
+            is_wanted = self._conn is None and not self._is_used
+            if is_wanted:
+                self._conn = conn
+            self._turn.notify()
+            return is_wanted
+
+    # ------------------------------------------------------------------ opening and closing
+
+    def _open(self) -> OwnConnection:
         try:
-            conn = self._where.connect(self._name, **self._settings)
+            conn = self.where.connect(self._name, **self._settings)
         except SettingsError as error:  # perhaps it is just being written
             raise CannotLogIn(str(error)) from None
         except psycopg.OperationalError as error:
             if not _REFUSALS.search(str(error)):
                 raise
-            why = f"the server refused the login; {self._where.origin()}"
+            why = f"the server refused the login; {self.where.origin()}"
             raise CannotLogIn(why, sqlstate="28P01") from None
         self._conn = conn
         return conn
@@ -367,6 +466,33 @@ class Link:
             if conn is not None:
                 with socket.socket(fileno=os.dup(conn.fileno())) as sock:
                     sock.shutdown(socket.SHUT_RDWR)
+
+
+class GuestLink(Link):
+    """A link that uses another one's connection while that has no work, and else one of its own.
+
+    Neither waits for the other for longer than a moment: not the guest, for what is in use is not
+    lent, and not the host, which opens another connection and leaves the old one to the guest.
+    """
+
+    def __init__(self, host: Link, name: str, **settings: str) -> None:
+        super().__init__(host.where, name, **settings)
+        self._host = host
+
+    @contextlib.contextmanager
+    def use(self, bound: float = CALL_SECONDS) -> Iterator[OwnConnection]:
+        """The connection, for one call, as `Link.use` has it."""
+        # late is better than never, where the server lets nobody in any more
+        lent = self._host.lend(anyway=self.failures > 0)
+        if lent is not None:
+            self.close()
+            self._conn = lent
+        try:
+            with super().use(bound) as conn:
+                yield conn
+        finally:
+            if lent is not None and self._host.take_back(self._conn):
+                self._conn = None
 
 
 class Watchdog(threading.Thread):

@@ -5,7 +5,7 @@ from functools import partial
 
 from prometheus_client.metrics_core import Metric
 
-from redrive.database.cells import ask_all
+from redrive.database.ask import ask_all
 from redrive.observability.stats import DatabaseStats, up
 
 PATIENCE_SECONDS = 3.0

@@ -32,7 +32,7 @@ _CLAIM = (
     "select lane_no, jobs, upto, upto_id, as_of, claim,"
     " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v2("
     "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
-    " %s::bigint[], %s, %s)"
+    " %s::bigint[], %s, %s, %s)"
 )
 _CLAIMED = (
     "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
@@ -137,6 +137,7 @@ class ClaimRequest:
 
     `from_start`: from the beginning instead, for what has become visible there. `after`: the last
     claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
+    `patience`: milliseconds to wait for a lane, where others claim from all that hold something.
     """
 
     worker: int
@@ -146,6 +147,7 @@ class ClaimRequest:
     from_start: bool = True
     after: int = 0
     is_large: bool = True
+    patience: int = 0
 
 
 class LaneClaim(NamedTuple):
@@ -245,7 +247,7 @@ class Rescued(NamedTuple):
 
 
 def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
-    """Settle, then claim, then read what was claimed: three transactions, one round trip.
+    """Settle, then claim, then read what was claimed: up to three transactions, each a round trip.
 
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
     settled, whatever becomes of it. A few small jobs come with their claim, and nothing is to be
@@ -370,6 +372,7 @@ def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
             Bigints([place.as_of for place in claim.places]),
             claim.from_start,
             claim.want,
+            claim.patience,
         ),
     )
 

@@ -3,20 +3,22 @@
 -- transaction of its own: whoever is stopped while it takes a long answer in holds no lane meanwhile.
 -- in:    parallel arrays, one element per lane: queues, priorities, lanes, and where to start: after
 --        the place (floors, floor_ids), as it stood when claim `seen` was made; from_start: look from the
---        beginning, for what has become visible behind those places
+--        beginning, for what has become visible behind those places; patience: milliseconds to wait
+--        for a lane, where others claim from each that has something
 -- out:   a row for each lane that had something due: its number, from 1; the claim and how many jobs
 --        it lists, null and 0 when others have them; up to where the lane has been claimed, as of
---        claim `seen`: null while somebody else claims from it. And a row without a lane when all
---        that was due by `upto` and visible has been looked at. And, without a lane, the jobs as
---        claimed_v1 reads them, when they are few and small
--- locks: the row of the lane, skip locked, and the worker's for key share
+--        claim `seen`: null while somebody else claims from it, and then again where it was waited for.
+--        And a row without a lane when all that was due by `upto` and visible has been looked at. And,
+--        without a lane, the jobs as claimed_v1 reads them, when they are few and small
+-- locks: the row of the lane, skip locked, and the worker's for key share; who waits for a lane has
+--        no other
 -- plan:  jobs_due_idx, claims_lane_idx
 -- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
 -- and the fence, the claim, is gone for those who had it. The epoch sees to it that its id does not
 -- come again, and that no place is trusted that was as of it.
 create or replace function redrive.claim_v2(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
-    floor_ids bigint[], seen bigint[], from_start boolean, want int)
+    floor_ids bigint[], seen bigint[], from_start boolean, want int, patience int default 0)
 returns table (lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim bigint,
                id bigint, deliveries int, attempt int, kind text, payload text, rest text,
                run_at timestamptz, created float8)
@@ -48,6 +50,8 @@ declare
     taken bigint[];        -- those that found room
     left_to_claim int := want;
     looked_at_all boolean := true;
+    due timestamptz := clock_timestamp();  -- not now(): whoever waited for a lane began before
+    busy int;              -- the first lane that somebody else claims from
     is_known boolean := false;
     since bigint;          -- the epoch began
     off text;              -- what set_config answers
@@ -63,7 +67,7 @@ begin
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and (j.run_at, j.id) > (case when from_start then '-infinity' else l.floor end, l.floor_id)
-              and j.run_at <= now())
+              and j.run_at <= due)
         order by l.no
     loop
         if not is_known then
@@ -109,9 +113,11 @@ begin
         end if;
         if not found then
             looked_at_all := false;
+            busy := coalesce(busy, lane_no);
             return next;
             continue;
         end if;
+        patience := 0;  -- whoever holds a lane waits for no other
 
         -- Not before the lane is ours: a worker that has claimed from it was registered by then.
         -- The claims of a lane follow each other: the newest says where those of our kinds are.
@@ -150,12 +156,12 @@ begin
               and j.lane = lanes[lane_no]
               and (j.run_at, j.id) > (case when from_start then '-infinity' else upto end,
                                       case when from_start then 0 else upto_id end)
-              and j.run_at <= now()
+              and j.run_at <= due
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
               -- null: a worker of the release before, which claims whatever comes
               and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
-                   or j.expires_at <= now())
+                   or j.expires_at <= due)
               -- One of a key at a time, the older first. One that was inserted before and committed
               -- after the others could not see them, and was not parked; it waits for the one that
               -- runs.
@@ -236,6 +242,19 @@ begin
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
+    end if;
+    if busy > 0 and patience > 0 and redrive.wait_for_lane_v1(
+            queues[busy], priorities[busy], lanes[busy], patience) then
+        lane_no := busy; upto := floors[busy]; upto_id := floor_ids[busy]; as_of := seen[busy];
+        return next;
+        -- each statement sees what was committed until it began
+        return query
+        select case when c.lane_no > 0 then busy end, c.jobs, c.upto, c.upto_id, c.as_of, c.claim,
+               c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, c.run_at, c.created
+        from redrive.claim_v2(
+            me, queues[busy:busy], priorities[busy:busy], lanes[busy:busy], floors[busy:busy],
+            floor_ids[busy:busy], seen[busy:busy], from_start, want) c
+        where c.lane_no > 0 or c.id > 0;
     end if;
     if claimed between 1 and 8 and size < 4096 then
         return query

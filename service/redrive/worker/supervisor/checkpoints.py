@@ -33,6 +33,8 @@ class Checkpoints:
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._again_at = 0.0
+        self.is_unanswered = False
+        """Whether the last try to send them came to nothing."""
 
     def add(self, held: Held, message: Checkpoint, answer: Answer) -> None:
         """A handler waits for this one."""
@@ -45,9 +47,11 @@ class Checkpoints:
 
     def send(self, conn: store.Connection, now: float) -> None:
         """Send them, in a transaction of their own. Raises psycopg.Error; then all wait on."""
+        self.is_unanswered = True
         found = store.keep_checkpoints(
             conn, [_noted(one.held, one.message.data) for one in self._waiting.values()]
         )
+        self.is_unanswered = False
         for key, one in list(self._waiting.items()):
             is_kept = found.get(key)
             if is_kept is False:
@@ -61,6 +65,7 @@ class Checkpoints:
         for one in self._waiting.values():
             one.say(is_kept=False)
         self._waiting.clear()
+        self.is_unanswered = False
 
 
 def _noted(held: Held, data: str) -> Noted:

@@ -26,6 +26,7 @@ class Dispatch:
         self._pool = pool
         self._capacity = capacity
         self._kinds = kinds
+        self._claimed: Sequence[Held] = ()  # handed out while the database works
         self._waiting: deque[Held] = deque()  # for any runner
         self._suspects = Suspects(pool)
         self._trial = Trial(pool, self._suspects)
@@ -34,6 +35,7 @@ class Dispatch:
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Held]:
+        yield from self._claimed
         yield from self._waiting
         yield from self._suspects.waiting()
         yield from self._trial.waiting()
@@ -42,20 +44,33 @@ class Dispatch:
         """Jobs to claim now; `backlog`: whether more are likely to wait than were claimed."""
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
-        return self._capacity.to_claim(self._pool.runners, backlog=backlog)
+        return self._capacity.to_claim(self._pool.runners, len(self._claimed), backlog=backlog)
+
+    def load(self, jobs: Sequence[Held]) -> None:
+        """Keep the jobs of a claim until `unload`."""
+        self._claimed = jobs
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether there are jobs of a claim that nobody has looked at."""
+        return bool(self._claimed)
+
+    def unload(self) -> Sequence[Held]:
+        """The jobs of the last claim, to be handed out."""
+        jobs, self._claimed = self._claimed, ()
+        return jobs
 
     def claimed(self, jobs: Sequence[Held]) -> list[tuple[Held, Release]]:
         """Hand out the jobs of one claim. Returns those that there is no room for."""
         releases: list[tuple[Held, Release]] = []
         others = [held for held in jobs if held.extras is None or self._is_any(held, releases)]
         if len(others) < len(jobs):
-            jobs = others
-            if self._trial.is_on and not self._pool.held():
-                # nothing is in its way: it need not wait for what has not started
-                releases += [(held, Release("trial")) for held in jobs]
-                jobs = []
             self._hand_to_suspects(0.0)
-        self._hand_out(jobs)
+        if self._trial.is_on and not self._pool.held():
+            # nothing is in its way: it need not wait for what has not started
+            releases += [(held, Release("trial")) for held in others]
+            others = []
+        self._hand_out(others)
         return releases
 
     def _is_any(self, held: Held, releases: list[tuple[Held, Release]]) -> bool:
@@ -90,6 +105,7 @@ class Dispatch:
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of identities that were declared lost: others may have them."""
+        self._claimed = [held for held in self._claimed if held.worker not in workers]
         self._waiting = deque(held for held in self._waiting if held.worker not in workers)
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
@@ -97,6 +113,7 @@ class Dispatch:
     def give_up(self) -> list[Held]:
         """Take out all there is, to be given back."""
         given_up = list(self)
+        self._claimed = ()
         self._waiting.clear()
         self._suspects.keep(lambda _: False)
         self._trial.drop()

@@ -1,4 +1,4 @@
-"""The exchange: one round trip and one commit that settles what has ended and claims new jobs.
+"""The exchange: one call that settles what has ended and claims new jobs.
 
 What it means when that fails is decided here, too.
 """
@@ -6,12 +6,13 @@ What it means when that fails is decided here, too.
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import Link, Trouble, trouble
+from redrive.database.connect import Link, Trouble, doing, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
@@ -36,7 +37,8 @@ class Exchange:
     """What one worker tells the database of its jobs, and the jobs it gets.
 
     A round trip under way lets the runners work on what they have, so batches grow by themselves
-    under load and are one job long when there is only one.
+    under load and are one job long when there is only one. What they say meanwhile may be told:
+    it goes with the next one.
     """
 
     def __init__(
@@ -115,8 +117,20 @@ class Exchange:
 
     # ------------------------------------------------------------------ the round trip
 
-    def run(self, now: float, *, room: int, linger: float) -> list[Held]:
-        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were claimed."""
+    def run(
+        self,
+        now: float,
+        *,
+        room: int,
+        linger: float,
+        patience: int = 0,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> list[Held]:
+        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were claimed.
+
+        `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done while the
+        database works, if there is anything to say to it.
+        """
         if not (room or self._is_due(now, linger)):
             return []
         settlements = self._pending.take()
@@ -124,7 +138,7 @@ class Exchange:
         side_effects, self._side_effects = self._side_effects, []
         try:
             with self._link.use() as conn:
-                request = self._prepare(conn, room, now)
+                request = self._prepare(conn, room, now, patience)
                 if self._checkpoints.is_due(now):
                     self._checkpoints.send(conn, now)
                 if not (request or settlements or side_effects):
@@ -133,7 +147,8 @@ class Exchange:
                     self._send_side_effects(conn, side_effects, now)
                     side_effects = []
                 began = time.monotonic()
-                answer = store.exchange(conn, settlements.columns(claims), request)
+                with doing(meanwhile, conn):
+                    answer = store.exchange(conn, settlements.columns(claims), request)
                 cost = time.monotonic() - began
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
@@ -149,18 +164,20 @@ class Exchange:
             or self._checkpoints.is_due(now)
         )
 
-    def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
+    def _prepare(
+        self, conn: store.Connection, room: int, now: float, patience: int
+    ) -> store.ClaimRequest | None:
         """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
         worker = self._identity.take(conn)
         if worker != self._claimant:
             self._claimant, self._last_claim = worker, 0
             self._lanes.start_over()
-        request = self._request(conn, worker, room, now) if room else None
+        request = self._request(conn, worker, room, now, patience) if room else None
         self._polling.looked()
         return request
 
     def _request(
-        self, conn: store.Connection, worker: int, room: int, now: float
+        self, conn: store.Connection, worker: int, room: int, now: float, patience: int
     ) -> store.ClaimRequest | None:
         """What to claim from which lanes; None when none is known, even after a look for some."""
         polling = self._polling
@@ -175,7 +192,7 @@ class Exchange:
             polling.found_nothing(now, random.random())
             if polling.was_notified:  # of a lane that could not be looked for yet
                 polling.no_later_than(max(now, self._lanes.may_look_at))
-        return request
+        return request and replace(request, patience=patience)
 
     def _send_side_effects(
         self, conn: store.Connection, side_effects: Sequence[store.WorkerSideEffect], now: float
@@ -206,15 +223,23 @@ class Exchange:
         jobs = held_from(batch, answer.lanes, answer.claimed)
         if jobs:
             self._last_claim = jobs[-1].claim.id
+            self._link.keep()
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(jobs, cost)
         now, chance = time.monotonic(), random.random()
+        if request.patience and not (jobs or is_any_busy):
+            self._polling.took(cost)
         self._polling.claimed(len(jobs), request.want, now, chance)
         if is_any_busy:
             self._polling.was_busy(now, chance)
         return jobs
 
     # ------------------------------------------------------------------ lanes
+
+    @property
+    def looks_for_lanes(self) -> bool:
+        """Whether `look_for_lanes` is due."""
+        return self._looks_for_lanes
 
     def look_for_lanes(self) -> None:
         """See whether there are new lanes, if it is time.
@@ -233,7 +258,7 @@ class Exchange:
     def _look(self, conn: store.Connection) -> None:
         began, before = time.monotonic(), self._lanes.known
         found = store.lanes(conn, self._lanes.queues)
-        due_in = self._lanes.replace(found, began, time.monotonic())
+        due_in = self._lanes.replace(found, began, time.monotonic(), self._polling.others)
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:
             self._polling.expect_more()
@@ -256,7 +281,7 @@ class Exchange:
         self._looks_for_lanes = False
         problem = trouble(error)
         match problem:
-            case Trouble.DATA if self._checkpoints.is_due(time.monotonic()):
+            case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
                 self._keep(settlements, side_effects)
             case Trouble.DATA if settlements.reports or side_effects:

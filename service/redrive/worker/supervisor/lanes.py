@@ -3,8 +3,10 @@
 The claims of a lane follow each other: a worker remembers, for each lane, up to where it has been
 claimed, and its next scan starts there instead of walking again over the dead index entries behind
 it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms instead of 80 ms. What lies
-before that place (a transaction that committed late) is found by a sweep from the beginning,
-allowed whenever 20 times the cost of the last one has passed.
+before that place (a transaction that committed late) is found by a sweep from the beginning. A
+claim that sweeps takes longer, and the jobs of its time wait for it: a two-hundredth of the time
+where that is a few milliseconds, more where it would otherwise come less than every five seconds,
+but never more than a twentieth.
 
 The most urgent lanes come first, and of equal ones the one that has not been looked at for longest:
 none of them is looked at again before every other was. A claim that is full leaves the lanes after
@@ -20,12 +22,26 @@ from datetime import datetime, timedelta
 
 from redrive.worker.store import START, ClaimRequest, Lane, LaneClaim, Place
 
-SWEEP_COST_FACTOR = 20.0
+COST_FACTOR = 20.0
+"""Times the cost of a look or a sweep pass before the next."""
+
+SWEEP_COST_FACTOR, SWEEP_SECONDS = 200.0, 5.0
+"""And before a sweep so many, but no more than so long."""
+
+DEAR_SECONDS = 0.005
+"""A look that takes longer is not repeated for each notification; no new lane waits for it for
+more than REFRESH_SECONDS, where it is the network or a busy server that makes it long."""
+
 REFRESH_SECONDS = 1.0
 AGING_SHARE = 16
 
 LATE_COMMIT = timedelta(seconds=10)
 """How long a job may become visible after it was due before a sweep alone finds it."""
+
+
+def sweep_pause(cost: float) -> float:
+    """Seconds until the next sweep, after one that took `cost` seconds."""
+    return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
 
 
 class LaneBook:
@@ -34,7 +50,8 @@ class LaneBook:
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = queues
         self._lanes: list[Lane] = []
-        self._seen: dict[Lane, float] = {}
+        self._seen: dict[Lane, float] = {}  # when it was last known to hold jobs
+        self._remembered_at = 0.0
         self._places: dict[Lane, Place] = {}
         self._claims = 0
         self._partial_claims = 0
@@ -59,28 +76,36 @@ class LaneBook:
         return now >= self._fresh_until or (has_reason and now >= self._may_look_at)
 
     def replace(
-        self, found: Iterable[tuple[Lane, float | None]], began: float, ended: float
+        self,
+        found: Iterable[tuple[Lane, float | None]],
+        began: float,
+        ended: float,
+        others: int = 0,
     ) -> float | None:
         """Take what the database answered: each lane with the seconds until its next job is due.
 
-        Returns the shortest of these, or None.
+        Returns the shortest of these, or None. Beside `others` it looks less often: together they
+        see a new lane as soon.
         """
         due_in = dict(found)
         self._remember(due_in, ended)
         cost = ended - began
-        self._may_look_at = ended + SWEEP_COST_FACTOR * cost
+        pause = max(COST_FACTOR * cost, REFRESH_SECONDS if cost >= DEAR_SECONDS else 0.0)
+        self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
         waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
-        """Keep these lanes, and for a moment those that were found before.
+        """Keep these lanes, and those that held jobs at the look before or since.
 
         Under a steady load a lane is empty every now and then, and would be left alone until the
         next look.
         """
+        since = min(self._remembered_at, now - REFRESH_SECONDS)
         self._seen |= dict.fromkeys(found, now)
-        self._seen = {lane: at for lane, at in self._seen.items() if now < at + REFRESH_SECONDS}
+        self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
+        self._remembered_at = now
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
         self._looked = {lane: self._looked.get(lane, self._claims) for lane in self._lanes}
@@ -110,22 +135,26 @@ class LaneBook:
 
         Returns whether somebody else was claiming from one.
         """
+        now, busy, looked_at = time.monotonic(), set[int | None](), 0
         if request.from_start:
-            self._sweep_at = time.monotonic() + SWEEP_COST_FACTOR * cost
-        is_any_busy, looked_at = False, 0
-        for lane_no, _, upto, upto_id, as_of, _ in found:
-            looked_at = lane_no or len(request.lanes)
+            self._sweep_at = now + sweep_pause(cost)
+        for lane_no, jobs, upto, upto_id, as_of, _ in found:
+            looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
-                is_any_busy = True
+                busy.add(lane_no)
             elif lane_no is None:
                 self._looked_at_all(request.lanes, upto)
             else:
-                self._places[request.lanes[lane_no - 1]] = Place(upto, upto_id or 0, as_of or 0)
+                busy.discard(lane_no)  # it was waited for
+                lane = request.lanes[lane_no - 1]
+                self._places[lane] = Place(upto, upto_id or 0, as_of or 0)
+                if jobs:
+                    self._seen[lane] = now
         self._claims += 1
         self._looked |= dict.fromkeys(request.lanes[:looked_at], self._claims)
         is_all = looked_at in {0, len(request.lanes)}
         self._partial_claims = 0 if is_all else (self._partial_claims + 1) % AGING_SHARE
-        return is_any_busy
+        return bool(busy)
 
     def _looked_at_all(self, lanes: Iterable[Lane], now: datetime) -> None:
         """Nothing that was due is left in these lanes but what others are to run."""

@@ -1,9 +1,10 @@
 """The supervisor: claims jobs, hands them to runners, settles what comes back.
 
 It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
-then settles and claims in one round trip. Each part keeps its own clock; the loop waits for the
-first that is due. What must not wait for a round trip is not done here: the heartbeat, the chores
-and the deadlines of running jobs have threads of their own.
+then settles and claims in one call. While there is a backlog the database is asked for the
+next jobs before the last ones are handed out, and works while they are. Each part keeps its own
+clock; the loop waits for the first that is due. What must not wait for a round trip is not done
+here: the heartbeat, the chores and the deadlines of running jobs have threads of their own.
 """
 
 import gc
@@ -19,7 +20,7 @@ from types import FrameType
 
 import psycopg
 
-from redrive.database.connect import Address, Link, Watchdog
+from redrive.database.connect import Address, GuestLink, Link, Watchdog
 from redrive.rules.settlement import Release
 from redrive.worker.protocol import Hello, Sampled
 from redrive.worker.store import Registration
@@ -38,7 +39,7 @@ from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.listener import Listener
 from redrive.worker.supervisor.maintenance import Maintenance
-from redrive.worker.supervisor.polling import Polling
+from redrive.worker.supervisor.polling import PATIENCE_MS, Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
 from redrive.worker.supervisor.progress import ProgressBook
 from redrive.worker.supervisor.reload import CodeWatch
@@ -188,7 +189,7 @@ class Supervisor:
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept
         self._schedules = Schedules(self._options.where.get("version", ""))
         heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
-        maintenance_link = Link(database, "redrive maintenance", **MAINTENANCE_SETTINGS)
+        maintenance_link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._heartbeat = Heartbeat(
             heartbeat_link,
             ttl,
@@ -297,6 +298,8 @@ class Supervisor:
             self._housekeep(now)
         if now >= self._exchange.available_at:
             self._talk(now)
+        else:
+            self._hand_out()
         if self._drain.is_on:
             self._finish(now)
         elif self._options.until_empty:
@@ -304,6 +307,8 @@ class Supervisor:
 
     def _due_at(self) -> float:
         """When something is due by itself; monotonic."""
+        if self._dispatch.is_loaded:
+            return 0.0
         due_at = self._housekeeping_at
         if self._exchange.is_settling:
             due_at = min(due_at, self._exchange.due_at(self._linger()))
@@ -328,13 +333,39 @@ class Supervisor:
         if not self._drain.is_on:
             self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
-        jobs = self._exchange.run(now, room=room, linger=self._linger())
-        if jobs:
-            self._hand_out(jobs)
-        self._exchange.look_for_lanes()
+        is_loaded = self._dispatch.is_loaded
+        is_idle = not (is_loaded or self._pool.held() or self._exchange.is_settling)
+        jobs = self._exchange.run(
+            now,
+            room=room,
+            linger=self._linger(),
+            patience=PATIENCE_MS if is_idle else 0,
+            meanwhile=self._use_wait if is_loaded else None,
+        )
+        self._hand_out()  # unless that was done meanwhile
+        is_backlog = jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
+        may_wait = is_backlog and not self._dispatch
+        self._dispatch.load(jobs)
+        if not (may_wait and self._room()):  # else they are, while the next exchange is under way
+            self._hand_out()
+            self._exchange.look_for_lanes()
 
-    def _hand_out(self, jobs: Sequence[Held]) -> None:
+    def _use_wait(self) -> None:
+        """Work while the database does: without the connection, and without what may need it.
+
+        So a runner's first words and its end are heard later.
+        """
+        self._hand_out()
+        for runner in self._pool.runners:
+            if runner.takes_any:
+                for message in runner.receive() or ():
+                    self._inbox.heed(runner, message)
+
+    def _hand_out(self) -> None:
         """Give jobs to runners, but give back what waits for a dependency: it takes no room."""
+        jobs = self._dispatch.unload()
+        if not jobs:
+            return
         if self._breakers.is_any_open:
             jobs, releases = self._breakers.put_off(jobs)
             for held, release in releases:
@@ -485,8 +516,8 @@ class Supervisor:
     # ------------------------------------------------------------------ called by other threads
 
     def _notified(self) -> None:
-        self._polling.notified(time.monotonic())
-        self._selector.wake()
+        if self._polling.notified(time.monotonic()) or self._breakers.is_used:
+            self._selector.wake()
 
     def _silenced(self) -> None:
         """The heartbeat is not heard.

@@ -1,7 +1,8 @@
 """The thread that does the chores that all workers share: rescue, folding counters, unparking.
 
-Whichever worker comes first does one. Nothing waits for this thread, and its connection is its own:
-a chore that is slow or fails delays no beat, no claim and no other worker.
+Whichever worker comes first does one. Nothing waits for this thread: a chore that is slow or fails
+delays no beat, no claim and no other worker. The loop lends it its connection while there is no
+work, and opens another for itself when it is kept waiting.
 """
 
 import logging

@@ -8,6 +8,9 @@ longer the more workers there are, and all together look as often as two of them
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 """Between two polls without a reason."""
 
+SOONEST_SECONDS, JOBS_OF_A_POLL = 0.002, 100
+"""As soon as this where jobs come so fast that a poll would find so many: they pay for it."""
+
 IDLE_SHARE = 0.2
 """The interval between two polls, as a share of the time since something happened."""
 
@@ -17,13 +20,29 @@ TURN_SECONDS = 0.0025
 BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
 """Until a lane is tried again that somebody else was claiming from, for each other worker."""
 
+LEARNING = 0.3
+"""Weight of a look that took longer than was believed."""
+
+PATIENCE_MS = 50
+"""How long a worker that has no job waits for its turn in a lane: its loop stands still."""
+
 JUST_AFTER_SECONDS = 0.001
 """Past the instant at which a job is due: one that is asked for too early is not found."""
 
 
-def rest_seconds(others: int) -> float:
-    """How long a worker rests that has so many others beside it, on average."""
-    return min(MAX_SECONDS, TURN_SECONDS * others)
+def rest_seconds(others: int, look: float = 0.0) -> float:
+    """How long a worker rests that has so many others beside it, on average.
+
+    `look`: seconds that one takes which finds nothing. Where that is long there is no processor to
+    spare, and one of all of them at a time is enough.
+    """
+    return min(MAX_SECONDS, max(TURN_SECONDS, look) * others)
+
+
+def least_seconds(found: int, seconds: float) -> float:
+    """Between two polls, where the last one found so many jobs, of so many seconds."""
+    until_enough = JOBS_OF_A_POLL * seconds / max(1, found)
+    return max(SOONEST_SECONDS, min(MIN_SECONDS, until_enough))
 
 
 class Polling:
@@ -38,6 +57,9 @@ class Polling:
         self._rests_until = 0.0
         self._lanes_due_at = float("inf")
         self._active_at = now
+        self._polled_at = now
+        self._least_seconds = MIN_SECONDS
+        self._look_seconds = 0.0
         self._expects_more = True
         self._was_notified = False
 
@@ -61,10 +83,15 @@ class Polling:
         """Whether to poll now."""
         return now >= self.due_at()
 
-    def notified(self, now: float) -> None:
-        """The database says that jobs were enqueued. Any thread may call."""
+    def notified(self, now: float) -> bool:
+        """The database says that jobs were enqueued. Any thread may call.
+
+        Returns whether the next poll comes sooner for it.
+        """
+        due_at = self.due_at()
         self._was_notified = True
         self._active_at = now
+        return self.due_at() < due_at
 
     def looked(self) -> None:
         """Everything that was notified until now is about to be looked for."""
@@ -94,16 +121,24 @@ class Polling:
         """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of workers."""
         if count:
             self._active_at = now
+        self._least_seconds = least_seconds(count, now - self._polled_at)
+        self._polled_at = now
         self._expects_more = count == want
         if not self._expects_more:
             self.found_nothing(now, chance)
+
+    def took(self, seconds: float) -> None:
+        """A look that found nothing took so long: less is believed at once, more by and by."""
+        more = self._look_seconds + LEARNING * (seconds - self._look_seconds)
+        self._look_seconds = min(seconds, more)
 
     def found_nothing(self, now: float, chance: float) -> None:
         """There is nothing more to be had for now."""
         self._expects_more = False
         idle_seconds = now - self._active_at
-        interval = min(MAX_SECONDS, max(MIN_SECONDS, idle_seconds * IDLE_SHARE))
-        self._rests_until = now + rest_seconds(self.others) * (0.5 + chance)
+        interval = min(MAX_SECONDS, max(self._least_seconds, idle_seconds * IDLE_SHARE))
+        rest = rest_seconds(self.others, self._look_seconds)
+        self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
         if self._lanes_due_at > now:
             self.no_later_than(max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS))

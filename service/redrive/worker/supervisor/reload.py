@@ -1,21 +1,27 @@
 """`redrive worker --reload`: watches the code of the handlers while somebody works on it."""
 
+import contextlib
 import importlib.util
 import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from redrive.errors import SettingsError
 from redrive.handlers import search_working_directory
 from redrive.rules.failure import is_library
 
+LOOK_MILLISECONDS = 1000
+
 logger = logging.getLogger("redrive.worker")
 
 
 class CodeWatch:
     """Tells of changed files, from a thread of its own; `wake` is called when there are any.
+
+    Made before the code is loaded: what is saved while the watch is set up has changed, too.
 
     Raises:
         SettingsError: the library that watches is not installed.
@@ -25,7 +31,11 @@ class CodeWatch:
         if importlib.util.find_spec("watchfiles") is None:
             msg = "--reload needs the reload extra; install it with: pip install 'redrive[reload]'"
             raise SettingsError(msg)
+        from watchfiles import PythonFilter  # noqa: PLC0415 # an extra, for developers
+
         self._root = code_of(handlers)
+        self._filter = PythonFilter()
+        self._loaded = self._saved()
         self._wake = wake
         self._changed: deque[str] = deque()
 
@@ -39,11 +49,37 @@ class CodeWatch:
         return sorted({self._changed.popleft() for _ in range(len(self._changed))})
 
     def _watch(self) -> None:
-        from watchfiles import PythonFilter, watch  # noqa: PLC0415 # an extra, for developers
+        from watchfiles import watch  # noqa: PLC0415 # as above
 
-        for changes in watch(self._root, watch_filter=PythonFilter(), raise_interrupt=False):
-            self._changed.extend(path for _, path in changes)
+        looks = watch(
+            self._root,
+            watch_filter=self._filter,
+            raise_interrupt=False,
+            rust_timeout=LOOK_MILLISECONDS,
+            yield_on_timeout=True,
+        )
+        seen = {path for _, path in next(looks, ())}  # from here on it misses nothing
+        self._tell(seen | {path for path, _ in self._saved() ^ self._loaded})
+        for changes in looks:
+            self._tell({path for _, path in changes})
+
+    def _tell(self, paths: Collection[str]) -> None:
+        if paths:
+            self._changed.extend(paths)
             self._wake()
+
+    def _saved(self) -> set[tuple[str, int]]:
+        """The files that are watched, and when each was saved."""
+        from watchfiles import Change  # noqa: PLC0415 # as above
+
+        found = set[tuple[str, int]]()
+        for folder, folders, names in os.walk(self._root):
+            folders[:] = set(folders).difference(self._filter.ignore_dirs)
+            for file in (Path(folder, name) for name in names):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    if self._filter(Change.modified, str(file)):
+                        found.add((str(file), file.stat().st_mtime_ns))
+        return found
 
 
 def code_of(handlers: str) -> Path:
