@@ -39,6 +39,10 @@ LABEL org.opencontainers.image.title="redrive" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
+# The base image leaves out the standard library's byte code, which every process would compile anew: 10 MB of disk for
+# half the CPU of a command, and 5 MiB of each worker.
+RUN python3 -m compileall -q -x '/(site-packages|ensurepip|idlelib|tkinter|turtledemo)/' \
+    "$(python3 -c 'import os; print(os.path.dirname(os.__file__))')"
 COPY --from=build /opt/redrive /opt/redrive
 # No byte code is written at run time: the root file system may be read-only.
 ENV PATH=/opt/redrive/bin:$PATH PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

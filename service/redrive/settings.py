@@ -4,6 +4,7 @@ Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrid
 be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
+import getpass
 import os
 import re
 import socket
@@ -260,7 +261,10 @@ class Settings(BaseSettings):
         """The actor: as set, else the user of this machine, at its name."""
         if self.actor:
             return self.actor
-        user = os.environ.get("USER") or f"uid {os.getuid()}"
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # no user of this machine, as in many a container
+            user = f"uid {os.getuid()}"
         return f"{user}@{socket.gethostname()}"
 
 

@@ -4,13 +4,16 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import click
 import psycopg
 
+from redrive.cli.child import in_child
 from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.options import database_option, settings_of_cells
+from redrive.database.connect import Address
 from redrive.observability.cells import CellStats
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
@@ -34,19 +37,42 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
 
     With REDRIVE_DATABASES the figures of all cells, each with the label cell.
     """
-    cells = settings_of_cells(database_url, http_port=http_port)
-    settings = cells[0]
-    set_up(settings.log_format, settings.log_level)
-    if settings.cell is None:
-        wait_for_schema(settings.address(), settings.startup_timeout)
-    readers = [DatabaseStats(cell.address()) for cell in cells]
-    named = {cell.cell: stats for cell, stats in zip(cells, readers, strict=True) if cell.cell}
-    port = _serve(settings.http_port, readers, CellStats(named) if named else readers[0])
+    start = in_child(lambda: _start(database_url, http_port))
+    set_up(start.log_format, start.log_level)
+    if single := start.databases.get(None):
+        wait_for_schema(single, start.startup_timeout)
+    stats_of = {cell: DatabaseStats(address) for cell, address in start.databases.items()}
+    readers = list(stats_of.values())
+    named = {cell: stats for cell, stats in stats_of.items() if cell}
+    port = _serve(start.http_port, readers, CellStats(named) if named else readers[0])
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = _stop_signal()
     for stats in readers[1:]:  # one that hangs must not hold up another
         threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
     _tend(readers[0], stop)
+
+
+class _Start(NamedTuple):
+    """What it starts with: its settings, without the libraries that read them."""
+
+    databases: Mapping[str | None, Address]
+    """By their cells; that of one without cells by None."""
+    log_format: Literal["json", "console"] | None
+    log_level: str
+    http_port: int
+    startup_timeout: float
+
+
+def _start(database_url: str | None, http_port: int | None) -> _Start:
+    cells = settings_of_cells(database_url, http_port=http_port)
+    of_all = cells[0]
+    return _Start(
+        {settings.cell: settings.address() for settings in cells},
+        of_all.log_format,
+        of_all.log_level,
+        of_all.http_port,
+        of_all.startup_timeout,
+    )
 
 
 def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats) -> int:
