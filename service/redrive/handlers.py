@@ -452,15 +452,22 @@ def load(target: str) -> Handlers:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise _refused(target, "it must be module:attribute, e.g. app.jobs:jobs")
+    if module_name.endswith(".py"):
+        meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise _refused(target, f"it must name a module, not a file: {meant}:{attribute}")
     search_working_directory()
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
+        found = getattr(module, attribute, None)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 # modules of the application, SystemExit too
         raise _cannot_import(target, error) from None
     if not isinstance(found, Handlers):
-        raise _refused(target, f"that is a {type(found).__name__}, not a Handlers registry")
+        is_what = f"that is a {type(found).__name__}, not a Handlers registry"
+        what = f"{module_name} has no {attribute}" if found is None else is_what
+        there = sorted(name for name, one in vars(module).items() if isinstance(one, Handlers))
+        raise _refused(target, what + (f"; it has {', '.join(there)}" if there else ""))
     found.module = module_name
     return found
 
@@ -485,6 +492,9 @@ def _cannot_import(target: str, error: BaseException) -> CannotImport:
         frames.append(at)
     failure["detail"] = {"stack": frames}
     *lines, raised = traceback_lines(failure)
+    module, _, _ = target.partition(":")
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        raised += "; go to where it is, or set PYTHONPATH"
     refused = _refused(target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
 

@@ -7,8 +7,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from redrive.errors import SettingsError
+from redrive.handlers import load
 from tests.cli.conftest import Redrive
-from tests.factories import make_job
+from tests.factories import make_dead_letter, make_job
 from tests.postgres import Database
 
 BROKEN = """
@@ -96,6 +98,47 @@ def test_a_registry_with_a_syntax_error_shows_the_line(redrive: Redrive, tmp_pat
     assert "it cannot be imported: SyntaxError: '(' was never closed" in done.err
     assert f'File "{tmp_path}/typo_app.py", line 1' in done.err
     assert "    jobs = Handlers(" in done.err
+
+
+@pytest.mark.parametrize(
+    ("handlers", "said"),
+    [
+        ("near_app:job", "near_app has no job; it has jobs"),
+        ("near_app:Path", "that is a type, not a Handlers registry; it has jobs"),
+        ("near_app.py:jobs", "it must name a module, not a file: near_app:jobs"),
+        ("./shop/near_app.py:jobs", "it must name a module, not a file: shop.near_app:jobs"),
+        ("nere_app:jobs", "No module named 'nere_app'; go to where it is, or set PYTHONPATH"),
+    ],
+)
+def test_a_registry_that_is_not_there_is_told_with_the_one_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handlers: str, said: str
+) -> None:
+    code = "from pathlib import Path\nfrom redrive import Handlers\njobs = Handlers()\n"
+    (tmp_path / "near_app.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(SettingsError) as error:
+        load(handlers)
+
+    assert str(error.value).splitlines()[0].endswith(said)
+
+
+def test_a_name_that_no_job_has_had_is_told_where_nothing_is_found(
+    redrive: Redrive, database: Database
+) -> None:
+    """It found nothing, as if all were well."""
+    make_dead_letter(database.conn, kind="invoice.charge", queue="payments")
+    filters = ("--kind", "invoice.chrage", "--queue", "paymnts")
+    kind = "redrive: no job has been of a kind 'invoice.chrage' yet; did you mean invoice.charge?"
+    queue = "redrive: no job has been in a queue 'paymnts' yet; did you mean payments?"
+
+    for command in (("dlq", "ls"), ("dlq", "redrive"), ("job", "ls")):
+        done = redrive(*command, *filters)
+        assert (done.code, done.err.splitlines()) == (0, [kind, queue])
+    assert redrive("dlq", "groups", *filters[:2]).err.splitlines() == [kind]
+    assert redrive("dlq", "ls", "--queue", "payments", "--kind", "invoice.charge").err == ""
+    assert redrive("job", "ls", "--queue", "payments").err == ""
+    assert "No such command 'jobs'. Did you mean 'job'?" in redrive("jobs", "ls").err
 
 
 def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(

@@ -17,6 +17,8 @@ from redrive.console.app import application
 from redrive.console.logins import Logins
 from redrive.console.streams import News, Streams
 from redrive.database.connect import Address
+from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.filter import Filter
 from redrive.handlers import Handlers
 from tests.console.conftest import Site, act, csrf, login
 from tests.factories import make_dead_letter, make_dead_letters
@@ -153,6 +155,18 @@ def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
     assert action
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
     return action[1].replace("&amp;", "&"), dict(fields)
+
+
+def test_a_plan_that_found_nothing_is_not_offered(site: Site, olaf: TestClient):
+    """As one that a scheduled run leaves each hour, while all is well."""
+    planned = "Planned, not started"
+    plan(site.database.conn, Filter(kind=("no.such",)), actor="redrive")
+    assert planned not in olaf.get("/campaigns").text
+
+    make_dead_letter(site.database.conn)
+    plan(site.database.conn, Filter(), actor="olaf")
+
+    assert planned in olaf.get("/campaigns").text
 
 
 def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):

@@ -134,11 +134,11 @@ def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
     kinds = dict(zip("abcde", range(9, 4, -1), strict=True))
     queue = {"queue": "mail", "ready": 40, "why": None, "unhandled": kinds}
     assert list(troubles([queue], [], [], 1)) == [
-        ("35 due jobs of a, b, c and 2 more kinds in mail have no worker.", "/queues")
+        ("No worker for 35 due jobs of a, b, c and 2 more kinds in mail.", "/queues")
     ]
     queue["why"] = {"code": "no_worker", "text": "no live worker serves mail"}
     assert [text for text, _ in troubles([queue], [], [], 0)] == [
-        "No worker is alive, and 40 jobs are due."
+        "No worker is alive for 40 due jobs."
     ]
     make_jobs(conn, 3)
     conn.execute("select redrive.pause_v1('default', 'ada', 'the bank is down')")

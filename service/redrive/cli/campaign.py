@@ -362,7 +362,7 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
         emit({"campaign": plan, "state": found["state"]})
     else:
         click.echo(
-            f"campaign {plan} is {found['state']}; see: redrive campaign watch {plan}"
+            f"campaign {plan}: {found['state']}; see: redrive campaign watch {plan}"
             if why is not None
             else "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
         )

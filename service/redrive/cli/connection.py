@@ -99,7 +99,7 @@ def wait_for_schema(where: Address, patience: float) -> None:
         SchemaError: the schema is still missing or too old, or it is too new.
         psycopg.OperationalError: the database is still out of reach.
     """
-    began = time.monotonic()
+    began, told = time.monotonic(), ""
     while True:
         try:
             with where.connect("redrive start") as conn:
@@ -114,7 +114,9 @@ def wait_for_schema(where: Address, patience: float) -> None:
             what = f"the database is out of reach: {first_line(error)}"
         if time.monotonic() - began > limit:
             raise trouble
-        logger.warning("%s; trying again", what)
+        if what != told:
+            logger.warning("%s; trying again for %.0f s", what, limit)
+            told = what
         time.sleep(1.0)
 
 

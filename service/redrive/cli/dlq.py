@@ -14,6 +14,7 @@ from redrive.cli.exits import Exit
 from redrive.cli.explain import explain
 from redrive.cli.filters import filter_options
 from redrive.cli.imports import import_dead_letters
+from redrive.cli.names import say_unknown
 from redrive.cli.options import (
     Change,
     Run,
@@ -90,6 +91,8 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
             right=("id", "attempts"),
             empty="no dead letters",
         )
+        if not found:
+            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
 for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):

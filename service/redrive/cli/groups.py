@@ -9,6 +9,7 @@ import click
 
 from redrive.cli.connection import ask_each, database
 from redrive.cli.exits import Exit
+from redrive.cli.names import say_unknown
 from redrive.cli.options import (
     Change,
     Duration,
@@ -22,6 +23,7 @@ from redrive.cli.options import (
 from redrive.cli.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
+from redrive.dead_letters.filter import CATEGORIES
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -32,7 +34,7 @@ COLUMNS = ("open", "total", "kind", "category", "error_class", "message", "last_
 
 @click.command("groups")
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
-@click.option("--category", multiple=True, metavar="CATEGORY", help="Category: transient, bug, ...")
+@click.option("--category", multiple=True, type=click.Choice(CATEGORIES), help="Category.")
 @click.option(
     "--new-since",
     metavar="VERSION",
@@ -72,7 +74,10 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
 
 def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
     with database(settings) as conn:
-        return groups.find(conn, **options)
+        found = groups.find(conn, **options)
+        if not found:
+            say_unknown(conn, kind=options["kind"])
+        return found
 
 
 @click.command()

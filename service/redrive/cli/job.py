@@ -12,6 +12,7 @@ import psycopg
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
+from redrive.cli.names import say_unknown
 from redrive.cli.options import Change as Agreed
 from redrive.cli.options import (
     Duration,
@@ -122,6 +123,8 @@ def list_jobs(
         found = _found(conn, replace(chosen, limit=limit + 1), after)
         shown = list(islice(found, limit))
         is_cut = next(found, None) is not None
+        if not shown:
+            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
     with paged():
         listing(
             map(listed if as_json else _for_people, shown),

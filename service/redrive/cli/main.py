@@ -50,6 +50,16 @@ class _Group(click.Group):
             return None
         return getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
+
+            if close := get_close_matches(args[0], COMMANDS, 1):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(
     cls=_Group,

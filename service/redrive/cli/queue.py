@@ -1,7 +1,6 @@
 """redrive queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
@@ -9,6 +8,7 @@ from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.connection import ask_each, database
 from redrive.cli.exits import Exit
+from redrive.cli.names import unknown
 from redrive.cli.options import (
     Change,
     Duration,
@@ -155,8 +155,8 @@ def pause(name: str, create: bool, change: Change) -> int:
     \b
     redrive queue pause mail --why 'the provider is down'
     """
-    if not create and (unknown := _unknown(name, change.settings)):
-        return not_found(unknown)
+    if not create and (none_such := _unknown(name, change.settings)):
+        return not_found(none_such)
     change.agree(f"Pause the queue {name}")
     _act(_PAUSED, name, change)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
@@ -213,8 +213,8 @@ def set_options(  # what may be set, each by itself or several at once
     if fair_by is None and paused is None and history is None:
         msg = "say what to set: --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
-    if not create and (unknown := _unknown(name, change.settings)):
-        return not_found(unknown)
+    if not create and (none_such := _unknown(name, change.settings)):
+        return not_found(none_such)
     wanted = tuple(_wanted(fair_by, paused, history))
     change.agree(f"Set the queue {name}: " + "; ".join(said for _, _, said in wanted))
     for statement, values, said in wanted:
@@ -297,13 +297,9 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
 def _unknown(name: str, settings: "Settings") -> str | None:
     """What to say of a queue that nobody has used, None where somebody has."""
     check_name("queue", name)
-    with database(settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
-        known = cursor.execute("select queue from redrive.depths_v1()").fetchall()
-    if name in known:
-        return None
-    close = get_close_matches(name, known, 1)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    return f"no job has been in a queue {name!r} yet{meant} (--create: that one all the same)"
+    with database(settings) as conn:
+        said = unknown(conn, "queue", name)
+    return said and f"{said} (--create: that one all the same)"
 
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:

@@ -12,6 +12,7 @@ import psycopg
 from redrive.cli.connection import database, only_one
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
+from redrive.cli.names import say_unknown
 from redrive.cli.options import (
     Command,
     Run,
@@ -127,6 +128,8 @@ def redrive_dead_letters(
         )
         if not as_json:
             show_plan(planned, rate)
+        if not planned.matched:
+            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
         terms = Terms(rate, _canaries(planned, chosen, canaries))
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     _show_outcome(planned, found, run, is_vague=is_vague, as_json=as_json)

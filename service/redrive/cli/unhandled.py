@@ -1,5 +1,6 @@
 """What commands say of kinds whose jobs wait while no living worker handles them."""
 
+from redrive.cli.output import counted
 from redrive.live_jobs.unhandled import Unhandled
 
 MAX_HANDLED = 10
@@ -10,6 +11,6 @@ def sentence(found: Unhandled) -> str:
     more = len(found.handled) - MAX_HANDLED
     handled = ", ".join(found.handled[:MAX_HANDLED]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"{found.queue}: {found.jobs} due jobs of {found.kind}, and no live worker handles this"
-        f" kind; workers here handle: {handled or 'nothing'}"
+        f"{found.queue}: {counted(found.jobs, 'due job')} of {found.kind}, and no live worker"
+        f" handles this kind; workers here handle: {handled or 'nothing'}"
     )

@@ -24,7 +24,7 @@ from redrive.console.links import Links
 from redrive.console.logins import Crowded, Logins
 from redrive.console.render import environment
 from redrive.console.state import NO_LINKS, PREFIX, Console, NoCell, NotSignedIn, console
-from redrive.database.cells import ask_all
+from redrive.database.ask import ask_all
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.handlers import Handlers
 from redrive.observability.metrics import Exposition

@@ -116,7 +116,7 @@ def troubles(
     """What is wrong now: a sentence, and the page to look at."""
     recent = sum(added[-5:])
     if recent:
-        yield f"{recent:,.0f} jobs died in the last five minutes.", "/groups"
+        yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
     for breaker in breakers:
         if breaker["state"] != "closed":
             held = f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
@@ -124,13 +124,14 @@ def troubles(
             yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
     for queue in found:
         if alive and queue["unhandled"]:
-            yield f"{_unhandled(queue)} have no worker.", "/queues"
+            yield f"No worker for {_unhandled(queue)}.", "/queues"
         why = queue["why"]
         if why and queue["ready"] and (alive or why["code"] != Code.NO_WORKER):
             yield f"{queue['queue']}: {why['text']}.", "/queues"
     if not alive:  # once, and not for each queue
         due = sum(queue["ready"] for queue in found)
-        yield f"No worker is alive{f', and {due:,} jobs are due' if due else ''}.", "/queues"
+        them = f" for {_jobs(due, 'due ')}" if due else ""
+        yield f"No worker is alive{them}.", "/queues"
 
 
 def _unhandled(queue: Row) -> str:
@@ -139,4 +140,8 @@ def _unhandled(queue: Row) -> str:
     named = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
     more = f" and {len(kinds) - len(named)} more kinds" if named != kinds else ""
     jobs = sum(queue["unhandled"].values())
-    return f"{jobs:,} due jobs of {', '.join(named)}{more} in {queue['queue']}"
+    return f"{_jobs(jobs, 'due ')} of {', '.join(named)}{more} in {queue['queue']}"
+
+
+def _jobs(n: float, which: str = "") -> str:
+    return f"{n:,.0f} {which}job{'s' * (n != 1)}"

@@ -53,8 +53,8 @@ from redrive.rules.campaign import State
 from redrive.rules.explain import MIN_BASE, MIN_JOBS, sentence
 
 NOT_EVERYWHERE = (
-    "You are signed out of this browser. A database does not answer just now: a copy of the cookie,"
-    " if somebody has one, is good there until it was not used for two hours."
+    "You are signed out of this browser. A database could not be told just now: a copy of the"
+    " cookie, if somebody has one, is good there until it was not used for two hours."
 )
 
 PAGE = 50
@@ -285,7 +285,10 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
     """Redrives: what went back, and what became of it."""
     with here.logins.reading(who.role) as conn:
         found = campaign.find(conn, limit=PAGE)
-        plans = campaign.find(conn, (State.PLANNED,), limit=PAGE)
+        planned = campaign.find(conn, (State.PLANNED,), limit=PAGE)
+    plans = [
+        plan for plan in planned if plan["matched"]
+    ]  # a CronJob leaves many that found nothing
     shell = command(("campaign", "ls"))
     return here.page("campaigns.html", request, who, rows=found, plans=plans, shell=shell)
 

@@ -1,0 +1,37 @@
+"""Names that somebody gives and no job has had: typos, as a rule, that would find nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import click
+from psycopg import Connection
+from psycopg.rows import scalar_row
+
+from redrive.rules.escape import escaped
+
+_KNOWN: Mapping[str, tuple[LiteralString, str]] = {
+    "kind": ("select distinct kind from redrive.totals", "of a kind"),
+    "queue": ("select queue from redrive.depths_v1()", "in a queue"),
+}
+
+
+def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
+    """What to say of a name that no job has had, None where one has."""
+    query, had = _KNOWN[what]
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        known = cursor.execute(query).fetchall()
+    if name in known:
+        return None
+    from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
+
+    close = get_close_matches(name, known, 1)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return f"no job has been {had} {name!r} yet{meant}"
+
+
+def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
+    """Where nothing was found, say on stderr which of the names that were asked for are none."""
+    for what, given in names.items():
+        for name in given:
+            if said := unknown(conn, what, name):
+                click.echo(f"redrive: {escaped(said)}", err=True)
