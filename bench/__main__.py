@@ -27,7 +27,7 @@ QUICK = 0.2
 HANDLERS = {  # at which setting, what 256 slots do with a job, its payload, and how many of them
     "waits 1 ms": ("slots", "wait:1", 0, 60_000),
     "waits 50 ms": ("slots", "wait:50", 0, 40_000),
-    "computes 1 ms": ("computing", "spin:1", 0, 5_000),
+    "computes 1 ms": ("computing", "spin:1", 0, 20_000),
     "payload 1 kB": ("slots", "", 1_000, 100_000),
     "payload 64 kB": ("slots", "", 64_000, 4_000),
 }
