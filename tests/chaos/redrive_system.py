@@ -56,8 +56,10 @@ class Redrive:
     name = "redrive"
     ttl = TTL
     live: LiteralString = "select (payload->>'n')::bigint from redrive.jobs where payload ? 'n'"
+    # One buried over a worker that is there again goes back to work; its dead letter is kept.
     dead: LiteralString = (
-        "select (payload->>'n')::bigint from redrive.dead_letters where payload ? 'n'"
+        "select (payload->>'n')::bigint from redrive.dead_letters"
+        " where payload ? 'n' and state = 'open'"
     )
     done: LiteralString = "select n, extract(epoch from max(at))::float8 from done group by n"
 
