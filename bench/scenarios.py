@@ -512,12 +512,17 @@ _CLAIMS = 60
 
 def _claim_ms(conn: Connection, worker: int) -> float:
     (lane,) = (lane for lane, _ in store.lanes(conn, None))
-    floor, times = store.EPOCH, []
+    place, times = store.START, []
     for _ in range(_CLAIMS):
+        request = store.ClaimRequest(worker, [lane], [place], 100, from_start=False)
         began = time.perf_counter()
-        _, _, rows = store.exchange(conn, [], [], store.ClaimRequest(worker, [lane], [floor], 100))
+        answer = store.exchange(conn, store.Settlements(), request)
         times.append((time.perf_counter() - began) * 1e3)
-        floor = max(row[7] for row in rows)
+        upto, upto_id, as_of = answer.lanes[0][2:5]
+        assert upto is not None
+        assert upto_id is not None
+        assert as_of is not None
+        place = store.Place(upto, upto_id, as_of)
     return statistics.median(times)
 
 

@@ -133,7 +133,7 @@ def claim(
         from_start=places is None,
         after=last_claim(conn),
     )
-    return [Claimed(*row) for row in exchange(conn, claim=request).claimed]
+    return [Claimed(*row) for row in exchange(conn, claim=request).rows()]
 
 
 def last_claim(conn: Connection) -> int:

@@ -254,7 +254,7 @@ def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
         assert request is not None
         answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
         book.learn(request, answer.lanes, 0.0)
-        found.append(Claimed(*answer.claimed[0]).more["tenant"])
+        found.append(Claimed(*answer.rows()[0]).more["tenant"])
     return found
 
 
@@ -291,7 +291,7 @@ def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
         assert request is not None
         answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
         book.learn(request, answer.lanes, 0.0)
-        found.append([Claimed(*row) for row in answer.claimed])
+        found.append([Claimed(*row) for row in answer.rows()])
     return found
 
 
@@ -365,7 +365,7 @@ def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:
 
     assert len(again) == 10
     assert again[0].claim > 1_000_000
-    assert exchange(database.conn, claim=request).claimed == []
+    assert exchange(database.conn, claim=request).rows() == []
 
 
 def test_jobs_whose_claim_a_crash_took_back_are_found_behind_the_place(database: Database) -> None:
@@ -421,7 +421,7 @@ def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(database
     first.rows("commit")
     *busy, ours, mine = (answer := waiting.result(60)).lanes
 
-    assert [Claimed(*row).id for row in answer.claimed] == [left, new]
+    assert [Claimed(*row).id for row in answer.rows()] == [left, new]
     assert [(lane.lane_no, lane.upto) for lane in busy] == [(2, None), (3, None)]
     assert ours == (2, 0, EPOCH, 0, 0, None)
     assert (mine.lane_no, mine.jobs) == (2, 2)
@@ -463,7 +463,7 @@ def test_the_patience_of_a_claim_ends_with_its_wait(database: Database, *, ends:
         first.rows("rollback")
     answer = waiting.result(60)
 
-    assert [row[1] for row in answer.claimed] == [job] * ends
+    assert [row[1] for row in answer.rows()] == [job] * ends
     assert [lane.upto is None for lane in answer.lanes] == [True] + [False, False] * ends
     assert second.value("show lock_timeout") == "7s"
     first.rows("rollback")
@@ -485,7 +485,7 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     answer = store.exchange(second.conn, settlements, request)
 
     assert isinstance(answer.claim_error, psycopg.errors.LockNotAvailable)
-    assert (answer.completed, answer.claimed) == (None, [])
+    assert (answer.completed, answer.rows()) == (None, [])
     assert database.column("select id from redrive.jobs where id = %s", done) == []
     assert database.column("select id from redrive.claims") == []
 

@@ -370,7 +370,7 @@ def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(
     request = ClaimRequest(make_worker(database.conn), LANE, [START], 1, is_large=False)
     store.exchange(session.conn, Settlements(), request)  # planning reads too
     with Cost(session) as cost:
-        assert store.exchange(session.conn, Settlements(), request).claimed == []
+        assert store.exchange(session.conn, Settlements(), request).rows() == []
         assert session.value("select pg_current_xact_id_if_assigned()") is None
 
     assert cost.blocks <= 5

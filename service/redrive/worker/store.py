@@ -2,13 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
@@ -180,14 +181,14 @@ class Settlements(NamedTuple):
 class Answer(NamedTuple):
     """What an exchange came to.
 
-    The ids that were completed (None: all of them), those settled by reports, the claims and the
-    rows of their jobs; or why nothing was claimed.
+    The ids that were completed (None: all of them), those settled by reports, the claims and what
+    makes the rows of their jobs, to be called once; or why nothing was claimed.
     """
 
     completed: set[int] | None
     settled: set[int]
     lanes: list[LaneClaim]
-    claimed: list[Row]
+    rows: Callable[[], list[Row]]
     claim_error: psycopg.Error | None = None
 
 
@@ -247,37 +248,56 @@ class Rescued(NamedTuple):
 
 
 def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
-    """Settle, then claim, then read what was claimed: up to three transactions, each a round trip.
+    """Settle, then claim, then read what was claimed: up to three transactions in one round trip.
 
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
-    settled, whatever becomes of it. A few small jobs come with their claim, and nothing is to be
-    read. Raises psycopg.Error when nothing is known to be settled.
+    settled, whatever becomes of it, and nothing is claimed after settlements that failed. A few
+    small jobs come with their claim, and nothing is to be read. Raises psycopg.Error when nothing
+    is known to be settled.
     """
-    with contextlib.ExitStack() as stack:
-        completing, settling, claiming, reading = (
-            stack.enter_context(conn.cursor(binary=True)) for _ in range(4)
-        )
-        asked = [completing] * bool(settlements.completions)
-        asked += [settling] * bool(settlements.reports)
-        try:
-            with conn.pipeline() as pipeline:
-                _send_settlements(completing, settling, settlements)
-                if claim is not None:
-                    if asked:
-                        pipeline.sync()
-                        if isinstance(conn, OwnConnection):
-                            conn.begin()
+    completing, settling, claiming, reading = (conn.cursor(binary=True) for _ in range(4))
+    asked = bool(settlements.completions or settlements.reports)
+    # in a caller's transaction all is one
+    commits = conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
+    settled: Cursor | None = None
+    try:
+        with conn.pipeline():
+            if asked:
+                with _transaction(conn, commits) as settled:
+                    _send_settlements(completing, settling, settlements)
+            if claim is not None:
+                with _transaction(conn, commits and claim.is_large):
                     _send_claim(claiming, claim)
-                    if claim.is_large:
-                        pipeline.sync()
-                        _read(reading, claim)
-            lanes, rows = _claimed(claiming, reading, claim)
-        except psycopg.Error as error:
-            # of a lost connection nobody knows whether what it had answered was committed
-            if conn.closed or not asked or not all(cursor.description for cursor in asked):
-                raise
-            return Answer(*_settled(completing, settling, settlements), [], [], error)
-        return Answer(*_settled(completing, settling, settlements), lanes, rows)
+                if claim.is_large:
+                    _read(reading, claim)
+        lanes, rows = _claimed(claiming, reading, claim)
+    except psycopg.Error as error:
+        # of a lost connection nobody knows whether what it had answered was committed
+        if conn.closed:
+            raise
+        if commits:
+            conn.rollback()
+        if settled is None or settled.statusmessage != "COMMIT":
+            raise
+        return Answer(*_settled(completing, settling, settlements), [], list, error)
+    return Answer(*_settled(completing, settling, settlements), lanes, rows)
+
+
+@contextlib.contextmanager
+def _transaction(conn: Connection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
+    """A transaction of its own in a pipeline that goes on after it; what says that it is committed.
+
+    Not a `sync`, which would wait for the answers. Behind a failure the server skips the rest.
+    """
+    if not commits:
+        yield None
+        return
+    committing = conn.cursor()
+    conn.execute("begin")
+    yield committing
+    committing.execute("commit")
+    if isinstance(conn, OwnConnection):
+        conn.begin()
 
 
 def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
@@ -290,18 +310,18 @@ def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlem
 
 def _claimed(
     claiming: Cursor, reading: Cursor, claim: ClaimRequest | None
-) -> tuple[list[LaneClaim], list[Row]]:
-    """What came of a claim, and the rows of its jobs, read now if they did not come with it."""
+) -> tuple[list[LaneClaim], Callable[[], list[Row]]]:
+    """What came of a claim, and its jobs, asked for now if they did not come with it."""
     if claim is None:
-        return [], []
+        return [], list
     found = claiming.fetchall()
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
     if rows or not any(lane.jobs for lane in lanes):
-        return lanes, rows
+        return lanes, lambda: rows
     if not claim.is_large:
         _read(reading, claim)
-    return lanes, reading.fetchall()
+    return lanes, reading.fetchall
 
 
 def _settled(

@@ -31,8 +31,9 @@ class Dispatch:
         self._suspects = Suspects(pool)
         self._trial = Trial(pool, self._suspects)
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def __bool__(self) -> bool:
+        waiting = self._suspects.waiting() or self._trial.waiting()
+        return bool(self._claimed or self._waiting or waiting)
 
     def __iter__(self) -> Iterator[Held]:
         yield from self._claimed

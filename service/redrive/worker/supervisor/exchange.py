@@ -18,7 +18,7 @@ from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
 from redrive.worker.supervisor.checkpoints import Answer as AnswerCheckpoint
 from redrive.worker.supervisor.checkpoints import Checkpoints
-from redrive.worker.supervisor.held import Batch, Claim, Held, held_from
+from redrive.worker.supervisor.held import Batch, Claim, Coming, Held, held_from
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
@@ -125,7 +125,7 @@ class Exchange:
         linger: float,
         patience: int = 0,
         meanwhile: Callable[[], object] | None = None,
-    ) -> list[Held]:
+    ) -> Sequence[Held]:
         """Settle what has ended, claim up to `room` jobs. Returns the jobs that were claimed.
 
         `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done while the
@@ -214,24 +214,31 @@ class Exchange:
         stale = self._pending.done(settlements, claims, answer.completed, answer.settled)
         self._identity.acquit(stale)
 
-    def _learn(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
+    def _learn(
+        self, request: store.ClaimRequest, answer: store.Answer, cost: float
+    ) -> Sequence[Held]:
         if answer.claim_error is not None:
             self._telemetry.database_error("claim", answer.claim_error)
             self._failed(answer.claim_error, SettlementBatch([], []), [])
             return []
-        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        jobs = held_from(batch, answer.lanes, answer.claimed)
-        if jobs:
-            self._last_claim = jobs[-1].claim.id
+        count = sum(lane.jobs for lane in answer.lanes)
+        if count:
+            self._last_claim = max(lane.claim or 0 for lane in answer.lanes)
             self._link.keep()
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
-        self._telemetry.claimed(jobs, cost)
+        self._telemetry.claimed(count, cost)
         now, chance = time.monotonic(), random.random()
-        if request.patience and not (jobs or is_any_busy):
+        if request.patience and not (count or is_any_busy):
             self._polling.took(cost)
-        self._polling.claimed(len(jobs), request.want, now, chance)
+        self._polling.claimed(count, request.want, now, chance)
         if is_any_busy:
             self._polling.was_busy(now, chance)
+        return Coming(count, lambda: self._made(request, answer, cost)) if count else []
+
+    def _made(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
+        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
+        jobs = held_from(batch, answer.lanes, answer.rows())
+        self._telemetry.received(jobs, cost)
         return jobs
 
     # ------------------------------------------------------------------ lanes

@@ -1,8 +1,9 @@
 """A claimed job, from its claim until its settlement is known."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import overload
 
 import msgspec
 
@@ -66,6 +67,35 @@ class Held(msgspec.Struct, gc=False, eq=False):
             self.lane_no,
             self.created,
         )
+
+
+class Coming(Sequence[Held]):
+    """The jobs of a claim, made when somebody first looks at one: by then the database may work on
+    the next claim. Their number is known before.
+    """
+
+    def __init__(self, count: int, make: Callable[[], list[Held]]) -> None:
+        self._count = count
+        self._make = make
+        self._jobs: list[Held] | None = None
+
+    def _made(self) -> list[Held]:
+        if self._jobs is None:
+            self._jobs = self._make()
+        return self._jobs
+
+    def __len__(self) -> int:
+        return self._count if self._jobs is None else len(self._jobs)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._made())
+
+    @overload
+    def __getitem__(self, index: int) -> Held: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Held]: ...
+    def __getitem__(self, index: int | slice) -> Held | Sequence[Held]:
+        return self._made()[index]
 
 
 def held_from(batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]) -> list[Held]:

@@ -333,16 +333,17 @@ class Supervisor:
         if not self._drain.is_on:
             self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
-        is_loaded = self._dispatch.is_loaded
-        is_idle = not (is_loaded or self._pool.held() or self._exchange.is_settling)
+        is_idle = not (
+            self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling
+        )
         jobs = self._exchange.run(
             now,
             room=room,
             linger=self._linger(),
             patience=PATIENCE_MS if is_idle else 0,
-            meanwhile=self._use_wait if is_loaded else None,
+            meanwhile=self._use_wait if self._polling.expects_more else None,
         )
-        self._hand_out()  # unless that was done meanwhile
+        self._use_wait()  # unless that was done meanwhile
         is_backlog = jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
         may_wait = is_backlog and not self._dispatch
         self._dispatch.load(jobs)

@@ -2,7 +2,8 @@
 
 | event | when | metric | log level |
 |---|---|---|---|
-| claimed | jobs were claimed, or nothing was due | claims, wait, exchange; span receive | debug |
+| claimed | jobs were claimed, or nothing was due | claims, exchange | |
+| received | these are the jobs | wait; span receive | debug |
 | settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
 | ended | they ended otherwise | attempts, retries, released, duration | debug to warning |
@@ -184,13 +185,14 @@ class Telemetry:
         for why in RELEASES:
             self.metrics.released.create((queue, why))
 
-    def claimed(self, jobs: Sequence[Held], cost: float) -> None:
-        """Jobs were claimed, or nothing was due; it took `cost` seconds."""
+    def claimed(self, count: int, cost: float) -> None:
+        """So many jobs were claimed, or nothing was due; it took `cost` seconds."""
         self.errors_in_a_row = 0
         self.metrics.exchange.observe((), (cost,))
-        self.metrics.claims.add(("hit" if jobs else "empty",))
-        if not jobs:
-            return
+        self.metrics.claims.add(("hit" if count else "empty",))
+
+    def received(self, jobs: Sequence[Held], cost: float) -> None:
+        """These are the jobs that were claimed; it took `cost` seconds."""
         now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
         for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
