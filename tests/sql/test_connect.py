@@ -1,11 +1,11 @@
-"""Our own connections: each transaction has our settings, and no session is changed."""
+"""Our own connections: each transaction has our settings, and no session that others share."""
 
 from contextlib import closing
 
 import pytest
 from psycopg import sql
 
-from redrive.database.connect import connect
+from redrive.database.connect import Link, connect
 from tests.postgres import Database
 
 TIMEOUT = "select current_setting('statement_timeout')"
@@ -22,6 +22,18 @@ def test_each_transaction_of_a_pipeline_has_our_settings(database: Database) -> 
 
         assert [first.fetchone(), second.fetchone()] == [("12s",), ("12s",)]
         assert conn.pgconn.exec_(TIMEOUT.encode()).get_value(0, 0) == b"0"
+
+
+def test_a_session_of_our_own_has_our_settings_and_none_of_who_borrows_it(
+    database: Database,
+) -> None:
+    link = Link(database.url, "worker", statement_timeout="9s")
+    with link.use() as conn, closing(conn):
+        assert conn.has_settings
+        conn.settings = "select set_config('statement_timeout', '4s', true)"
+        assert not conn.has_settings
+        assert conn.execute(TIMEOUT).fetchone() == ("4s",)
+        assert conn.pgconn.exec_(TIMEOUT.encode()).get_value(0, 0) == b"9s"
 
 
 @pytest.mark.parametrize(

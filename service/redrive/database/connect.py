@@ -64,7 +64,7 @@ SETTINGS = {
 
 _DURABLE = sql.SQL(
     "set_config('synchronous_commit',"
-    " replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
+    " replace(current_setting('synchronous_commit'), 'off', 'on'), {})"
 )
 """What is acknowledged outlives a crash; whether standbys must have it is for operators to say."""
 
@@ -185,13 +185,15 @@ class CannotLogIn(psycopg.OperationalError):
 
 
 class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
-    """An autocommit connection whose settings are those of its transactions, never of its session.
+    """An autocommit connection with settings of its own.
 
     Behind a pooler the session is shared: what is changed in it, others find. So each transaction
-    begins by its settings, sent ahead of its first statement and in the same round trip.
+    begins by its settings, sent ahead of its first statement and in the same round trip, unless
+    they are those of the session already.
     """
 
     settings: LiteralString = ""
+    _held: LiteralString = ""
     meanwhile: Callable[[], object] | None = None
     """Done before each wait for the server's answer; it leaves the connection alone."""
 
@@ -205,9 +207,27 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         """Whether the next statement begins a transaction."""
         return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
 
+    @property
+    def has_settings(self) -> bool:
+        """Whether the session has them, and no transaction need begin by them."""
+        return self.settings == self._held
+
     def begin(self) -> None:
-        """Give the transaction that begins now our settings; after a `sync`, for one that waits."""
-        psycopg.Cursor(self).execute(self.settings)
+        """Give the transaction that begins now our settings."""
+        if not self.has_settings:
+            psycopg.Cursor(self).execute(self.settings)
+
+    def hold(self, settings: Mapping[str, str]) -> None:
+        """Give the session our settings, if it is ours alone. Raises psycopg.Error.
+
+        A pooler's clients are told a process that is none of the server's.
+        """
+        ours = sql.Literal(self.info.backend_pid)
+        is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
+        given = sql.SQL("select pg_backend_pid() = {}, {}").format(ours, _given(settings, is_local))
+        is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
+        if is_ours:
+            self._held = self.settings
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
@@ -271,7 +291,8 @@ class _OwnCursor(psycopg.Cursor[Any]):
 
     def execute(self, *args: Any, **options: Any) -> Self:
         conn: Any = self.connection
-        with conn.pipeline() if conn.is_idle else contextlib.nullcontext():
+        is_bare = conn.has_settings or not conn.is_idle
+        with contextlib.nullcontext() if is_bare else conn.pipeline():
             return super().execute(*args, **options)
 
 
@@ -296,17 +317,23 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
     conn.adapters.register_loader("timestamptz", _UtcLoader)
-    conn.settings = _statement(SETTINGS | settings)
+    conn.settings = _of_transaction(SETTINGS | settings)
     return conn
 
 
-def _statement(settings: Mapping[str, str]) -> LiteralString:
+def _of_transaction(settings: Mapping[str, str]) -> LiteralString:
+    given = _given(settings, sql.SQL("true"))
+    return cast("LiteralString", sql.SQL("select {}").format(given).as_string())
+
+
+def _given(settings: Mapping[str, str], is_local: sql.Composable) -> sql.Composed:
     calls: list[sql.Composable] = [
-        sql.SQL("set_config({}, {}, true)").format(name, value) for name, value in settings.items()
+        sql.SQL("set_config({}, {}, {})").format(name, value, is_local)
+        for name, value in settings.items()
     ]
     if "synchronous_commit" not in settings:
-        calls.append(_DURABLE)
-    return cast("LiteralString", sql.SQL("select {}").format(sql.SQL(", ").join(calls)).as_string())
+        calls.append(_DURABLE.format(is_local))
+    return sql.SQL(", ").join(calls)
 
 
 class Link:
@@ -320,9 +347,7 @@ class Link:
         self.where = Address(where) if isinstance(where, str) else where
         self._name = name
         self._settings = settings
-        self._begin_with: LiteralString = _statement(
-            SETTINGS | settings | self.where.role_setting()
-        )
+        self._begin_with: LiteralString = _of_transaction(self._all_settings())
         self._conn: OwnConnection | None = None
         self._failures = 0
         self._failed_at = self._failing_since = float("-inf")
@@ -376,6 +401,9 @@ class Link:
         finally:
             self._is_used = False
             self.overdue_at = float("inf")
+
+    def _all_settings(self) -> dict[str, str]:
+        return SETTINGS | self._settings | self.where.role_setting()
 
     def _current(self) -> OwnConnection:
         if self._was_cut:
@@ -450,6 +478,7 @@ class Link:
             why = f"the server refused the login; {self.where.origin()}"
             raise CannotLogIn(why, sqlstate="28P01") from None
         self._conn = conn
+        conn.hold(self._all_settings())
         return conn
 
     def close(self) -> None:

@@ -261,7 +261,11 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
     commits = conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
     settled: Cursor | None = None
     try:
-        with conn.pipeline():
+        with (
+            conn.pipeline()
+            if claim is None or asked or claim.is_large
+            else contextlib.nullcontext()
+        ):
             if asked:
                 with _transaction(conn, commits) as settled:
                     _send_settlements(completing, settling, settlements)

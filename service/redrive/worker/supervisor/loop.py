@@ -333,9 +333,7 @@ class Supervisor:
         if not self._drain.is_on:
             self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
-        is_idle = not (
-            self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling
-        )
+        is_idle = not (self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling)
         jobs = self._exchange.run(
             now,
             room=room,
