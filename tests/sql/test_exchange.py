@@ -2,22 +2,26 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from psycopg.errors import CheckViolation, LockNotAvailable
+from psycopg.pq import TransactionStatus
 
-from redrive.database.connect import Link
+from redrive.database.connect import Link, OwnConnection, connect
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
+from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.supervisor.exchange import Exchange
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
-from tests.factories import make_jobs, make_worker
-from tests.postgres import Database
+from tests.factories import claim, holders, lanes_of, make_jobs, make_worker
+from tests.postgres import Database, Session
 
 JOBS = "select id from redrive.jobs order by id"
 
@@ -101,3 +105,94 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
     assert said == []
     exchange.run(time.monotonic(), room=0, linger=0.0)
     assert said == [True]
+
+
+@pytest.fixture(params=["a session of our own", "a pooler's"])
+def impatient(request: pytest.FixtureRequest, database: Database) -> Iterator[OwnConnection]:
+    """A connection that waits for no lock for long, whoever keeps its settings."""
+    link = Link(database.url, "worker", lock_timeout="100ms")
+    shared = connect(database.url, lock_timeout="100ms")
+    with link.use() as own, closing(own), closing(shared):
+        yield own if request.param.endswith("own") else shared
+
+
+def held_back(database: Database, table: str, row: int) -> Session:
+    """Somebody who keeps a row, until they roll back."""
+    other = database.session()
+    other.rows("begin")
+    other.rows(f"select from redrive.{table} where id = %s for update", row)
+    return other
+
+
+def test_nothing_is_claimed_after_settlements_that_fail(
+    database: Database, impatient: OwnConnection
+) -> None:
+    make_jobs(database.conn, 2)
+    worker = make_worker(database.conn)
+    (job,) = claim(database.conn, worker, 1)
+    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
+    other = held_back(database, "jobs", job.id)
+
+    with pytest.raises(LockNotAvailable):
+        store.exchange(impatient, completion, request)
+    assert list(holders(database.conn)) == [job.id]
+
+    other.rows("rollback")
+    answer = store.exchange(impatient, completion, request)
+    assert (answer.completed, len(answer.rows())) == (None, 1)
+
+
+def test_what_was_settled_stays_so_when_the_claim_fails(
+    database: Database, impatient: OwnConnection
+) -> None:
+    _, left = make_jobs(database.conn, 2)
+    worker = make_worker(database.conn)
+    (job,) = claim(database.conn, worker, 1)
+    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
+    other = held_back(database, "workers", worker)
+
+    answer = store.exchange(impatient, completion, request)
+    assert isinstance(answer.claim_error, LockNotAvailable)
+    assert (answer.completed, answer.rows(), database.column(JOBS)) == (None, [], [left])
+
+    other.rows("rollback")
+    (row,) = store.exchange(impatient, store.Settlements(), request).rows()
+    assert row[1] == left
+
+
+def test_settlements_whose_commit_fails_are_not_settled(database: Database) -> None:
+    """A trigger of the user's that is asked at the end of the transaction only."""
+    database.conn.execute(
+        "create function public.refuse() returns trigger language plpgsql as $$"
+        " begin raise check_violation using message = 'not this one'; end $$"
+    )
+    database.conn.execute(
+        "create constraint trigger refused after delete on redrive.jobs"
+        " deferrable initially deferred for each row execute function public.refuse()"
+    )
+    make_jobs(database.conn, 2)
+    worker = make_worker(database.conn)
+    (job,) = claim(database.conn, worker, 1)
+    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
+
+    with Link(database.url, "worker").use() as conn, closing(conn):
+        with pytest.raises(CheckViolation):
+            store.exchange(conn, completion, request)
+        assert list(holders(database.conn)) == [job.id]
+        assert conn.info.transaction_status is TransactionStatus.IDLE
+
+
+def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
+    database: Database, exchange: Exchange
+) -> None:
+    make_jobs(database.conn, 20)
+    first = exchange.run(time.monotonic(), room=12, linger=0.0)
+    assert len(first) == 12
+    second = exchange.run(time.monotonic(), room=12, linger=0.0)
+
+    assert [job.id for job in (*first, *second)] == database.column(JOBS)
+    assert [len(first), len(second)] == [12, 8]
+    assert [*second[:3], second[3], *second[4:]] == list(second)

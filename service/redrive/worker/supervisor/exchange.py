@@ -63,6 +63,7 @@ class Exchange:
         self._claimant: int | None = None
         self.asked_at = time.monotonic()  # when it last asked for jobs; any thread may read it
         self._last_claim = 0
+        self._cost = 0.0
 
     # ------------------------------------------------------------------ what it is told
 
@@ -233,13 +234,13 @@ class Exchange:
         self._polling.claimed(count, request.want, now, chance)
         if is_any_busy:
             self._polling.was_busy(now, chance)
-        return Coming(count, lambda: self._made(request, answer, cost)) if count else []
-
-    def _made(self, request: store.ClaimRequest, answer: store.Answer, cost: float) -> list[Held]:
+        self._cost = cost
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        jobs = held_from(batch, answer.lanes, answer.rows())
-        self._telemetry.received(jobs, cost)
-        return jobs
+        return Coming(count, lambda: held_from(batch, answer.lanes, answer.rows())) if count else []
+
+    def handed_out(self, jobs: Sequence[Held]) -> None:
+        """The jobs of the last claim are on their way: what is to be known of them can wait."""
+        self._telemetry.received(jobs, self._cost)
 
     # ------------------------------------------------------------------ lanes
 

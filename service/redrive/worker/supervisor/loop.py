@@ -362,7 +362,7 @@ class Supervisor:
 
     def _hand_out(self) -> None:
         """Give jobs to runners, but give back what waits for a dependency: it takes no room."""
-        jobs = self._dispatch.unload()
+        claimed = jobs = self._dispatch.unload()
         if not jobs:
             return
         if self._breakers.is_any_open:
@@ -371,6 +371,7 @@ class Supervisor:
                 self._exchange.settle(held, release)
         for held, release in self._dispatch.claimed(jobs):
             self._exchange.settle(held, release)
+        self._exchange.handed_out(claimed)
 
     def _try_alone(self, now: float) -> None:
         try:
