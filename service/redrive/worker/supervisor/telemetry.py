@@ -3,7 +3,7 @@
 | event | when | metric | log level |
 |---|---|---|---|
 | claimed | jobs were claimed, or nothing was due | claims, exchange | |
-| received | these are the jobs | wait; span receive | debug |
+| received | the jobs of a claim were handed out | wait; span receive | debug |
 | settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
 | ended | they ended otherwise | attempts, retries, released, duration | debug to warning |
@@ -192,7 +192,7 @@ class Telemetry:
         self.metrics.claims.add(("hit" if count else "empty",))
 
     def received(self, jobs: Sequence[Held], cost: float) -> None:
-        """These are the jobs that were claimed; it took `cost` seconds."""
+        """The jobs of a claim were handed out; it had taken `cost` seconds."""
         now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
         for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
