@@ -78,7 +78,8 @@ to redrive_worker;
 grant execute on function redrive.limits_v1(), redrive.limited_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant execute on function
-    redrive.set_limit_v1(text, int, float8, text, text), redrive.limit_line_v1(bigint[])
+    redrive.set_limit_v1(text, int, float8, text, text), redrive.limit_line_v1(bigint[]),
+    redrive.names_of_limits_v1()
 to redrive_operator;
 grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_operator;
 grant execute on function redrive.tend_history_v1() to redrive_worker;

@@ -1707,6 +1707,12 @@ create function redrive.mute_v1(fingerprint text, until timestamptz, actor text,
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.mute_v1 to redrive_operator;
 
+create function redrive.names_of_limits_v1()
+    returns setof text
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.names_of_limits_v1 to redrive_operator;
+
 create function redrive.names_used_v1()
     returns table(what text, used int, at_most int)
     language sql stable security definer

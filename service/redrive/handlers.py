@@ -17,7 +17,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import partial, update_wrapper
 from inspect import Parameter
 from typing import Any, Concatenate, TypeVar, Unpack, cast, get_args, overload
 
@@ -38,9 +38,9 @@ from redrive.rules.concurrency import check_templates
 from redrive.rules.heal import Heal
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
-from redrive.rules.policy import OnDeath, Policy
+from redrive.rules.policy import OnDeath, Policy, is_whole
 from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
-from redrive.signals import Seconds, seconds
+from redrive.signals import Seconds, is_duration, seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
@@ -153,11 +153,12 @@ class Handlers:
 
         Raises:
             InvalidJob: the name is not valid.
-            ValueError: a figure is not above 0.
+            ValueError: a figure is no number above 0.
         """
         check_name("dependency", name)
-        if threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
-            msg = f"breaker({name!r}): threshold, window and cooldown must be above 0"
+        are_numbers = is_whole(threshold) and is_duration(window) and is_duration(cooldown)
+        if not are_numbers or threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
+            msg = f"breaker({name!r}): threshold, window and cooldown must be numbers above 0"
             raise ValueError(msg)
         self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
 
@@ -226,10 +227,25 @@ class Handlers:
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
             ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, `on_death` or `approval` is something else, heal comes with
-                approval, `validate` is async, or a schedule has the name of another or a payload
-                that the function does not take.
+                upgrade is missing, an argument is of a wrong type or none of its choices, heal
+                comes with approval, `validate` is async, or a schedule has the name of another or a
+                payload that the function does not take.
         """
+        _check_types(
+            kind,
+            policy=policy,
+            depends_on=depends_on,
+            secret=secret,
+            version=version,
+            upgrade=upgrade,
+            on_expired=on_expired,
+            on_cancelled=on_cancelled,
+            schedule=schedule,
+            keep_result=keep_result,
+            sample=sample,
+            heal=heal,
+            validate=validate,
+        )
         declared = partial(
             Handler,
             kind=kind,
@@ -397,7 +413,8 @@ class Handlers:
         """
         other = self._by_kind.get(handler.kind)
         if other is not None:
-            msg = f"kind {handler.kind!r} has a handler already: {other.function!r}"
+            both = f"{_place_of(other.function)}; now comes {_place_of(handler.function)}"
+            msg = f"kind {handler.kind!r} has a handler already: {both}"
             raise ValueError(msg)
         self._by_kind[handler.kind] = handler
         for name in handler.depends_on:
@@ -508,6 +525,55 @@ def _refused(target: str, why: str) -> SettingsError:
     return SettingsError(f"REDRIVE_HANDLERS is {target!r}; {why}")
 
 
+def _place_of(function: Callable[..., Any]) -> str:
+    """A function by its module and line: of those of one name only this tells which is meant."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    named = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+    return named if code is None else f"{named} (line {code.co_firstlineno})"
+
+
+def _are_names(value: Any) -> bool:
+    """Whether these are several texts: one alone would be read by its letters."""
+    is_one = isinstance(value, (str, bytes)) or not isinstance(value, Collection)
+    return not is_one and all(isinstance(name, str) for name in cast("Collection[object]", value))
+
+
+def _are_schedules(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return isinstance(value, Schedule)
+    return all(isinstance(one, Schedule) for one in cast("Sequence[object]", value))
+
+
+def _is_callable(value: Any) -> bool:
+    return value is None or callable(value)
+
+
+_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "policy": (lambda value: value is None or isinstance(value, Policy), "a Policy"),
+    "depends_on": (_are_names, "a list of names"),
+    "secret": (_are_names, "a list of names"),
+    "version": (is_whole, "a whole number"),
+    "upgrade": (lambda value: value is None or isinstance(value, Mapping), "functions by version"),
+    "on_expired": (_is_callable, "a function"),
+    "on_cancelled": (_is_callable, "a function"),
+    "schedule": (_are_schedules, "a Schedule, or a list of them"),
+    "keep_result": (is_duration, "a timedelta or a number of seconds"),
+    "sample": (lambda value: isinstance(value, bool), "True or False"),
+    "heal": (lambda value: value is None or isinstance(value, Heal), "a Heal"),
+    "validate": (_is_callable, "a function"),
+}
+
+
+def _check_types(kind: str, **said: object) -> None:
+    """Refuse values that would be taken for others here, or fail far from where they stand."""
+    for name, value in said.items():
+        is_one, rule = _TYPES[name]
+        if not is_one(value):
+            msg = f"{kind}: {name} must be {rule}, not {value!r}"
+            raise ValueError(msg)
+
+
 def _check_declared(said: Mapping[str, Any]) -> None:
     """Refuse what no handler can be declared with."""
     kind, heal, approval = said["kind"], said["heal"], said["approval"]
@@ -558,7 +624,11 @@ def _without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     async def run_async(_payload: dict[str, Any], job: object) -> Any:
         return await run(_payload, job)
 
-    return run_async if is_async else run
+    made = run_async if is_async else run
+    taken = inspect.signature(made)
+    update_wrapper(made, function)  # it is known by the function's own name and place
+    made.__signature__ = taken
+    return made
 
 
 def _faults_of(error: ValueError) -> str:

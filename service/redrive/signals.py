@@ -6,6 +6,11 @@ Seconds = timedelta | float | int
 """A duration: a timedelta or a number of seconds."""
 
 
+def is_duration(value: object) -> bool:
+    """Whether this is a duration, and not what only reads like one."""
+    return isinstance(value, (timedelta, float, int)) and not isinstance(value, bool)
+
+
 def seconds(duration: Seconds) -> float:
     """Return a duration in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

@@ -252,6 +252,16 @@ def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database
     assert database.value("select count(*) from redrive.campaigns") == 0
 
 
+def test_a_plan_of_nothing_is_not_kept(redrive: Redrive, database: Database) -> None:
+    """It could be started for a day; so did each scheduled redrive that found nothing."""
+    planned = redrive("campaign", "plan", "--kind", "a.b")
+    redrive("dlq", "redrive", "--all", "--why", "x", "--yes")
+
+    assert (planned.code, planned.out) == (0, "nothing matched\n")
+    assert redrive("campaign", "plan", "--kind", "a.b", "--json").json["plan"] is None
+    assert database.value("select count(*) from redrive.campaigns") == 0
+
+
 def test_dlq_show_says_who_redrove_it(redrive: Redrive, database: Database) -> None:
     """U7: it did not say who, when, why, which campaign."""
     dead = make_dead_letter(database.conn)

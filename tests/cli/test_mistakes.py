@@ -9,6 +9,7 @@ from psycopg import sql
 
 from redrive.errors import SettingsError
 from redrive.handlers import load
+from redrive.testing import postgres
 from tests.cli.conftest import Redrive
 from tests.factories import make_dead_letter, make_job
 from tests.postgres import Database
@@ -60,6 +61,17 @@ def test_a_command_without_rights_names_the_page_on_roles(redrive: Redrive, logi
 
     assert (done.code, len(done.err.splitlines())) == (1, 1)
     assert "permission denied for schema redrive (42501); docs/roles.md" in done.err
+
+
+def test_check_calls_a_postgres_to_try_things_on_bad_for_nothing(
+    redrive: Redrive, database: Database
+) -> None:
+    """It said of one that goes with its terminal that a crash loses jobs, as of any other."""
+    with postgres() as url:
+        done = redrive("check", REDRIVE_DATABASE_URL=url)
+    assert (done.code, "ok   durability   none is meant" in done.out) == (0, True)
+
+    assert "bad  durability   fsync is off: " in redrive("check").out
 
 
 @pytest.mark.parametrize("command", ["worker", "policy", "check"])

@@ -105,3 +105,23 @@ def test_jobs_that_nobody_is_to_run_any_more_can_be_cancelled(
     assert look.live(database) == 0
     assert look.reasons(database) == {}
     assert totals(database.conn)["cancelled"] == 5
+
+
+def test_a_queue_that_nobody_knows_is_warned_of_once(database: Database, workers: Workers) -> None:
+    """It was worked on without a word; what a handler names is none, nor what has had a job."""
+    enqueue(database.conn, "work.sync", queue="payments")
+    queues = [name for queue in ("default", "payments", "paymnts") for name in ("--queue", queue)]
+    worker = workers(*queues).wait_ready()
+    os.kill(worker.runners[0], signal.SIGKILL)
+    wait_for(lambda: len([e for e in worker.events() if e["event"] == "runner ready"]) == 2)
+
+    told = [e for e in worker.events() if e["event"] == "no job has been in this queue yet"]
+    assert [(e["level"], e["queue"], e["meant"]) for e in told] == [
+        ("warning", "paymnts", "payments")
+    ]
+
+
+def test_in_a_database_without_queues_none_is_a_slip(database: Database, workers: Workers) -> None:
+    worker = workers("--queue", "paymnts").wait_ready()
+
+    assert all("queue yet" not in e["event"] for e in worker.events())

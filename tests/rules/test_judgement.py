@@ -557,3 +557,27 @@ def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_secon
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]):
     with pytest.raises(ValueError, match="Policy"):
         Policy(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"timeout": "30"}, r"timeout='30'\): must be a timedelta or a number of seconds"),
+        ({"timeout": True}, r"timeout=True\): must be a timedelta or a number of seconds"),
+        ({"backoff": "2"}, r"backoff='2'\): must be a timedelta"),
+        ({"backoff_cap": None}, r"backoff_cap=None\): must be a timedelta"),
+        ({"max_attempts": "5"}, r"max_attempts='5'\): must be a whole number"),
+        ({"max_attempts": 2.5}, r"max_attempts=2.5\): must be a whole number"),
+        ({"max_losses": None}, r"max_losses=None\): must be a whole number"),
+        ({"same_failure_limit": "3"}, r"same_failure_limit='3'\): must be a whole number"),
+        ({"rules": Rule(status=500)}, r"rules=Rule\(.*\): must be a list of Rule"),
+        ({"rules": ["give_up"]}, r"rules=\['give_up'\]\): must be a list of Rule"),
+        ({"attempts": {"auth": "4"}}, r"attempts=.*: must be whole numbers by category"),
+        ({"attempts": 4}, r"attempts=4\): must be whole numbers by category"),
+        ({"backoffs": {"throttled": 30}}, r"backoffs=.*: must be \(backoff, backoff_cap\)"),
+        ({"backoffs": {"throttled": ("30", 900)}}, r"backoffs=.*: must be \(backoff, backoff_cap"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_by_its_field(wrong: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=r"Policy\(" + said):
+        Policy(**wrong)

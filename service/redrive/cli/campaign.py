@@ -265,7 +265,8 @@ def _show_plan(
     show_plan(made, rate)
     for line in (*_unfit_remarks(found), *_tried_remarks(tried)):
         click.echo(line)
-    click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
+    if made.plan is not None:
+        click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:

@@ -1,9 +1,13 @@
 """redrive limit."""
 
+from typing import Any
+
 import click
+import psycopg
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
+from redrive.cli.names import meant
 from redrive.cli.options import (
     Change,
     acting_options,
@@ -13,7 +17,8 @@ from redrive.cli.options import (
 )
 from redrive.cli.output import emit, not_found, printable, table
 from redrive.live_jobs import limits
-from redrive.rules.concurrency import NAME, of_rate, per_second
+from redrive.rules.concurrency import NAME, counts_under, of_all, of_rate, per_second
+from redrive.rules.escape import escaped
 
 SHOWN = ("limit", "running", "at once", "rate", "waiting")
 MOST_AT_ONCE = 1_000_000
@@ -82,7 +87,8 @@ def set_limit(name: str, concurrency: int | None, rate: float | None, change: Ch
     redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
 
     NAME is one of a handler's limits=; customer:* is for each key, which can have a limit of its
-    own. What is not given is not limited. What runs goes on.
+    own. What is not given is not limited. What runs goes on. A name that no handler has yet is
+    taken, and said.
     """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
@@ -110,7 +116,19 @@ def remove_limit(name: str, change: Change) -> int:
     return Exit.DONE
 
 
+def _say_unused(conn: psycopg.Connection[Any], name: str) -> None:
+    """Say of a name that nothing counts under, so that a slip is seen."""
+    known = limits.names(conn)
+    if not any(counts_under(name, one) for one in known):
+        names = {of_all(one) for one in known} | {one for one in known if "{" not in one}
+        hint = meant(name, sorted(names))
+        said = f"redrive: no handler has jobs that count under {name!r} yet{hint}"
+        click.echo(escaped(said), err=True)
+
+
 def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
     who = {"actor": change.settings.who(), "why": change.why}
     with database(change.settings) as conn:
+        if concurrency is not None or rate is not None:
+            _say_unused(conn, name)
         return limits.put(conn, name, concurrency, rate, **who)

@@ -22,11 +22,15 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
         known = cursor.execute(query).fetchall()
     if name in known:
         return None
+    return f"no job has been {had} {name!r} yet{meant(name, known)}"
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Which of those that are known was probably meant, as the end of what is said; or nothing."""
     from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
 
     close = get_close_matches(name, known, 1)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    return f"no job has been {had} {name!r} yet{meant}"
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:

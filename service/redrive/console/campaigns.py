@@ -260,7 +260,7 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
         conn.execute("select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,))
         made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
-    if made.plan is None or not made.matched:
+    if made.plan is None:
         raise Refused(409, "nothing matches by now")
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)

@@ -18,6 +18,8 @@ from urllib.parse import quote
 from redrive.errors import SettingsError
 
 NEWEST = 18
+THROWAWAY = "redrive throwaway"
+"""The cluster_name of a server whose data goes with it, and that need not survive a crash."""
 
 # It waits for the end of its standard input, which comes when this process ends, however it ends.
 GUARD = """

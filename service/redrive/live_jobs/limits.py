@@ -22,6 +22,12 @@ def find(conn: Connection) -> list[dict[str, Any]]:
     return rows
 
 
+def names(conn: Connection) -> list[str]:
+    """What handlers declare that their jobs count under, and what is limited."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("select redrive.names_of_limits_v1()").fetchall()
+
+
 def put(  # noqa: PLR0913 # a limit, and who sets it
     conn: Connection,
     name: str,

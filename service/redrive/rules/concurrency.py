@@ -10,6 +10,7 @@ NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}(:.+)?\Z", re.DOTALL)
 _TEMPLATE = re.compile(
     r"[a-z][a-z0-9_.-]{0,62}(:([^{}*]|\{[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*\})+)?\Z"
 )
+_FILLED = re.compile(r"\{[^{}]*\}")
 FIELD = "limits"
 MOST_CHARACTERS = 255
 MOST_TEMPLATES = 8
@@ -31,6 +32,18 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
             )
             raise InvalidJob(FIELD, rule)
     return tuple(templates)
+
+
+def of_all(template: str) -> str:
+    """The limit of all that count under a template: `customer:*` of `customer:{customer_id}`."""
+    name, has_key, _ = template.partition(":")
+    return f"{name}:*" if has_key else name
+
+
+def counts_under(name: str, template: str) -> bool:
+    """Whether a limit of this name limits jobs that count under a template, or is the same one."""
+    pattern = ".+".join(map(re.escape, _FILLED.split(template)))
+    return name in {template, of_all(template)} or bool(re.fullmatch(pattern, name, re.DOTALL))
 
 
 def per_second(rate: str) -> float:

@@ -4,17 +4,27 @@ A policy is data. It crosses from the runner, which knows the handlers, to the s
 judges what the runner cannot: its own death.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, cast
 
 from redrive.rules import settlement
 from redrive.rules.categories import Rule
 from redrive.rules.limits import FIRST_INSTANT, LAST_INSTANT
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.settlement import NotComplete
-from redrive.signals import Cancel, DependencyOpen, GiveUp, Retry, Seconds, Signal, Snooze, seconds
+from redrive.signals import (
+    Cancel,
+    DependencyOpen,
+    GiveUp,
+    Retry,
+    Seconds,
+    Signal,
+    Snooze,
+    is_duration,
+    seconds,
+)
 
 MAX_WAIT = 100 * 366 * 86_400.0
 """Seconds. No instant further away can be computed: the database would refuse the whole batch."""
@@ -42,6 +52,40 @@ CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 DEAD_AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
 EXPECTED_TO_REPEAT = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
 """Categories in which the same failure again says nothing new."""
+
+
+def is_whole(value: object) -> bool:
+    """Whether this is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_rules(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(
+        isinstance(one, Rule) for one in cast("Sequence[object]", value)
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return False
+    durations = cast("Sequence[object]", value)
+    return len(durations) == 2 and all(map(is_duration, durations))  # noqa: PLR2004 # a pair
+
+
+def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, Mapping) and all(map(is_one, cast("Mapping[str, Any]", value).values()))
+    )
+
+
+_TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
+    (("max_attempts", "max_losses", "same_failure_limit"), is_whole, "a whole number"),
+    (("timeout", "backoff", "backoff_cap"), is_duration, "a timedelta or a number of seconds"),
+    (("rules",), _are_rules, "a list of Rule"),
+    (("attempts",), _by_category(is_whole), "whole numbers by category"),
+    (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
+)
+"""What the fields must be: who passes on what a file or a variable says may give a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +122,17 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check_limits()
         self._check_durations()
         self._check_categories()
+
+    def _check_types(self) -> None:
+        for names, is_one, rule in _TYPES:
+            for name in names:
+                if not is_one(value := getattr(self, name)):
+                    msg = f"Policy({name}={value!r}): must be {rule}"
+                    raise ValueError(msg)
 
     def _check_limits(self) -> None:
         for name in ("max_attempts", "max_losses", "same_failure_limit"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from redrive.database.embedded import NEWEST, EmbeddedPostgres, guarded
+from redrive.database.embedded import NEWEST, THROWAWAY, EmbeddedPostgres, guarded
 from redrive.database.migrate import migrate
 
 UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -28,7 +28,7 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
         SettingsError: the extra is not installed.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-testing-"))
-    server = EmbeddedPostgres(home, version, settings=UNSAFE)
+    server = EmbeddedPostgres(home, version, settings={**UNSAFE, "cluster_name": THROWAWAY})
     with guarded(home, version):
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:

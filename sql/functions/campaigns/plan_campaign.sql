@@ -1,8 +1,9 @@
 -- plan_campaign: freeze the open dead letters that a filter selects, the oldest first, and say what
--- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day.
+-- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day, one
+-- of nothing at once.
 -- in:    filter: the fields of redrive.dead_letters.filter.Filter by name; what is absent selects
 --        nothing out; and include_quarantined; actor: null = freeze nothing, only say what it would be
--- out:   plan (the campaign's id), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
+-- out:   plan (the campaign's id; null: nothing is frozen), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
 --        effects on record, sample, groups: the most frequent first, at most a hundred
 -- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for what was asked
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
@@ -94,6 +95,10 @@ begin
         'group_count', (select count(*) from causes g)),
         (select bool_or(c.keyed) from counted c)
     into report, is_any_keyed;
+    if (report ->> 'matched')::int = 0 then
+        delete from redrive.campaigns c where c.id = plan_id;
+        return report || '{"plan": null}';
+    end if;
     if is_any_keyed and plan_id is not null then
         perform redrive.order_keys_v1(plan_id);
     end if;

@@ -42,6 +42,7 @@ from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import PATIENCE_MS, Polling
 from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
 from redrive.worker.supervisor.progress import ProgressBook
+from redrive.worker.supervisor.queues import QueueCheck
 from redrive.worker.supervisor.reload import CodeWatch
 from redrive.worker.supervisor.runner_process import RunnerProcess
 from redrive.worker.supervisor.schedules import Schedules
@@ -179,6 +180,7 @@ class Supervisor:
         lanes = LaneBook(options.queues)
         self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
+        self._queue_check = QueueCheck(self._link, options.queues, telemetry)
         self._code = CodeWatch(options.handlers, self._selector.wake) if options.reload else None
 
     def _connect_threads(self) -> None:
@@ -422,6 +424,7 @@ class Supervisor:
         )
         self._tell_open_breakers()
         self._telemetry.ready(kinds)
+        self._queue_check.look(each.queue for each in (*hello.kinds, *hello.schedules))
         self._polling.expect_more()
 
     def _runner_ended(self, runner: RunnerProcess) -> None:

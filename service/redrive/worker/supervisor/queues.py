@@ -1,0 +1,46 @@
+"""Queues that a worker is to serve and nobody knows: slips, as a rule, at which it would idle."""
+
+import logging
+from collections.abc import Iterable
+
+import psycopg
+from psycopg.rows import scalar_row
+
+from redrive.database.connect import Link
+from redrive.worker.supervisor.telemetry import Telemetry
+
+logger = logging.getLogger("redrive.worker")
+
+
+class QueueCheck:
+    """Warns of each such queue once; of none in a database that knows no queue yet."""
+
+    def __init__(self, link: Link, queues: Iterable[str] | None, telemetry: Telemetry) -> None:
+        self._link = link
+        self._unknown = set(queues or ())
+        self._telemetry = telemetry
+
+    def look(self, declared: Iterable[str]) -> None:
+        """Look which queues are known; those that handlers or schedules name are."""
+        self._unknown.difference_update(declared)
+        if not self._unknown:
+            return
+        try:
+            with self._link.use() as conn, conn.cursor(row_factory=scalar_row) as cursor:
+                known = cursor.execute(
+                    "select queue from redrive.totals union select queue from redrive.queues"
+                ).fetchall()
+        except psycopg.Error as error:
+            self._telemetry.database_error("queues", error)
+            return
+        if known:
+            self._warn(known)
+        self._unknown.clear()
+
+    def _warn(self, known: list[str]) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
+
+        for queue in sorted(self._unknown.difference(known)):
+            close = get_close_matches(queue, known, 1)
+            fields = {"queue": queue, "meant": close[0] if close else None}
+            logger.warning("no job has been in this queue yet", extra=fields)

@@ -1,0 +1,10 @@
+-- names_of_limits: what jobs count under, as handlers declare it, and what is limited.
+-- out:   templates such as emails or customer:{customer_id}, and names of limits such as customer:*
+create or replace function redrive.names_of_limits_v1() returns setof text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select unnest(k.templates) from redrive.kind_limits k
+    union
+    select l.name from redrive.limits l
+$$;
