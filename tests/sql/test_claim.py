@@ -650,6 +650,13 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
     assert session.value("select pg_current_xact_id_if_assigned()") is not None, (
         "and this is how one would be seen"
     )
+    session.rows("commit")
+    (place,) = database.rows("select upto, upto_id, id from redrive.claims")
+    session.rows("begin")
+    assert claim(session.conn, worker, lanes=LANE, places=[Place(*place)]) == []
+    assert session.value("select pg_current_xact_id_if_assigned()") is None, (
+        "nor where nothing is due after its place"
+    )
 
 
 def test_a_claim_does_not_wait_for_the_disk(database: Database) -> None:
