@@ -446,6 +446,27 @@ def test_who_holds_a_lane_waits_for_no_other(database: Database) -> None:
     assert (mine.lane_no, mine.jobs) == (2, 0), "others have what is due, and the lane is ours"
 
 
+def test_who_waited_for_a_lane_holds_no_other(database: Database) -> None:
+    make_jobs(database.conn, 2)
+    make_neighbours(database)
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    for lane in [*LANE, *NEIGHBOURS]:
+        claim(database.conn, one, 1, lanes=[lane])
+    first, second = database.session(), database.session()
+    for session in (first, second):
+        session.rows("begin")
+    claim(first.conn, one, lanes=LANE)
+    request = ClaimRequest(two, LANE, [START], 10, patience=HANGS)
+    waiting = second.start(lambda: exchange(second.conn, claim=request))
+    assert database.wait_until_blocked(second) == [first.pid]
+    first.rows("rollback")
+    waiting.result(60)
+    beside = [claim(database.conn, one, lanes=[lane]) for lane in NEIGHBOURS]
+    second.rows("rollback")
+
+    assert [len(jobs) for jobs in beside] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_the_patience_of_a_claim_ends_with_its_wait(database: Database, *, ends: bool) -> None:
     _, job = make_jobs(database.conn, 2)
@@ -628,6 +649,13 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Datab
     assert len(claim(session.conn, worker, lanes=LANE)) == 1
     assert session.value("select pg_current_xact_id_if_assigned()") is not None, (
         "and this is how one would be seen"
+    )
+    session.rows("commit")
+    (place,) = database.rows("select upto, upto_id, id from redrive.claims")
+    session.rows("begin")
+    assert claim(session.conn, worker, lanes=LANE, places=[Place(*place)]) == []
+    assert session.value("select pg_current_xact_id_if_assigned()") is None, (
+        "nor where nothing is due after its place"
     )
 
 
