@@ -22,9 +22,9 @@ from tests.postgres import guarded
 
 DATABASE = "redrive"
 SETTINGS = {
-    # the machine stays up: what a crash of the server loses is what it had not written yet
+    # The machine stays up: what a crash of the server loses is what it had not written yet. Pages
+    # are written whole to the WAL all the same: without, one that was promoted did not recover.
     "fsync": "off",
-    "full_page_writes": "off",
     "shared_buffers": "64MB",
     "max_connections": "120",
     "wal_keep_size": "512MB",  # a standby whose stream was cut finds its place again

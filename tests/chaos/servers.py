@@ -138,8 +138,9 @@ class Servers:
             try:
                 with self.connect() as conn:
                     conn.execute("select pg_current_wal_insert_lsn(), txid_current()")
-            except psycopg.Error:
+            except psycopg.Error as error:
                 if time.monotonic() > until:
+                    error.add_note((self.primary.data / "log").read_text()[-4000:])
                     raise
                 time.sleep(0.1)
             else:

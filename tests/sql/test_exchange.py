@@ -1,20 +1,23 @@
 """What runners say while the database works on an exchange goes with the next one."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, LiteralString
+from weakref import WeakSet
 
+import psycopg
 import pytest
-from psycopg.errors import CheckViolation, LockNotAvailable
-from psycopg.pq import TransactionStatus
+from psycopg.errors import LockNotAvailable
 
 from redrive.database.connect import Link, OwnConnection, connect
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
+from redrive.worker.store import Registration
 from redrive.worker.supervisor.exchange import Exchange
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
@@ -28,16 +31,21 @@ JOBS = "select id from redrive.jobs order by id"
 
 @pytest.fixture
 def link(database: Database) -> Iterator[Link]:
-    link = Link(database.url, "worker")
+    link = Link(database.url, "worker", lock_timeout="2s")
     yield link
     link.close()
 
 
 @pytest.fixture
-def exchange(database: Database, link: Link) -> Exchange:
-    nobody: Any = None
-    identity = Identity(nobody, nobody)
+def identity(database: Database) -> Identity:
+    nobody: Any = SimpleNamespace(heard=lambda *_: None, forget=lambda _: None)
+    identity = Identity(lambda: Registration("worker-2", "test", 30.0, ["*"], None), nobody)
     identity.me = make_worker(database.conn)
+    return identity
+
+
+@pytest.fixture
+def exchange(link: Link, identity: Identity) -> Exchange:
     telemetry = Telemetry(Metrics(), None)
     return Exchange(link, identity, LaneBook(None), Polling(0.0), telemetry)
 
@@ -45,6 +53,13 @@ def exchange(database: Database, link: Link) -> Exchange:
 def server_process(link: Link) -> Any:
     with link.use() as conn:
         return SimpleNamespace(pid=conn.info.backend_pid)
+
+
+def answers(link: Link) -> WeakSet[Any]:
+    """What holds the rows that a server sent, while it is in memory."""
+    with link.use() as conn:
+        found: list[Any] = [one for one in gc.get_objects() if isinstance(one, psycopg.Cursor)]
+        return WeakSet(one for one in found if one.connection is conn and one.rownumber == 0)
 
 
 def once(do: Callable[[], None]) -> Callable[[], None]:
@@ -162,29 +177,6 @@ def test_what_was_settled_stays_so_when_the_claim_fails(
     assert row[1] == left
 
 
-def test_settlements_whose_commit_fails_are_not_settled(database: Database) -> None:
-    """A trigger of the user's that is asked at the end of the transaction only."""
-    database.conn.execute(
-        "create function public.refuse() returns trigger language plpgsql as $$"
-        " begin raise check_violation using message = 'not this one'; end $$"
-    )
-    database.conn.execute(
-        "create constraint trigger refused after delete on redrive.jobs"
-        " deferrable initially deferred for each row execute function public.refuse()"
-    )
-    make_jobs(database.conn, 2)
-    worker = make_worker(database.conn)
-    (job,) = claim(database.conn, worker, 1)
-    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
-    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
-
-    with Link(database.url, "worker").use() as conn, closing(conn):
-        with pytest.raises(CheckViolation):
-            store.exchange(conn, completion, request)
-        assert list(holders(database.conn)) == [job.id]
-        assert conn.info.transaction_status is TransactionStatus.IDLE
-
-
 def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
     database: Database, exchange: Exchange
 ) -> None:
@@ -196,3 +188,75 @@ def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
     assert [job.id for job in (*first, *second)] == database.column(JOBS)
     assert [len(first), len(second)] == [12, 8]
     assert [*second[:3], second[3], *second[4:]] == list(second)
+
+
+@pytest.mark.parametrize("settles", [True, False], ids=["after a settlement", "alone"])
+def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
+    database: Database, link: Link, identity: Identity, exchange: Exchange, settles: bool
+) -> None:
+    """The next claim read them too, and the worker knew nothing of whose they were: KeyError."""
+    ids = make_jobs(database.conn, 40)
+    done = list(exchange.run(time.monotonic(), room=20, linger=0.0)) if settles else []
+    exchange.completed([(held, 0.1) for held in done])
+    first = identity.me
+    other = database.session()
+    other.rows("begin")
+    other.rows("lock table redrive.checkpoints in access exclusive mode")
+
+    assert exchange.run(time.monotonic(), room=20, linger=0.0) == []
+    other.rows("rollback")
+
+    assert not exchange.is_settling
+    unseen = database.rows("select worker, ids from redrive.claims")
+    assert unseen == [(first, ids[len(done) : len(done) + 20])]
+    identity.retire(link, [])
+    jobs = exchange.run(time.monotonic(), room=40, linger=0.0)
+    assert sorted(held.id for held in jobs) == ids[len(done) :]
+    assert database.column("select worker from redrive.claims") == [identity.me]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_settled"),
+    [
+        ("trigger refuse before delete on redrive.jobs", False),
+        (
+            "constraint trigger refuse after delete on redrive.jobs deferrable initially deferred",
+            False,
+        ),
+        ("trigger refuse before insert on redrive.claims", True),
+    ],
+    ids=["settlement", "commit", "claim"],
+)
+def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
+    database: Database, exchange: Exchange, trigger: LiteralString, is_settled: bool
+) -> None:
+    ids = make_jobs(database.conn, 20)
+    exchange.completed([(held, 0.1) for held in exchange.run(time.monotonic(), room=5, linger=0.0)])
+    database.conn.execute(
+        "create function public.refuse() returns trigger language plpgsql"
+        " as $$begin raise lock_not_available; end$$"
+    )
+    database.conn.execute(f"create {trigger} for each row execute function public.refuse()")
+
+    assert exchange.run(time.monotonic(), room=5, linger=0.0) == []
+    assert exchange.is_settling is not is_settled
+    assert database.column(JOBS) == ids[5 * is_settled :]
+
+    database.conn.execute("drop function public.refuse cascade")
+    jobs = exchange.run(time.monotonic(), room=5, linger=0.0)
+    assert [held.id for held in jobs] == ids[5:10]
+    assert database.column(JOBS) == ids[5:]
+    assert database.column("select ids from redrive.claims") == [ids[5:10]]
+
+
+def test_jobs_that_are_made_late_outlive_their_connection_and_are_kept_once(
+    database: Database, link: Link, exchange: Exchange
+) -> None:
+    ids = make_jobs(database.conn, 50)
+    jobs = exchange.run(time.monotonic(), room=50, linger=0.0)
+    held_by = answers(link)
+    link.close()
+
+    assert held_by
+    assert [held.id for held in jobs] == ids
+    assert not held_by, "they are in memory twice while they are handed out"

@@ -285,6 +285,9 @@ class Exchange:
         When the connection was lost the identity is left behind: jobs may have been claimed for it
         unseen; and a server that crashed may have forgotten claims of it that were committed
         relaxed, and give us the same jobs again under the same fence.
+
+        And when no settlements were there to fail before it, a claim may have been made whose jobs
+        could not be read.
         """
         self._looks_for_lanes = False
         problem = trouble(error)
@@ -298,6 +301,8 @@ class Exchange:
             case Trouble.AGAIN:
                 self._keep(settlements, side_effects)
                 self._hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
+                if not settlements:
+                    self._identity.leave()
             case Trouble.LOST:
                 self._keep(settlements, side_effects, may_be_done=True)
                 self._identity.leave()

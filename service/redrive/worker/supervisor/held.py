@@ -82,6 +82,7 @@ class Coming(Sequence[Held]):
     def _made(self) -> list[Held]:
         if self._jobs is None:
             self._jobs = self._make()
+            self._make = list  # and let go of what they were made of, which is as large as they are
         return self._jobs
 
     def __len__(self) -> int:
