@@ -103,30 +103,6 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
         ).fetchall() == [(True,)]
 
 
-def test_a_function_with_more_parameters_answers_the_calls_that_have_fewer(url: str) -> None:
-    """With the older one beside it no such call was unique, of a worker that goes on neither."""
-    fewer = "int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean, int"
-    ours = "select oid::regprocedure::text, prosrc from pg_proc where proname = 'claim_v2'"
-    others = ["redrive.claim_v2(integer)", "redrive.theirs(integer)"]
-    lane = "'{default}', '{0}', '{0}', '{epoch}'"
-    claim_v2 = f"select count(*) from redrive.claim_v2(0, {lane}, '{{0}}', '{{0}}', true, 1)"
-    with connect(url) as conn, connect(url) as worker:
-        migrate(conn)
-        now = conn.execute(ours).fetchall()
-        conn.execute("drop function redrive.claim_v2")
-        for name in (f"claim_v2({fewer})", "claim_v2(int)", "theirs(int)", "theirs(int, int = 0)"):
-            make = f"create function redrive.{name} returns void language sql as ''"
-            conn.execute(make)
-        worker.execute(claim_v2, prepare=True)
-        conn.execute("update redrive.migrations set functions = 'of an older program'")
-        migrate(conn)
-
-        assert sorted(conn.execute(ours).fetchall()) == sorted([*now, (others[0], "")])
-        assert conn.execute("select to_regprocedure(%s)", [others[1]]).fetchone() == (others[1],)
-        worker.execute(claim_v2, prepare=True)
-        worker.execute(f"select from redrive.claim_v1(0, {lane}, 1, false)")
-
-
 def test_an_older_version_can_be_brought_up(url: str) -> None:
     """Each migration on top of the ones before it, with a job living through all of them."""
     everything = migrations()

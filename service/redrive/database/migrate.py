@@ -328,7 +328,6 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
     conn.execute("set local check_function_bodies = off")
     for text in functions().values():
         _run(conn, TRIGGER.sub("", text))
-    _drop_replaced(conn)
     if with_roles:
         _run(conn, (_root() / "roles.sql").read_text())
     conn.execute(
@@ -340,28 +339,6 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
         "update redrive.migrations set functions = %s where version = %s", (checksum, latest())
     )
     _apply_triggers(conn)
-
-
-DEFINED = re.compile(r"^create or replace function redrive\.(\w+)", re.MULTILINE)
-_REPLACED: LiteralString = """
-    select format('drop function %%s', older.oid::regprocedure)
-    from pg_proc older join pg_proc newer using (pronamespace, proname)
-    where pronamespace = 'redrive'::regnamespace and proname = any (%s)
-      and older.pronargs between newer.pronargs - newer.pronargdefaults and newer.pronargs - 1
-      and array(select unnest(older.proargtypes::oid[]))
-          = array(select unnest(newer.proargtypes::oid[]) limit older.pronargs)"""
-
-
-def _drop_replaced(conn: Connection) -> None:
-    """Drop those of ours that got more parameters since, with defaults.
-
-    A call of the old one fits both and is refused; alone the new one answers it.
-    """
-    names = DEFINED.findall("".join(functions().values()))
-    for (statement,) in conn.execute(_REPLACED, (names,)).fetchall():
-        # what somebody built on it goes on with it
-        with contextlib.suppress(errors.DependentObjectsStillExist), conn.transaction():
-            _run(conn, statement)
 
 
 TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
