@@ -2,7 +2,9 @@
 
 REDRIVE_TEST_POSTGRES says which:
   (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
-                    each version, others on the newest
+                    each version, others on the newest; with --older sample (`make test`, but
+                    not in CI) the older one gets all that are marked, and of the rest of
+                    tests/sql every fourth
   embedded:18       only that version (or several: embedded:16,18)
   testcontainers    a container of REDRIVE_TEST_POSTGRES_IMAGE (postgres:18)
   <url>             a server that runs already, as a user who may create databases and roles
@@ -10,6 +12,7 @@ REDRIVE_TEST_POSTGRES says which:
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +25,19 @@ from tests.postgres import VERSIONS, Database, Server, container, embedded, exte
 CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "sql"
+SAMPLE = 4
+"""Of so many tests that could run on an older server, a sample has one."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How much is tested on other servers than the newest."""
+    parser.addoption(
+        "--older",
+        choices=["all", "sample"],
+        default="all",
+        help="of the tests that are for each version of Postgres, which run on older ones, too:"
+        f" all, or those marked every_version and of the rest one in {SAMPLE}",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,8 +46,51 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
     settings.load_profile("patient")
     config.addinivalue_line(
-        "markers", "every_version: runs on each Postgres version there is, not only on the newest"
+        "markers",
+        "every_version: runs on each Postgres version there is, not only on the newest, and is"
+        " never left out: what it tests depends on the version (plans, DDL, locks, rights)",
     )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which servers there are, and which tests the older ones get."""
+    *older, newest = _server_names()
+    if not older:
+        return f"postgres: {newest}"
+    share = (
+        "all of tests/sql"
+        if config.getoption("older") == "all"
+        else f"of tests/sql what is marked every_version, and 1 in {SAMPLE} of the rest"
+    )
+    return f"postgres: {newest}; on {', '.join(older)} {share} (--older)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample of the older servers, and keep groups together."""
+    if config.getoption("older") == "sample":
+        left_out = [item for item in items if not _is_in_sample(item)]
+        items[:] = [item for item in items if _is_in_sample(item)]
+        config.hook.pytest_deselected(items=left_out)
+    if config.getoption("loadgroup", default=False):
+        for item in items:
+            _name_group(item)
+
+
+def _name_group(item: pytest.Item) -> None:
+    """Tell --dist loadgroup. xdist 3.8 does so by a field that pytest 9.2 no longer reads."""
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and hasattr(item, "id"):
+        item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
+def _is_in_sample(item: pytest.Item) -> bool:
+    """By a hash of its name: spread, the same in each run, and whatever is added besides."""
+    newest = _server_names()[-1]
+    parameters: dict[str, str] = getattr(getattr(item, "callspec", None), "params", {})
+    server = parameters.get("server_name", newest)
+    if server == newest or item.get_closest_marker("every_version"):
+        return True
+    return zlib.crc32(item.nodeid.replace(server, "").encode()) % SAMPLE == 0
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -583,6 +583,7 @@ def test_a_campaign_of_the_database_is_not_its_logins_own(database: Database) ->
     assert state_of(database.conn, campaign)["state"] == "running"
 
 
+@pytest.mark.every_version
 def test_a_step_costs_what_is_in_flight(database: Database) -> None:
     """Whether the campaign holds ten thousand or thirty."""
     make_dead_letters(database.conn, 3000)

@@ -211,6 +211,7 @@ def test_what_is_read_of_claims_is_the_workers_own_and_new(database: Database) -
     assert database.column(read, two, 0) == [other.id, another.id]
 
 
+@pytest.mark.every_version
 def test_what_is_read_of_large_payloads_waits_compressed(database: Database) -> None:
     """As text they are 38 MB, more than may wait in memory: they would go by a file."""
     worker, jobs = make_worker(database.conn), make_jobs(database.conn, 600)

@@ -8,6 +8,8 @@ from psycopg import sql
 from redrive.database.connect import Link, connect
 from tests.postgres import Database
 
+pytestmark = pytest.mark.every_version
+
 TIMEOUT = "select current_setting('statement_timeout')"
 
 

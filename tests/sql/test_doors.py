@@ -15,6 +15,8 @@ from redrive.worker import store
 from tests.factories import make_dead_letter, make_job
 from tests.postgres import Database, Server
 
+pytestmark = pytest.mark.every_version
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SECRET = "4111111111111111"

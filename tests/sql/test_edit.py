@@ -141,6 +141,7 @@ def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(database: Da
     assert payloads(database) == [{"n": 0}, {"n": 2}, {"n": 2}]
 
 
+@pytest.mark.every_version
 def test_campaigns_that_are_over_cost_an_edit_nothing(database: Database) -> None:
     made = make_campaign(database.conn)
     database.rows(

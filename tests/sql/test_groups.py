@@ -3,6 +3,8 @@
 import json
 from typing import Any, LiteralString
 
+import pytest
+
 from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
@@ -164,6 +166,7 @@ def test_a_group_is_kept_until_its_last_dead_letter_goes(database: Database):
     assert database.value(forget) == 1
 
 
+@pytest.mark.every_version
 def test_groups_are_cheap_among_many_dead_letters(database: Database):
     make_dead_letters(database.conn, 2_000)
     _die(database, 1, "f9")

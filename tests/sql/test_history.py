@@ -298,6 +298,7 @@ def test_show_tells_its_story_without_secrets(database: Database) -> None:
     assert found["why"] == {"code": "ended", "text": "it has ended: completed"}
 
 
+@pytest.mark.every_version
 def test_a_page_of_it_is_found_by_an_index_in_every_day(database: Database) -> None:
     """Ten thousand jobs: a page reads what it looks at."""
     conn = database.conn

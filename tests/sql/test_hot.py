@@ -26,6 +26,8 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database, Server, Session
 
+pytestmark = pytest.mark.every_version
+
 LANE = [Lane(0, "default", 0)]
 COUNTERS = """
     select (select sum(pg_stat_get_xact_blocks_fetched(c.oid)) from pg_class c
@@ -152,6 +154,9 @@ def test_a_retry_is_how_an_update_that_is_not_hot_would_be_seen(database: Databa
 
 # Plans
 
+on_one_backlog = pytest.mark.xdist_group("backlog")
+"""In one process: each would make a million jobs of its own."""
+
 
 @pytest.fixture(scope="module")
 def backlog(server: Server) -> Iterator[dict[str, Any]]:
@@ -176,6 +181,7 @@ def backlog(server: Server) -> Iterator[dict[str, Any]]:
         }
 
 
+@on_one_backlog
 def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(
     backlog: dict[str, Any],
 ) -> None:
@@ -186,6 +192,7 @@ def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(
     assert backlog["database"].value("select pg_relation_size('redrive.jobs') / 8192") > 10_000
 
 
+@on_one_backlog
 def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(backlog: dict[str, Any]) -> None:
     small, large = backlog["at 10 thousand"].blocks, backlog["at a million"].blocks
 
@@ -193,6 +200,7 @@ def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(backlog: dict[str,
     assert small <= 2 * large
 
 
+@on_one_backlog
 def test_the_plan_is_the_same_once_the_table_was_analysed(backlog: dict[str, Any]) -> None:
     backlog["database"].rows("analyze redrive.jobs")
     fresh = backlog["database"].session()
@@ -203,6 +211,7 @@ def test_the_plan_is_the_same_once_the_table_was_analysed(backlog: dict[str, Any
         assert cost.blocks <= 2 * backlog["at 10 thousand"].blocks
 
 
+@on_one_backlog
 def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any]) -> None:
     session, worker = backlog["session"], backlog["worker"]
     with Cost(session) as cost:
@@ -215,6 +224,7 @@ def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any
     assert cost.blocks < 1_000
 
 
+@on_one_backlog
 def test_recovery_reads_what_it_moves_and_not_the_table(backlog: dict[str, Any]) -> None:
     """C1: rescue and retire scanned all jobs, and ran into their timeout beside a large table."""
     session, conn = backlog["session"], backlog["database"].conn
@@ -237,6 +247,7 @@ def rescue_all(session: Session, _worker: int) -> None:
     assert store.rescue(session.conn, 60, 3).jobs == 20
 
 
+@on_one_backlog
 def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) -> None:
     session = backlog["session"]
     with Cost(session) as cost:

@@ -11,6 +11,8 @@ from redrive.enqueue import enqueue_reporting
 from tests.factories import bury, claim, complete, make_campaign, make_job, make_worker, redrive
 from tests.postgres import Database
 
+pytestmark = pytest.mark.every_version
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 KIND = "invoice.charge"

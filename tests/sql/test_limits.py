@@ -470,6 +470,7 @@ def test_of_those_that_wait_the_urgent_and_then_the_older_goes_first(database: D
     assert order == [urgent, old, low]
 
 
+@pytest.mark.every_version
 def test_a_hundred_thousand_behind_one_key_cost_others_nothing(database: Database) -> None:
     """U15: what a claim of others looks at is the same in blocks, and no claim writes them."""
     conn = database.conn

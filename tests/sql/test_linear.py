@@ -13,6 +13,8 @@ from psycopg import ClientCursor
 from tests.factories import Claimed, claim, failure, make_dead_letters, make_worker, redrive
 from tests.postgres import Database, Session
 
+pytestmark = pytest.mark.every_version
+
 
 @pytest.mark.parametrize("outcome", ["complete", "dead", "cancel"])
 def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(

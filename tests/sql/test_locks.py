@@ -28,6 +28,8 @@ from tests.factories import (
 from tests.flow.harness import wait_for
 from tests.postgres import Database, Session
 
+pytestmark = pytest.mark.every_version
+
 SECONDS = 4
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 

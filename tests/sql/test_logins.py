@@ -13,6 +13,8 @@ import pytest
 from redrive.database.migrate import migrate
 from tests.postgres import Server
 
+pytestmark = pytest.mark.every_version
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
 ROLES_PAGE = (ROOT / "docs" / "roles.md").read_text()

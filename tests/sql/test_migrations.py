@@ -27,6 +27,10 @@ from redrive.errors import SchemaError
 from tests.factories import claim_one, complete, make_job, make_worker
 from tests.postgres import Server
 
+pytestmark = pytest.mark.every_version
+on_one_server = pytest.mark.xdist_group("fresh_server")
+"""In one process: each would start a server of its own."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Everything a migration could have written, each row with the transaction that did.
@@ -155,6 +159,7 @@ def test_eight_at_once_converge(url: str) -> None:
         assert works(conn)
 
 
+@on_one_server
 def test_eight_databases_at_once_share_the_roles_of_the_cluster(fresh_server: Server) -> None:
     def act(url: str) -> bool:
         with connect(url) as conn:
@@ -300,6 +305,7 @@ def login(server: Server, name: str, options: str) -> None:
         conn.execute(f"create role {name} login {options}")  # type: ignore[arg-type]
 
 
+@on_one_server
 def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(fresh_server: Server) -> None:
     login(fresh_server, "plain", "")
     with fresh_server.empty("owner plain") as url, connect(url, user="plain") as conn:
@@ -311,6 +317,7 @@ def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(fresh_serve
         assert migrate(conn).applied == []
 
 
+@on_one_server
 def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> None:
     login(fresh_server, "plain", "")
     with fresh_server.empty("owner plain") as url:
@@ -333,6 +340,7 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
             assert works(conn)
 
 
+@on_one_server
 def test_a_role_that_is_new_may_be_made_after_the_upgrade(fresh_server: Server) -> None:
     """S3: by whoever may, where migrate may not; what is made meanwhile has the same owner."""
     login(fresh_server, "plain", "")
@@ -385,6 +393,7 @@ def test_what_an_older_release_granted_is_taken_back(url: str) -> None:
         assert conn.execute(query).fetchone() == (False,)
 
 
+@on_one_server
 def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) -> None:
     login(fresh_server, "creator", "createrole")
     with fresh_server.empty("owner creator") as url, connect(url, user="creator") as conn:
@@ -400,6 +409,7 @@ def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) ->
         ).fetchone() == (len(ROLES),)
 
 
+@on_one_server
 def test_a_user_who_may_not_act_as_the_owner_is_told(fresh_server: Server) -> None:
     login(fresh_server, "plain", "")
     with fresh_server.empty() as url, connect(url) as conn:

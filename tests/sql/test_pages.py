@@ -14,6 +14,8 @@ from redrive.dead_letters.purge import purgeable
 from tests.factories import make_dead_letters
 from tests.postgres import Database
 
+pytestmark = pytest.mark.every_version
+
 READ = """
     select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables
     where relname = 'dead_letters'

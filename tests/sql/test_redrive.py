@@ -267,6 +267,7 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
     assert redrive(database.conn, frozen, max_redrives=5) == expected
 
 
+@pytest.mark.every_version
 def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
     database: Database,
 ) -> None:

@@ -18,6 +18,8 @@ from tests.factories import (
 from tests.postgres import Database
 from tools.generated import ROOT
 
+pytestmark = pytest.mark.every_version
+
 MATRIX = Path(__file__).parent / "privileges.txt"
 ROLES = (
     "redrive_producer",

@@ -1,7 +1,11 @@
 """sql/schema.sql, which tools/schema.py makes."""
 
+import pytest
+
 from tests.postgres import Database
 from tools.schema import SCHEMA, describe
+
+pytestmark = pytest.mark.every_version
 
 
 def test_the_schema_is_what_the_migrations_and_functions_make(database: Database) -> None:
