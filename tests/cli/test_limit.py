@@ -62,7 +62,7 @@ def test_a_limit_that_cannot_be_is_refused_with_what_can(
         ("custmer:17", "; did you mean customer:*?"),
         ("customer", "; did you mean customer:*?"),
         ("emails:*", "; did you mean emails?"),
-        ("api:serch", "; did you mean api:search?"),
+        ("api:searchh", "; did you mean api:search?"),
         ("somewhere", ""),
     ],
 )

@@ -81,6 +81,7 @@ def test_a_job_is_listed_in_its_state(database: Database, state: str) -> None:
     assert [row["id"] for row in named] == [jobs[state]]
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize(
     "states", [None, ["ready"], ["running"], ["blocked"], ["scheduled", "retrying"]]
 )
