@@ -104,6 +104,7 @@ OPERATIONS = (
     "settle",
     "retire",
     "pending",
+    "queues",
     "beat",
     "maintenance",
     "trial",
