@@ -171,6 +171,7 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
 
 
 def test_a_plan_is_started_once(database: Database) -> None:
+    make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
 
     with pytest.raises(psycopg.Error, match=f"plan: {campaign} is waiting; plan anew"):

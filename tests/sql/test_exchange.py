@@ -58,7 +58,9 @@ def server_process(link: Link) -> Any:
 def answers(link: Link) -> WeakSet[Any]:
     """What holds the rows that a server sent, while it is in memory."""
     with link.use() as conn:
-        found: list[Any] = [one for one in gc.get_objects() if isinstance(one, psycopg.Cursor)]
+        found: list[Any] = [
+            one for one in gc.get_objects() if issubclass(type(one), psycopg.Cursor)
+        ]
         return WeakSet(one for one in found if one.connection is conn and one.rownumber == 0)
 
 

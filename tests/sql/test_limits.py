@@ -221,7 +221,7 @@ def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Databas
                     store.ClaimRequest(
                         worker, lanes_of(session), [store.START] * len(lanes_of(session)), 4
                     ),
-                ).claimed
+                ).rows()
                 if row[1] not in holds
             ]
             with lock:
