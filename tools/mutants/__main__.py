@@ -128,13 +128,12 @@ def main() -> int:
     if asked.list:
         print(*chosen, sep="\n")
         return 0
-    end_at = float("inf")
     if asked.minutes is not None:
         random.Random(asked.seed).shuffle(chosen)
         print(f"a sample: --seed {asked.seed} repeats it")
-        end_at = time.monotonic() + asked.minutes * 60
     results, ends = Results(asked.shard), dict[Mutant, str]()
     tests = Tests()
+    end_at = time.monotonic() + (asked.minutes or float("inf")) * 60
     with Runner() as runner:
         for mutant in chosen:
             end = results.get(mutant)
