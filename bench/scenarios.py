@@ -518,11 +518,7 @@ def _claim_ms(conn: Connection, worker: int) -> float:
         began = time.perf_counter()
         answer = store.exchange(conn, store.Settlements(), request)
         times.append((time.perf_counter() - began) * 1e3)
-        upto, upto_id, as_of = answer.lanes[0][2:5]
-        assert upto is not None
-        assert upto_id is not None
-        assert as_of is not None
-        place = store.Place(upto, upto_id, as_of)
+        place = store.Place(*answer.lanes[0][2:5])
     return statistics.median(times)
 
 

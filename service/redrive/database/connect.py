@@ -194,6 +194,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     settings: LiteralString = ""
     _held: LiteralString = ""
+    """Those of the session; none behind a pooler."""
     meanwhile: Callable[[], object] | None = None
     """Done before each wait for the server's answer; it leaves the connection alone."""
 
@@ -227,7 +228,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         given = sql.SQL("select pg_backend_pid() = {}, {}").format(ours, _given(settings, is_local))
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
         if is_ours:
-            self._held = self.settings
+            self._held = _of_transaction(settings)
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:

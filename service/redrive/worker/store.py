@@ -439,6 +439,12 @@ def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
     )
 
 
+def known_queues(conn: Connection) -> list[str]:
+    """The queues that ever had a job, or that somebody has set something for."""
+    found = conn.execute("select queue from redrive.totals union select queue from redrive.queues")
+    return [queue for (queue,) in found]
+
+
 def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:
     """The lanes that hold jobs, most urgent first, with the seconds until the next job is due."""
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()

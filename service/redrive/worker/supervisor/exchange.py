@@ -139,7 +139,8 @@ class Exchange:
         side_effects, self._side_effects = self._side_effects, []
         try:
             with self._link.use() as conn:
-                request = self._prepare(conn, room, now, patience)
+                request = self._prepare(conn, room, now)
+                request = request and replace(request, patience=patience)
                 if self._checkpoints.is_due(now):
                     self._checkpoints.send(conn, now)
                 if not (request or settlements or side_effects):
@@ -165,20 +166,18 @@ class Exchange:
             or self._checkpoints.is_due(now)
         )
 
-    def _prepare(
-        self, conn: store.Connection, room: int, now: float, patience: int
-    ) -> store.ClaimRequest | None:
+    def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
         """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
         worker = self._identity.take(conn)
         if worker != self._claimant:
             self._claimant, self._last_claim = worker, 0
             self._lanes.start_over()
-        request = self._request(conn, worker, room, now, patience) if room else None
+        request = self._request(conn, worker, room, now) if room else None
         self._polling.looked()
         return request
 
     def _request(
-        self, conn: store.Connection, worker: int, room: int, now: float, patience: int
+        self, conn: store.Connection, worker: int, room: int, now: float
     ) -> store.ClaimRequest | None:
         """What to claim from which lanes; None when none is known, even after a look for some."""
         polling = self._polling
@@ -193,7 +192,7 @@ class Exchange:
             polling.found_nothing(now, random.random())
             if polling.was_notified:  # of a lane that could not be looked for yet
                 polling.no_later_than(max(now, self._lanes.may_look_at))
-        return request and replace(request, patience=patience)
+        return request
 
     def _send_side_effects(
         self, conn: store.Connection, side_effects: Sequence[store.WorkerSideEffect], now: float

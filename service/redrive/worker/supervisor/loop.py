@@ -343,7 +343,7 @@ class Supervisor:
             patience=PATIENCE_MS if is_idle else 0,
             meanwhile=self._use_wait if self._polling.expects_more else None,
         )
-        self._use_wait()  # unless that was done meanwhile
+        self._use_wait()  # what was not done meanwhile; and what has ended makes room
         is_backlog = jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
         may_wait = is_backlog and not self._dispatch
         self._dispatch.load(jobs)

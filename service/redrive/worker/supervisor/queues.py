@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterable
 
 import psycopg
-from psycopg.rows import scalar_row
 
 from redrive.database.connect import Link
+from redrive.worker import store
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
@@ -26,10 +26,8 @@ class QueueCheck:
         if not self._unknown:
             return
         try:
-            with self._link.use() as conn, conn.cursor(row_factory=scalar_row) as cursor:
-                known = cursor.execute(
-                    "select queue from redrive.totals union select queue from redrive.queues"
-                ).fetchall()
+            with self._link.use() as conn:
+                known = store.known_queues(conn)
         except psycopg.Error as error:
             self._telemetry.database_error("queues", error)
             return
