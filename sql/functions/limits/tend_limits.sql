@@ -3,6 +3,7 @@
 -- the names.
 -- in:    most: names to look at
 -- out:   how many were woken
+-- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name that is waited behind
 create or replace function redrive.tend_limits_v1(most int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -23,12 +24,28 @@ begin
     end if;
     select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
     for at_name in
-        select k.name from redrive.limit_keys k where k.name > coalesce(start, '')
-        order by k.name limit most
+        with recursive waiting(name) as (
+            (select w.name from redrive.limit_waits w where w.name > coalesce(start, '')
+             order by w.name limit 1)
+            union all
+            select n.name
+            from waiting g, lateral (select w.name from redrive.limit_waits w where w.name > g.name
+                                     order by w.name limit 1) n)
+        select a.name from (
+            (select k.name from redrive.limit_keys k where k.name > coalesce(start, '')
+             order by k.name limit most)
+            union
+            (select w.name from waiting w limit most)) a
+        order by a.name limit most
     loop
         looked := looked + 1;
         start := at_name;
         if exists (select from redrive.limit_waits w where w.name = at_name) then
+            -- forgotten below, while the one that waits was not to be seen yet
+            insert into redrive.limit_keys (name)
+            select at_name
+            where not exists (select from redrive.limit_keys k where k.name = at_name)
+            on conflict do nothing;
             woken := woken + coalesce((
                 select sum(redrive.wake_v1(at_name, case when l.setting is not null then r.slots end,
                                            is_served => l.setting is not null))
