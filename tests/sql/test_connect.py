@@ -1,7 +1,9 @@
 """Our own connections: each transaction has our settings, and no session that others share."""
 
+import os
 from contextlib import closing
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -54,3 +56,19 @@ def test_only_a_promise_that_is_too_weak_is_made_stronger(
         assert conn.execute("show synchronous_commit").fetchall() == [(ours,)]
     with closing(connect(database.url, synchronous_commit="off")) as conn:
         assert conn.execute("show synchronous_commit").fetchall() == [("off",)]
+
+
+def test_a_connection_whose_socket_fails_under_a_statement_is_closed(database: Database) -> None:
+    """It stayed open, and said of each statement that another was in progress."""
+
+    def lose() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)  # nothing to read from the other one: only an error
+        os.dup2(writer, conn.fileno())
+        os.close(writer)
+
+    with closing(connect(database.url)) as conn:
+        conn.meanwhile = lose
+        with pytest.raises(psycopg.OperationalError, match="socket"):
+            conn.execute("select")
+        assert conn.closed

@@ -199,9 +199,20 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
     """Done before each wait for the server's answer; it leaves the connection alone."""
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
-        """Wait for the server, as everything that psycopg does with a connection does."""
+        """Wait for the server, as everything that psycopg does with a connection does.
+
+        A connection that is lost is closed: where its socket fails before libpq has read of it,
+        psycopg leaves it open, and busy for ever.
+        """
         used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
-        return super().wait(used, *args, **options)
+        try:
+            return super().wait(used, *args, **options)
+        except psycopg.errors.PipelineAborted:
+            raise
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:
+                self.close()
+            raise
 
     @property
     def is_idle(self) -> bool:
