@@ -53,10 +53,13 @@ def connect(url: str, **settings: str) -> Connection:
     """Open a session with what our own processes set in their transactions, and more patience."""
     conn = psycopg.connect(url, autocommit=True, prepare_threshold=None, application_name="test")
     chosen = OWN_SETTINGS | PATIENT | settings
-    conn.execute(
-        "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
-        (list(chosen), list(chosen.values())),
-    )
+    with contextlib.ExitStack() as undo:
+        undo.callback(conn.close)
+        conn.execute(
+            "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
+            (list(chosen), list(chosen.values())),
+        )
+        undo.pop_all()
     return conn
 
 

@@ -23,7 +23,7 @@ from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
-from tests.factories import claim, holders, lanes_of, make_jobs, make_worker
+from tests.factories import claim, failure, holders, lanes_of, make_jobs, make_worker
 from tests.postgres import Database, Session
 
 JOBS = "select id from redrive.jobs order by id"
@@ -102,7 +102,8 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
     make_jobs(database.conn, 3)
     one, two, three = exchange.run(time.monotonic(), room=3, linger=0.0)
     exchange.completed([(one, 0.1)])
-    exchange.ended(two, Report(two.id, two.deliveries, Outcome.RETRY, failure="no JSON"))
+    unstorable = failure(message="\0")
+    exchange.ended(two, Report(two.id, two.deliveries, Outcome.RETRY, failure=unstorable))
     ours = server_process(link)
     other = database.session()
     other.rows("begin")

@@ -15,7 +15,7 @@ from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.supervisor.schedules import Schedules
 from tests.factories import claim_one, complete, make_worker, silence
-from tests.postgres import Database, Session
+from tests.postgres import Database, Session, connect
 
 SECOND = timedelta(seconds=1)
 DAILY = Declaration("report.daily", "report", "reports", "0 7 * * *", "UTC", "one", '{"days": 1}')
@@ -178,7 +178,7 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
         while True:
             try:
                 if session.conn.closed:
-                    session.conn = database.connect()
+                    session.conn = connect(database.url)
                 found = store.due_schedules(session.conn)
                 if not found or found[0].expected is None or found[0].expected > last:
                     return died
@@ -192,7 +192,7 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
     database.rows("begin")
     database.rows("select from redrive.schedules for update")  # until two of them have died
     start.wait()
-    while not all(future.done() for future in futures):
+    for _ in range(50):
         database.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where application_name = 'test' and datname = current_database()"
