@@ -6,6 +6,7 @@ the system's own tables say that no job is left unsettled. A handler that has ru
 """
 
 import contextlib
+import os
 import statistics
 import subprocess
 import time
@@ -261,10 +262,19 @@ def steady(lab: Lab, system: System, *, held: bool) -> Figures:
 
 
 def start_all(at: Session, workers: int) -> None:
-    """Start workers and wait until each of them runs."""
+    """Start workers and wait until each runs, and, up to a minute, until all of them rest: of many
+    others still start when the last one says that it runs.
+    """
     at.start_workers(workers, at.system.config("steady"))
     for _ in range(workers):
         at.wait_for("run", 120)
+    before = at.cpu().total
+    for _ in range(60):
+        time.sleep(1)
+        now = at.cpu().total
+        if now - before < (os.cpu_count() or 1) / 2:
+            break
+        before = now
 
 
 def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
