@@ -72,3 +72,14 @@ def test_a_connection_whose_socket_fails_under_a_statement_is_closed(database: D
         with pytest.raises(psycopg.OperationalError, match="socket"):
             conn.execute("select")
         assert conn.closed
+
+
+def test_a_wait_that_is_over_and_a_pipeline_that_fails_leave_the_connection_open(
+    database: Database,
+) -> None:
+    with closing(connect(database.url)) as conn:
+        assert list(conn.notifies(timeout=0)) == []
+        with pytest.raises(psycopg.errors.DivisionByZero), conn.pipeline():
+            conn.execute("select 1 / 0")
+            conn.execute("select").fetchone()
+        assert conn.execute("select 1").fetchone() == (1,)

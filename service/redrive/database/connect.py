@@ -207,10 +207,9 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
         try:
             return super().wait(used, *args, **options)
-        except psycopg.errors.PipelineAborted:
-            raise
         except psycopg.OperationalError as error:
-            if error.sqlstate is None:
+            # not of a class of its own, as that of a pipeline or of a wait that is over
+            if type(error) is psycopg.OperationalError and error.sqlstate is None:
                 self.close()
             raise
 
