@@ -130,6 +130,11 @@ def _serve() -> None:
 
     import helm_sdkpy
 
+    # A function is looked up at its first use, under a lock; a configuration that the garbage
+    # collector ended meanwhile waited for that lock, in the same thread, for ever.
+    library = helm_sdkpy._ffi.get_library()
+    for name in dir(library):
+        getattr(library, name)
     configurations: dict[str, Any] = {}
 
     async def act(request: dict[str, Any]) -> Any:
