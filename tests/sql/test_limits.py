@@ -446,6 +446,27 @@ def test_who_begins_to_wait_behind_a_name_while_it_is_forgotten_is_woken_by_the_
     assert claim_one(conn, worker).id == late
 
 
+def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Database) -> None:
+    """It was kept for as long as any other job of that claim ran."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    for _ in range(2):
+        make_job(conn, "a.b")
+    ended, running = claim(conn, worker)
+    operator = database.session()
+    operator.rows("begin")
+    set_limit(operator.conn, "emails", 2)
+    complete(conn, worker, ended)
+    operator.rows("commit")
+    assert slots(database) == {"emails": 2}
+    late = make_job(conn, "a.b")
+    assert waits(database) == {"emails": 1}
+
+    assert store.tend_limits(conn) == 1
+    assert claim_one(conn, worker).id == late
+    assert database.column("select job from redrive.limit_slots order by 1") == [running.id, late]
+
+
 def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
     database: Database,
 ) -> None:
