@@ -446,6 +446,30 @@ def test_who_begins_to_wait_behind_a_name_while_it_is_forgotten_is_woken_by_the_
     assert claim_one(conn, worker).id == late
 
 
+def test_who_enqueues_and_does_not_commit_keeps_nobody_waiting_behind_the_same_name(
+    database: Database,
+) -> None:
+    """One that had parked a job made the name's key: claims of its lane waited for the end of that
+    transaction, and of two that enqueued the same names in another order one was ended.
+    """
+    conn = database.conn
+    worker = make_limited_worker(conn, "c:{c}")
+    set_limit(conn, "c:*", 1)
+    producer = database.session()
+    producer.rows("begin")
+    producer.rows(INSERT, "a.b", '{"c": 1}', 2)
+    conn.execute("set lock_timeout = '1ms'")
+    database.rows(INSERT, "a.b", '{"c": 1}', 2)
+    running = claim_one(conn, worker)
+    producer.rows("commit")
+    complete(conn, worker, running)
+
+    claim_one(conn, worker)
+    assert waits(database) == {"c:1": 1}
+    set_limit(conn, "c:*")
+    assert len(claim(conn, worker)) == 2
+
+
 def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Database) -> None:
     """It was kept for as long as any other job of that claim ran."""
     conn = database.conn

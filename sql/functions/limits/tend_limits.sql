@@ -43,7 +43,7 @@ begin
         looked := looked + 1;
         start := at_name;
         if exists (select from redrive.limit_waits w where w.name = at_name) then
-            -- forgotten below, while the one that waits was not to be seen yet
+            -- who parks makes none; or it was forgotten below, while nobody was seen to wait
             insert into redrive.limit_keys (name)
             select at_name
             where not exists (select from redrive.limit_keys k where k.name = at_name)

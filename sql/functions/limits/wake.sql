@@ -29,7 +29,7 @@ begin
     end if;
     select l.rate, l.burst, k.next_at, k.placed_at into held
     from redrive.limit_of_v1(wake_v1.name) l
-    join redrive.limit_keys k on k.name = wake_v1.name;
+    left join redrive.limit_keys k on k.name = wake_v1.name;
     if held.rate is not null then
         perform from redrive.limit_keys k where k.name = wake_v1.name for update skip locked;
         if not found then
