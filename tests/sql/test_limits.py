@@ -491,6 +491,31 @@ def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Datab
     assert database.column("select job from redrive.limit_slots order by 1") == [running.id, late]
 
 
+@pytest.mark.parametrize("by", ["a rate that was raised", "a clock that went back"])
+def test_a_rate_holds_nobody_up_for_longer_than_it_says(database: Database, by: str) -> None:
+    """What had begun before was due in an hour at an even pace, and until then nothing began."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", rate=100.0 if by == "a clock that went back" else 1 / 3600)
+    for _ in range(3):
+        make_job(conn, "a.b")
+    complete(conn, worker, claim_one(conn, worker))
+    database.rows("insert into redrive.limit_keys values ('other', 'infinity')")
+    if by == "a clock that went back":
+        database.rows("update redrive.limit_keys set next_at = now() + '1 h' where name = 'emails'")
+    set_limit(conn, "emails", rate=100.0)
+    claimed: list[Claimed] = []
+    end = time.monotonic() + 60
+    while len(claimed) < 2 and time.monotonic() < end:
+        claimed += claim(conn, worker)
+        store.tend_limits(conn)
+
+    assert len(claimed) == 2
+    assert database.value(
+        "select next_at = 'infinity' from redrive.limit_keys where name = 'other'"
+    )
+
+
 def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
     database: Database,
 ) -> None:

@@ -38,6 +38,11 @@ begin
         select k.next_at, k.placed_at into held.next_at, held.placed_at
         from redrive.limit_keys k where k.name = wake_v1.name;
         step := 1 / held.rate * interval '1 s';
+        -- before the clock went back, or the rate was raised: nothing could begin until then
+        if held.next_at > at + held.burst * step then
+            held.next_at := at + held.burst * step;
+            update redrive.limit_keys k set next_at = held.next_at where k.name = wake_v1.name;
+        end if;
         -- after the one that was woken last, as long as the clock did not go back since
         first := greatest(at, least(held.next_at - (held.burst - 1) * step, at + held.burst * step),
                           case when held.placed_at <= at + ahead + step
