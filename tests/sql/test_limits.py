@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -489,6 +489,87 @@ def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Datab
     assert store.tend_limits(conn) == 1
     assert claim_one(conn, worker).id == late
     assert database.column("select job from redrive.limit_slots order by 1") == [running.id, late]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "select redrive.enqueue('a.b', idempotency_key => 'k')",
+        """select redrive.enqueue_many_v1('[{"kind": "a.b", "idempotency_key": "k"}]')""",
+    ],
+)
+def test_one_that_was_enqueued_twice_has_no_place_in_the_line(
+    database: Database, again: LiteralString
+) -> None:
+    """Each end of another job woke one that was not there, and nobody else until the next look."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    make_job(conn, "a.b", idempotency_key="k")
+    complete(conn, worker, claim_one(conn, worker))
+    set_limit(conn, "emails", 0)
+    database.rows(again)
+    assert sound(database)
+    make_job(conn, "a.b")
+
+    assert waits(database) == {"emails": 1}
+
+
+def test_a_redrive_that_came_too_late_leaves_no_place_in_the_line(database: Database) -> None:
+    """Its key succeeded while it waited for the job that had it."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    dead = make_dead_letter(conn, "a.b", idempotency_key="k")
+    make_job(conn, "a.b", idempotency_key="k")
+    set_limit(conn, "emails", 1)
+    running = claim_one(conn, worker)
+    settling, operator = database.session(), database.session()
+    settling.rows("begin")
+    complete(settling.conn, worker, running)
+    late = operator.start(lambda: redrive(operator.conn, [dead]))
+    assert database.wait_until_blocked(operator) == [settling.pid]
+    database.rows("update redrive.limits set concurrency = 0")
+    settling.rows("commit")
+
+    assert late.result(60) == {dead: "succeeded"}
+    assert waits(database) == {}
+
+
+def test_what_waits_no_longer_takes_nobodys_turn(database: Database) -> None:
+    """However many of them there are in front: their ordering keys woke them, or they are gone."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    first = make_job(conn, "a.b")
+    make_job(conn, "a.b")
+    database.rows(
+        "insert into redrive.limit_waits select -n, 'emails', 'default', 'a.b', -1, now()"
+        " from generate_series(1, 3) n"
+    )
+    complete(conn, worker, running)
+
+    assert claim_one(conn, worker).id == first
+    assert waits(database) == {"emails": 1}, "no more than one is woken"
+
+
+def test_the_head_of_a_key_keeps_its_place_in_line_when_the_next_is_cancelled(
+    database: Database,
+) -> None:
+    """It was let go: to be claimed, to find no room, and to be the last in line."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 1)
+    make_job(conn, "a.b")
+    running = claim_one(conn, worker)
+    head, after = (make_job(conn, "a.b", ordering_key="k") for _ in range(2))
+    free = [make_job(conn, "free", ordering_key="l") for _ in range(2)]
+    database.rows("select redrive.cancel_v1(%s::bigint[], 'ada', 'why')", [after, free[0]])
+    assert sound(database)
+    assert claim_one(conn, worker).id == free[1], "it waits behind no limit"
+    complete(conn, worker, running)
+
+    assert claim_one(conn, worker).id == head
 
 
 @pytest.mark.parametrize("by", ["a rate that was raised", "a clock that went back"])
