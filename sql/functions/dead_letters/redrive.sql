@@ -109,6 +109,8 @@ begin
                       where c.kind = j.kind and c.key = j.idempotency_key)),
     withdrawn as (
         delete from redrive.jobs j using repeated r where j.id = any (ids) and j.id = r.id),
+    unparked as (
+        delete from redrive.limit_waits w where w.job = any (array(select r.id from repeated r))),
     reopened as (
         update redrive.dead_letters d
         set state = 'open', settled_at = null, campaign = null, blocked = 'succeeded'

@@ -88,6 +88,7 @@ begin
                 return;
             end if;
             delete from redrive.jobs j where j.id = added;
+            delete from redrive.limit_waits w where w.job = added;
             insert into redrive.deltas (queue, kind, event, n) values (queue, kind, 'enqueued', -1);
             insert into redrive.batch_deltas (batch, total) select batch, -1 where batch is not null;
             created := false; outcome := 'succeeded';

@@ -172,6 +172,9 @@ begin
         delete from redrive.jobs j
         where j.id = any (array(select ids[d.n] from unnest(done) as d(n)))
         returning j.queue, j.kind, j.batch),
+    unparked as (
+        delete from redrive.limit_waits w
+        where w.job = any (array(select ids[d.n] from unnest(done) as d(n)))),
     uncounted as (
         insert into redrive.deltas (queue, kind, event, n)
         select g.queue, g.kind, 'enqueued', -count(*) from gone g group by g.queue, g.kind)

@@ -1,5 +1,7 @@
 -- park: these jobs wait behind these names, outside every index range that a claim reads.
 -- in:    parallel arrays
+-- locks: no key, nor is one made here: a transaction that enqueues may stay open, and a claim that
+--        makes the same key would wait for it, and two of them for each other. tend_limits makes it
 -- plan:  jobs_pkey by `= any (ids)`, and hashes: there may be many
 create or replace function redrive.park_v1(ids bigint[], names text[]) returns void
 language plpgsql security definer
@@ -10,11 +12,6 @@ set enable_nestloop = off
 set enable_mergejoin = off
 as $$
 begin
-    insert into redrive.limit_keys (name)
-    select distinct n.name from unnest(names) as n(name)
-    where not exists (select from redrive.limit_keys k where k.name = n.name)
-    order by 1
-    on conflict do nothing;
     insert into redrive.limit_waits as w (job, name, queue, kind, priority, due)
     select j.id, v.name, j.queue, j.kind, j.priority, j.run_at
     from unnest(ids, names) as v(id, name)

@@ -1,5 +1,6 @@
 -- put_limit: limit a name, or each that begins like `customer:*`, from now on; without figures it is
 -- limited no longer, and all that wait behind it are woken. For set_limit and campaigns.
+-- locks: the keys of what waits, sorted, as take_slots
 create or replace function redrive.put_limit_v1(name text, concurrency int, rate float8)
 returns void
 language plpgsql security definer
@@ -28,11 +29,20 @@ begin
         on conflict do nothing;
     end if;
     for at_name in
-        select k.name from redrive.limit_keys k
-        where k.name = put_limit_v1.name
-           or right(put_limit_v1.name, 2) = ':*'
-              and starts_with(k.name, left(put_limit_v1.name, -1))
-        order by k.name limit 100              -- tend_limits goes on
+        with recursive waiting(name) as (
+            (select w.name from redrive.limit_waits w order by w.name limit 1)
+            union all
+            select n.name
+            from waiting g, lateral (select w.name from redrive.limit_waits w where w.name > g.name
+                                     order by w.name limit 1) n)
+        select a.name from (
+            select put_limit_v1.name
+            union
+            (select w.name from waiting w
+             where right(put_limit_v1.name, 2) = ':*'
+               and starts_with(w.name, left(put_limit_v1.name, -1))
+             limit 100)) a                     -- tend_limits goes on
+        order by a.name
     loop
         -- a rate that was low put some off for long
         update redrive.limit_keys k set placed_at = clock_timestamp()

@@ -20,7 +20,9 @@ begin
     -- A slot goes with its job's claim; what is left over is nobody's.
     if exists (select from redrive.limit_slots) then
         delete from redrive.limit_slots s
-        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id));
+        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id))
+           -- it ended while put_limit counted it; its claim may have others that run
+           or not exists (select from redrive.jobs j where j.id = s.job);
     end if;
     select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
     for at_name in
@@ -41,7 +43,7 @@ begin
         looked := looked + 1;
         start := at_name;
         if exists (select from redrive.limit_waits w where w.name = at_name) then
-            -- forgotten below, while the one that waits was not to be seen yet
+            -- who parks makes none; or it was forgotten below, while nobody was seen to wait
             insert into redrive.limit_keys (name)
             select at_name
             where not exists (select from redrive.limit_keys k where k.name = at_name)

@@ -22,14 +22,19 @@ declare
     first timestamptz := at;
     step interval := '0';
     picked bigint[];
-    slots int;
+    gone int;
+    moved int;
+    last timestamptz;
+    told int;
+    slots int := 0;
+    woken int := 0;
 begin
     if most < 1 or not exists (select from redrive.limit_waits w where w.name = wake_v1.name) then
         return 0;
     end if;
     select l.rate, l.burst, k.next_at, k.placed_at into held
     from redrive.limit_of_v1(wake_v1.name) l
-    join redrive.limit_keys k on k.name = wake_v1.name;
+    left join redrive.limit_keys k on k.name = wake_v1.name;
     if held.rate is not null then
         perform from redrive.limit_keys k where k.name = wake_v1.name for update skip locked;
         if not found then
@@ -38,6 +43,11 @@ begin
         select k.next_at, k.placed_at into held.next_at, held.placed_at
         from redrive.limit_keys k where k.name = wake_v1.name;
         step := 1 / held.rate * interval '1 s';
+        -- before the clock went back, or the rate was raised: nothing could begin until then
+        if held.next_at > at + held.burst * step then
+            held.next_at := at + held.burst * step;
+            update redrive.limit_keys k set next_at = held.next_at where k.name = wake_v1.name;
+        end if;
         -- after the one that was woken last, as long as the clock did not go back since
         first := greatest(at, least(held.next_at - (held.burst - 1) * step, at + held.burst * step),
                           case when held.placed_at <= at + ahead + step
@@ -46,58 +56,66 @@ begin
                                  then 1 else 0 end
                             + greatest(0, floor(extract(epoch from at + ahead - first) * held.rate)));
     end if;
-    with recursive line(queue, kind) as (
-        (select w.queue, w.kind from redrive.limit_waits w where w.name = wake_v1.name
-         order by w.queue, w.kind limit 1)
-        union all
-        select g.queue, g.kind
-        from line l, lateral (
-            select w.queue, w.kind from redrive.limit_waits w
-            where w.name = wake_v1.name and (w.queue, w.kind) > (l.queue, l.kind)
-            order by w.queue, w.kind limit 1) g),
-    served as (
-        select l.queue, l.kind from line l
-        where not is_served
-           or not exists (select from redrive.queues q
-                          where q.queue = l.queue and q.paused_at is not null)
-              and exists (select from redrive.workers k
-                          where k.lost_at is null and (k.queues is null or l.queue = any (k.queues))
-                            and redrive.handles_v1(k.kinds, l.kind))),
-    next as (
-        select w.job, w.priority, w.due
-        from served s, lateral (
-            select w.job, w.priority, w.due from redrive.limit_waits w
-            where w.name = wake_v1.name and w.queue = s.queue and w.kind = s.kind
-            order by w.priority, w.due, w.job limit most for update skip locked) w
-        order by w.priority, w.due, w.job limit most)
-    select array_agg(x.job order by x.priority, x.due, x.job) into picked from next x;
-    if picked is null then
-        return 0;
-    end if;
-    with here as materialized (
-        select j.id from redrive.jobs j
-        where j.id = any (picked) and j.run_at = 'infinity' order by j.id for update skip locked),
-    due as materialized (
-        select h.id, first + (row_number() over (order by array_position(picked, h.id)) - 1) * step
-                   as run_at
-        from here h),
-    -- one that is locked, as by whoever cancels it, keeps its place
-    done as (
-        delete from redrive.limit_waits w
-        where w.job = any (picked)
-          and (w.job in (select h.id from here h)
-               or not exists (select from redrive.jobs j where j.id = w.job and j.run_at = 'infinity'))),
-    moved as (
-        update redrive.jobs j set run_at = d.run_at from due d where j.id = d.id
-        returning j.queue, j.run_at)
-    select bit_or(redrive.wake_slot_v1(m.queue)), count(*), max(m.run_at)
-    into slots, most, first from moved m;
-    if held.rate is not null and first is not null then
-        update redrive.limit_keys k set placed_at = first where k.name = wake_v1.name;
-    end if;
-    if slots is not null then
+    loop
+        with recursive line(queue, kind) as (
+            (select w.queue, w.kind from redrive.limit_waits w where w.name = wake_v1.name
+             order by w.queue, w.kind limit 1)
+            union all
+            select g.queue, g.kind
+            from line l, lateral (
+                select w.queue, w.kind from redrive.limit_waits w
+                where w.name = wake_v1.name and (w.queue, w.kind) > (l.queue, l.kind)
+                order by w.queue, w.kind limit 1) g),
+        served as (
+            select l.queue, l.kind from line l
+            where not is_served
+               or not exists (select from redrive.queues q
+                              where q.queue = l.queue and q.paused_at is not null)
+                  and exists (select from redrive.workers k
+                              where k.lost_at is null and (k.queues is null or l.queue = any (k.queues))
+                                and redrive.handles_v1(k.kinds, l.kind))),
+        next as (
+            select w.job, w.priority, w.due
+            from served s, lateral (
+                select w.job, w.priority, w.due from redrive.limit_waits w
+                where w.name = wake_v1.name and w.queue = s.queue and w.kind = s.kind
+                order by w.priority, w.due, w.job limit most for update skip locked) w
+            order by w.priority, w.due, w.job limit most)
+        select array_agg(x.job order by x.priority, x.due, x.job) into picked from next x;
+        exit when picked is null;
+        with here as materialized (
+            select j.id from redrive.jobs j
+            where j.id = any (picked) and j.run_at = 'infinity' order by j.id for update skip locked),
+        due as materialized (
+            select h.id, first + (row_number() over (order by array_position(picked, h.id)) - 1) * step
+                       as run_at
+            from here h),
+        -- one that is locked, as by whoever cancels it, keeps its place
+        done as (
+            delete from redrive.limit_waits w
+            where w.job = any (picked)
+              and (w.job in (select h.id from here h)
+                   or not exists (select from redrive.jobs j
+                                  where j.id = w.job and j.run_at = 'infinity'))
+            returning w.job),
+        moved as (
+            update redrive.jobs j set run_at = d.run_at from due d where j.id = d.id
+            returning j.queue, j.run_at)
+        select (select count(*) from done), count(*), max(m.run_at), bit_or(redrive.wake_slot_v1(m.queue))
+        into gone, moved, last, told from moved m;
+        woken := woken + moved;
+        most := most - moved;
+        slots := slots | coalesce(told, 0);
+        if held.rate is not null and moved > 0 then
+            update redrive.limit_keys k set placed_at = last where k.name = wake_v1.name;
+            first := last + step;
+        end if;
+        -- one that waits no longer, as its ordering key woke it, has taken nobody's turn
+        exit when gone = moved;
+    end loop;
+    if slots <> 0 then
         perform redrive.tell_v1(slots);
     end if;
-    return most;
+    return woken;
 end
 $$;

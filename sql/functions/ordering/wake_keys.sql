@@ -28,7 +28,9 @@ begin
         -- while the key runs, whoever ends that job sees to the next one
         where not exists (select from redrive.running_keys r
                           where r.queue = v.queue and r.ordering_key = v.ordering_key)
-          and not redrive.is_key_held_v1(v.queue, v.ordering_key, h.id)),
+          and not redrive.is_key_held_v1(v.queue, v.ordering_key, h.id)
+          -- it has a place in that line
+          and not exists (select from redrive.limit_waits w where w.job = h.id)),
     pick as materialized (
         select n.id from redrive.jobs n
         where n.id = any (array(select h.id from heads h)) and n.worker is null

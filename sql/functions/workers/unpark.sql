@@ -1,6 +1,7 @@
 -- unpark: wake the first job of each ordering key whose predecessor ended before it could see it.
 -- in:    keys: how many to look at, from where the last step ended
 -- out:   jobs woken
+-- locks: those jobs, skip locked: one that somebody holds keeps no other key waiting
 -- plan:  jobs_ordering_idx, a descent for each key
 create or replace function redrive.unpark_v2(keys int) returns int
 language plpgsql security definer
@@ -31,7 +32,9 @@ begin
         exit when not found;
         if head.run_at = 'infinity' then
             update redrive.jobs j set run_at = clock_timestamp()
-            where j.id = head.id and j.run_at = 'infinity'
+            where j.id = (select o.id from redrive.jobs o where o.id = head.id
+                          for update skip locked)
+              and j.run_at = 'infinity'
               -- a redriven head may be older than the job of its key that runs now
               and not exists (select from redrive.running_keys r
                               where r.queue = head.queue and r.ordering_key = head.ordering_key)
