@@ -170,6 +170,36 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
         start(database.conn, old, AT_ONCE, actor="ada", why="x")
 
 
+def test_a_plan_that_is_forgotten_by_steps_is_not_started(database: Database) -> None:
+    """What was gone of it never had its turn: the campaign went on for ever."""
+    make_dead_letters(database.conn, 50)
+    old = plan(database.conn, Filter(), actor="ada").plan
+    database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
+    database.rows("select redrive.forget_v1(1)")
+    assert database.value("select count(*) from redrive.campaign_jobs") == 30
+
+    with pytest.raises(psycopg.Error, match=f"plan: {old} is not there; plan anew"):
+        start(database.conn, old, AT_ONCE, actor="ada", why="x")
+    forget(database.conn)
+    assert database.column("select id from redrive.campaigns") == []
+
+
+def test_a_plan_that_is_started_while_it_is_forgotten_stays_whole(database: Database) -> None:
+    make_dead_letters(database.conn, 50)
+    old = plan(database.conn, Filter(), actor="ada").plan
+    database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
+    starter = database.session()
+    starter.rows("begin")
+    start(starter.conn, old, AT_ONCE, actor="ada", why="x")
+    forgetter = database.session()
+    # skips what the starter holds: it does not wait for it, and takes nothing of it
+    forgetter.rows("select redrive.forget_campaigns_v1('400 days', 100)")
+    starter.rows("commit")
+
+    drive(database.conn, old)
+    assert counts(database.conn, old)[:2] == ("running", 50)
+
+
 def test_a_plan_is_started_once(database: Database) -> None:
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
