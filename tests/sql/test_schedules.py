@@ -339,6 +339,41 @@ def test_what_nobody_declares_any_more_is_forgotten_in_time(database: Database) 
     assert database.column("select schedule from redrive.schedule_declarations") == ["other"]
 
 
+@pytest.mark.parametrize("first", ["declares", "forgets"])
+def test_what_is_declared_again_while_it_is_forgotten_is_fired(
+    database: Database, first: str
+) -> None:
+    """It had no row any more, and was never fired until another worker declared it."""
+    store.retire(database.conn, declare(database, DAILY))
+    move(database, timedelta(days=100))
+    database.rows(
+        "update redrive.schedule_declarations set declared_at = now() - interval '100 days'"
+    )
+    worker = make_worker(database.conn)
+    declarer, forgetter = database.session(), database.session()
+
+    def declare_again() -> bool:
+        return store.declare_schedules(declarer.conn, worker, "1", [DAILY])
+
+    def forget() -> int:
+        return forgetter.value("select redrive.forget_schedules_v1(interval '90 days', 100)")
+
+    if first == "declares":
+        declarer.rows("begin")
+        assert declare_again()
+        assert forget() == 0
+        declarer.rows("commit")
+    else:
+        forgetter.rows("begin")
+        assert forget() == 1
+        waits = declarer.start(declare_again)
+        database.wait_until_blocked(declarer)
+        forgetter.rows("commit")
+        assert waits.result()
+
+    assert [due.name for due in store.due_schedules(database.conn)] == ["report.daily"]
+
+
 # ---------------------------------------------------------------------- operators
 
 
