@@ -359,6 +359,20 @@ def test_32_starters_over_the_same_set_give_each_job_one_generation(database: Da
     assert database.column("select distinct state from redrive.dead_letters") == ["redriven"]
 
 
+def test_a_clock_that_is_set_back_does_not_stop_the_feed(database: Database) -> None:
+    """It put nothing back until the clock was where it had been."""
+    make_dead_letters(database.conn, 5)
+    campaign = started(database.conn, terms=Terms(canaries=0, rate=1.0))
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 1
+    database.rows("update redrive.campaigns set fed_at = fed_at + interval '1 day'")
+
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 2
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 2, "at its rate"
+
+
 def test_what_nobody_begins_is_bounded(database: Database) -> None:
     """U5: after a pause of 15 s ten jobs ran within 35 ms."""
     make_dead_letters(database.conn, 100)
