@@ -529,6 +529,33 @@ def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Databas
     )
 
 
+def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Database) -> None:
+    """The row of the lane was gone for who waited for it, and nothing kept a claim away."""
+    conn = database.conn
+    worker = make_worker(conn)
+    make_job(conn)
+    complete(conn, worker, *claim(conn, worker))
+    forgetter, canceller = database.session(), database.session()
+    # a look that began before the job came
+    forgetter.rows("begin isolation level repeatable read")
+    forgetter.rows("select from redrive.jobs")
+    job = make_job(conn)
+    assert forgetter.value("select redrive.forget_lanes_v1(10)") == 1
+    canceller.rows("begin")
+    cancelled = canceller.start(
+        lambda: canceller.rows("select * from redrive.cancel_v1(%s, 'ada', 'why')", [job])
+    )
+    database.wait_until_blocked(canceller)
+    forgetter.rows("commit")
+
+    assert cancelled.result(60) == [(job, "cancelled")]
+    claimer = database.session()
+    claimed = claimer.start(lambda: claim(claimer.conn, worker))
+    database.wait_until_blocked(claimer)
+    canceller.rows("commit")
+    assert claimed.result(60) == []
+
+
 def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> None:
     """The claim holds the lane; the cancel waits for it and sees the job begun."""
     make_dead_letters(database.conn, 1)
