@@ -392,6 +392,24 @@ def test_what_comes_while_it_is_paused_is_not_made_up_for(database: Database) ->
     assert of_schedule(database)[0] > database.value("select now()")
 
 
+def test_one_that_was_fired_while_the_clock_was_ahead_goes_on_when_resumed(
+    database: Database,
+) -> None:
+    """It had fired a year ahead, and nobody could have it fire before that year was over."""
+    declare(database, DAILY)
+    fire(database)
+    database.rows(
+        "update redrive.schedules set next_at = next_at + interval '1 year',"
+        " last_at = now() + interval '1 year'"
+    )
+    for act in ("pause", "resume"):
+        database.rows(f"select redrive.{act}_schedule_v1('report.daily', 'ada', 'why')")  # type: ignore[arg-type] # ours
+    fire(database)
+
+    now = database.value("select now()")
+    assert now < of_schedule(database)[0] <= now + timedelta(days=1)
+
+
 def test_a_pause_that_comes_between_looking_and_firing_counts(database: Database) -> None:
     declare(database, DAILY)
     expected = move(database, SECOND)
