@@ -8,19 +8,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     earliest constant timestamptz := clock_timestamp() - older_than;
-    names text[];
+    old text[];
     ids bigint[];
     gone int;
     more int;
 begin
-    select array_agg(p.name) into names
+    select array_agg(p.name) into old
     from (select o.name from redrive.schedules o
           join redrive.schedule_declarations d on d.id = o.declaration
           where greatest(o.next_at, o.last_at, d.declared_at) < earliest
             and not exists (select from redrive.declared_schedules_v1() l where l.schedule = o.name)
           limit batch for update of o skip locked) p;
     delete from redrive.schedules s
-    where s.name = any (names)
+    where s.name = any (old)
       and not exists (select from redrive.declared_schedules_v1() l where l.schedule = s.name);
     get diagnostics gone = row_count;
     select array_agg(p.id) into ids
