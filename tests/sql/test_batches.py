@@ -467,6 +467,18 @@ def test_what_has_been_over_for_long_is_forgotten(batch: Batch) -> None:
     assert batch.database.value("select count(*) from redrive.batch_deltas") == 0
 
 
+def test_nothing_is_kept_of_what_ends_after_its_batch_was_forgotten(batch: Batch) -> None:
+    """A row of counters stayed of each batch that had been given up."""
+    batch.database.rows("update redrive.batches set close_by = now()")
+    fold(batch.conn)
+    assert batch.state()[0] == "abandoned"
+    batch.database.rows("select redrive.forget_batches_v1('0', 10)")
+    complete(batch.conn, batch.worker, *batch.claimed())
+    fold(batch.conn)
+
+    assert batch.database.rows("select * from redrive.batch_deltas") == []
+
+
 def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(batch: Batch) -> None:
     kinds = ["page", "batch.succeeded", "batch.ended"]
     close_batch(batch.conn, batch.id)

@@ -168,6 +168,39 @@ def test_reports_at_once_add_up(database: Database):
     assert waiting.result(60) == "open"
 
 
+def test_a_failure_seen_while_its_breaker_is_forgotten_is_counted(database: Database):
+    """It was lost, and the worker got a breaker without a name."""
+    _report(database)
+    database.rows("update redrive.breakers set window_at = '2000-01-01', changed_at = '2000-01-01'")
+    forgetter, worker = database.session(), database.session()
+    forgetter.rows("begin")
+    assert forgetter.value("select redrive.forget_names_v1('90 days', 100)") == 1
+    reported = worker.start(lambda: _report(worker, 5))
+    database.wait_until_blocked(worker)
+    forgetter.rows("commit")
+
+    assert reported.result(60) == "open"
+    assert database.rows("select name, failures from redrive.breakers") == [("mail", 5)]
+
+
+def test_a_clock_that_was_set_back_keeps_no_breaker_open(database: Database):
+    ahead = """
+        update redrive.breakers set window_at = window_at + interval '1 day',
+            opened_at = opened_at + interval '1 day', open_until = open_until + interval '1 day',
+            probe_until = probe_until + interval '1 day'"""
+    _report(database, 5)
+    database.rows(ahead)
+    assert _report(database) == "half_open"
+    assert store.take_probe(database.conn, "mail", make_worker(database.conn), 30)
+    database.rows(ahead)
+    assert store.take_probe(database.conn, "mail", make_worker(database.conn), 30)
+    assert _report(database, 0, 1) == "closed"
+
+    _report(database, 4)
+    database.rows(ahead)
+    assert _report(database, 4) == "closed", "those were of another window"
+
+
 def test_those_who_wait_are_told_of_a_change(database: Database):
     database.rows("listen redrive")
     for failed, told in ((4, 0), (1, 1), (1, 0)):

@@ -170,6 +170,36 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
         start(database.conn, old, AT_ONCE, actor="ada", why="x")
 
 
+def test_a_plan_that_is_forgotten_by_steps_is_not_started(database: Database) -> None:
+    """What was gone of it never had its turn: the campaign went on for ever."""
+    make_dead_letters(database.conn, 50)
+    old = plan(database.conn, Filter(), actor="ada").plan
+    database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
+    database.rows("select redrive.forget_v1(1)")
+    assert database.value("select count(*) from redrive.campaign_jobs") == 30
+
+    with pytest.raises(psycopg.Error, match=f"plan: {old} is not there; plan anew"):
+        start(database.conn, old, AT_ONCE, actor="ada", why="x")
+    forget(database.conn)
+    assert database.column("select id from redrive.campaigns") == []
+
+
+def test_a_plan_that_is_started_while_it_is_forgotten_stays_whole(database: Database) -> None:
+    make_dead_letters(database.conn, 50)
+    old = plan(database.conn, Filter(), actor="ada").plan
+    database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
+    starter = database.session()
+    starter.rows("begin")
+    start(starter.conn, old, AT_ONCE, actor="ada", why="x")
+    forgetter = database.session()
+    # skips what the starter holds: it does not wait for it, and takes nothing of it
+    forgetter.rows("select redrive.forget_campaigns_v1('400 days', 100)")
+    starter.rows("commit")
+
+    drive(database.conn, old)
+    assert counts(database.conn, old)[:2] == ("running", 50)
+
+
 def test_a_plan_is_started_once(database: Database) -> None:
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
@@ -329,6 +359,20 @@ def test_32_starters_over_the_same_set_give_each_job_one_generation(database: Da
     assert database.column("select distinct state from redrive.dead_letters") == ["redriven"]
 
 
+def test_a_clock_that_is_set_back_does_not_stop_the_feed(database: Database) -> None:
+    """It put nothing back until the clock was where it had been."""
+    make_dead_letters(database.conn, 5)
+    campaign = started(database.conn, terms=Terms(canaries=0, rate=1.0))
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 1
+    database.rows("update redrive.campaigns set fed_at = fed_at + interval '1 day'")
+
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 2
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["redriven"] == 2, "at its rate"
+
+
 def test_what_nobody_begins_is_bounded(database: Database) -> None:
     """U5: after a pause of 15 s ten jobs ran within 35 ms."""
     make_dead_letters(database.conn, 100)
@@ -483,6 +527,33 @@ def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Databas
         "cancel redrive",
         2,
     )
+
+
+def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Database) -> None:
+    """The row of the lane was gone for who waited for it, and nothing kept a claim away."""
+    conn = database.conn
+    worker = make_worker(conn)
+    make_job(conn)
+    complete(conn, worker, *claim(conn, worker))
+    forgetter, canceller = database.session(), database.session()
+    # a look that began before the job came
+    forgetter.rows("begin isolation level repeatable read")
+    forgetter.rows("select from redrive.jobs")
+    job = make_job(conn)
+    assert forgetter.value("select redrive.forget_lanes_v1(10)") == 1
+    canceller.rows("begin")
+    cancelled = canceller.start(
+        lambda: canceller.rows("select * from redrive.cancel_v1(%s, 'ada', 'why')", [job])
+    )
+    database.wait_until_blocked(canceller)
+    forgetter.rows("commit")
+
+    assert cancelled.result(60) == [(job, "cancelled")]
+    claimer = database.session()
+    claimed = claimer.start(lambda: claim(claimer.conn, worker))
+    database.wait_until_blocked(claimer)
+    canceller.rows("commit")
+    assert claimed.result(60) == []
 
 
 def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> None:

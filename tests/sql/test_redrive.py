@@ -17,6 +17,7 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
+    failure,
     make_campaign,
     make_dead_letter,
     make_dead_letters,
@@ -24,6 +25,7 @@ from tests.factories import (
     make_job,
     make_worker,
     redrive,
+    settle,
     totals,
 )
 from tests.postgres import Database
@@ -397,6 +399,20 @@ def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(database
 
 
 # Campaigns
+
+
+def test_what_is_noted_in_full_headers_keeps_no_job_from_coming_back(database: Database) -> None:
+    """Its trace made them too long: no redrive took it, and each campaign of others aborted."""
+    conn = database.conn
+    worker = make_worker(conn)
+    make_job(conn, headers={"h": "x" * 8170})
+    traced = failure(detail={"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"})
+    assert settle(conn, worker, claim_one(conn, worker), "retry", delay=0.0, failure=traced)
+    letter = bury(conn, worker, claim_one(conn, worker), failure=traced)
+
+    assert redrive(conn, [letter]) == {letter: None}
+    assert bury(conn, worker, claim_one(conn, worker), failure=traced) == letter
+    assert redrive(conn, [letter]) == {letter: None}
 
 
 def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> None:

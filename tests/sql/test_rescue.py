@@ -223,6 +223,34 @@ def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
     ]
 
 
+def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(database: Database) -> None:
+    """One had the dead letter and wanted its failures, the other had these and wanted that."""
+    job = make_job(database.conn, kind="k")
+    worker = make_worker(database.conn)
+    claim_one(database.conn, worker)
+    run_alone(database, worker)
+    silence(database.conn, worker)
+    rescue(database.conn)
+    reader, back, purger = database.session(), database.session(), database.session()
+    reader.rows("begin")
+    reader.rows("select from redrive.failures for update")
+    forgiven = back.start(lambda: store.forgive(back.conn, [(job, 1)]))
+    database.wait_until_blocked(back)
+    purged = purger.start(
+        lambda: purger.value("select redrive.purge_v1(%s, '{0}', '{open}')", [job])
+    )
+    # where it does not leave out what the other has, it waits for the reader, too
+    while not purged.done() and not database.column(
+        "select 1 from pg_locks where pid = %s and not granted", purger.pid
+    ):
+        pass
+    reader.rows("commit")
+
+    assert forgiven.result(60) == [job]
+    assert purged.result(60) == 0
+    assert database.column("select state from redrive.dead_letters") == ["redriven"]
+
+
 def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
     job_id = make_job(database.conn)
     worker = make_worker(database.conn)

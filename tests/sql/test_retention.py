@@ -194,6 +194,21 @@ def test_a_kind_with_a_job_or_an_open_dead_letter_is_not_forgotten(database: Dat
     assert set(database.column("select kind from redrive.tallies")) == {"", "waits.for.years"}
 
 
+def test_a_kind_of_which_something_is_not_folded_yet_is_not_forgotten(database: Database) -> None:
+    """What was not folded stayed with the kind, which owed a job and a dead letter for ever."""
+    conn = database.conn
+    (letter,) = make_dead_letters(conn, 1, kind="lies.there")
+    store.fold(conn)
+    database.rows("update redrive.tallies set at = now() - interval '1 year'")
+    redrive(conn, [letter])
+    worker = make_worker(conn)
+    complete(conn, worker, *claim(conn, worker))
+    forget(conn)
+
+    by_kind = dict(database.rows("select event, n from redrive.totals where kind = 'lies.there'"))
+    assert (by_kind["enqueued"], by_kind["dead"], by_kind["redriven"]) == (1, 1, 1)
+
+
 def test_a_breaker_that_somebody_holds_is_not_forgotten(database: Database) -> None:
     database.rows(
         "insert into redrive.breakers (name, state, open_until, forced_by, window_at, changed_at)"

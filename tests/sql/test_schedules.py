@@ -339,6 +339,41 @@ def test_what_nobody_declares_any_more_is_forgotten_in_time(database: Database) 
     assert database.column("select schedule from redrive.schedule_declarations") == ["other"]
 
 
+@pytest.mark.parametrize("first", ["declares", "forgets"])
+def test_what_is_declared_again_while_it_is_forgotten_is_fired(
+    database: Database, first: str
+) -> None:
+    """It had no row any more, and was never fired until another worker declared it."""
+    store.retire(database.conn, declare(database, DAILY))
+    move(database, timedelta(days=100))
+    database.rows(
+        "update redrive.schedule_declarations set declared_at = now() - interval '100 days'"
+    )
+    worker = make_worker(database.conn)
+    declarer, forgetter = database.session(), database.session()
+
+    def declare_again() -> bool:
+        return store.declare_schedules(declarer.conn, worker, "1", [DAILY])
+
+    def forget() -> int:
+        return forgetter.value("select redrive.forget_schedules_v1(interval '90 days', 100)")
+
+    if first == "declares":
+        declarer.rows("begin")
+        assert declare_again()
+        assert forget() == 0
+        declarer.rows("commit")
+    else:
+        forgetter.rows("begin")
+        assert forget() == 1
+        waits = declarer.start(declare_again)
+        database.wait_until_blocked(declarer)
+        forgetter.rows("commit")
+        assert waits.result()
+
+    assert [due.name for due in store.due_schedules(database.conn)] == ["report.daily"]
+
+
 # ---------------------------------------------------------------------- operators
 
 
@@ -355,6 +390,24 @@ def test_what_comes_while_it_is_paused_is_not_made_up_for(database: Database) ->
     fire(database)
     assert jobs(database) == []
     assert of_schedule(database)[0] > database.value("select now()")
+
+
+def test_one_that_was_fired_while_the_clock_was_ahead_goes_on_when_resumed(
+    database: Database,
+) -> None:
+    """It had fired a year ahead, and nobody could have it fire before that year was over."""
+    declare(database, DAILY)
+    fire(database)
+    database.rows(
+        "update redrive.schedules set next_at = next_at + interval '1 year',"
+        " last_at = now() + interval '1 year'"
+    )
+    for act in ("pause", "resume"):
+        database.rows(f"select redrive.{act}_schedule_v1('report.daily', 'ada', 'why')")  # type: ignore[arg-type] # ours
+    fire(database)
+
+    now = database.value("select now()")
+    assert now < of_schedule(database)[0] <= now + timedelta(days=1)
 
 
 def test_a_pause_that_comes_between_looking_and_firing_counts(database: Database) -> None:

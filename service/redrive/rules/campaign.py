@@ -253,8 +253,9 @@ def _feed(seen: Seen) -> tuple[int, float]:
     if seen.rate is None:
         return max(room, 0), seen.now
     longest = max(CREDIT_SECONDS, 1 / seen.rate)
-    # one may go at once
-    fed_at = seen.now - 1 / seen.rate if seen.fed_at is None else seen.fed_at
+    # one may go at once; as well where the clock was set back to before what is used up
+    is_behind = seen.fed_at is not None and seen.fed_at > seen.now + longest
+    fed_at = seen.now - 1 / seen.rate if seen.fed_at is None or is_behind else seen.fed_at
     credit = min(max(seen.now - fed_at, 0.0), longest)
     allowed = math.floor(credit * seen.rate + 1e-6)
     if room < allowed:  # what stands in the way does not add up to a burst

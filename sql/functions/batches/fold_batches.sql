@@ -53,6 +53,9 @@ begin
             -- Somebody adds to it in a transaction that is open, or it is over.
             insert into redrive.batch_deltas (batch)
             select b.id from redrive.batches b where b.id = one and b.over_at is null;
+            -- given up, and forgotten before the last of its jobs ended
+            delete from redrive.batch_deltas d
+            where d.batch = one and not exists (select from redrive.batches b where b.id = one);
             continue;
         end if;
         -- Anew: before the lock somebody may have added to it, and has committed by now.

@@ -20,6 +20,9 @@ declare
     b redrive.breakers;
     before text;
     now_at constant timestamptz := clock_timestamp();
+    -- what happened later than that, the server's clock was set back since; not so who came in
+    -- between while this waited
+    soon constant timestamptz := now_at + interval '1 minute';
 begin
     for seen in
         select * from unnest(names, failures, successes, thresholds, windows, cooldowns)
@@ -27,22 +30,25 @@ begin
         order by 1
     loop
         select * into b from redrive.breakers k where k.name = seen.name;
-        if not found then
-            insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
-            select * into b from redrive.breakers k where k.name = seen.name;
-        end if;
-        if seen.failed > 0 or (seen.succeeded > 0 and (b.failures > 0 or b.state <> 'closed'))
-           or (b.state = 'open' and b.open_until <= now_at and b.forced_by is null) then
-            select * into b from redrive.breakers k where k.name = seen.name for update;
+        if not found or seen.failed > 0
+           or (seen.succeeded > 0 and (b.failures > 0 or b.state <> 'closed'))
+           or (b.state = 'open' and b.forced_by is null
+               and (b.open_until <= now_at or b.opened_at > soon)) then
+            loop
+                select * into b from redrive.breakers k where k.name = seen.name for update;
+                exit when found;
+                -- one that nobody used for long may be forgotten while this waits for it
+                insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
+            end loop;
             before := b.state;
-            if b.window_at < now_at - seen.span * interval '1 second' then
+            if b.window_at not between now_at - seen.span * interval '1 second' and soon then
                 b.window_at := now_at; b.failures := 0; b.successes := 0;
             end if;
             b.failures := b.failures + seen.failed;
             b.successes := b.successes + seen.succeeded;
             if b.forced_by is not null then
                 null;
-            elsif b.state = 'open' and b.open_until <= now_at then
+            elsif b.state = 'open' and (b.open_until <= now_at or b.opened_at > soon) then
                 b.state := 'half_open'; b.probe_by := null; b.probe_until := null;
             elsif b.state = 'half_open' and seen.failed > 0 or b.state = 'closed'
                   and b.failures >= seen.threshold and b.failures >= b.successes then

@@ -7,7 +7,9 @@ as $$
     with taken as (
         update redrive.breakers b set probe_by = worker, probe_until = clock_timestamp() + lease
         where b.name = take_probe_v1.name and b.state = 'half_open' and b.forced_by is null
-          and (b.probe_until is null or b.probe_until < clock_timestamp())
+          and (b.probe_until is null or b.probe_until < clock_timestamp()
+               -- the server's clock was set back since
+               or b.probe_until > clock_timestamp() + 2 * lease)
         returning 1)
     select exists (select from taken)
 $$;

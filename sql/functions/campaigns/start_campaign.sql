@@ -18,6 +18,11 @@ declare
 begin
     select * into c from redrive.campaigns o
     where o.id = start_campaign_v1.plan and o.planned_login is not null for update;
+    -- forget_campaigns is at it: what it took would never have its turn
+    if c.state = 'planned'
+       and not exists (select from redrive.campaign_jobs j where j.campaign = c.id and j.n = 1) then
+        c.state := null;
+    end if;
     if c.state is distinct from 'planned' then
         raise exception using errcode = 'RD001', message = format(
             'plan: %s is %s; plan anew', start_campaign_v1.plan, coalesce(c.state, 'not there'));

@@ -38,7 +38,10 @@ begin
                           or not payload @> '{}' or octet_length(payload::text) >= 130
                           then 1 else 0 end
                    | case when headers = '{}' then 0
-                          when not headers @> '{}' or octet_length(headers::text) > 8192 then 1
+                          -- what died comes back with what was noted in them
+                          when not headers @> '{}'
+                               or octet_length(headers::text) > 8192 + 1024 * least(redrives, 1)
+                               then 1
                           when headers ? '$redrive' then 2 else 0 end
                    | case when batch is null then 0 else 8 end) as traits
         from fresh group by queue, kind, priority),
@@ -74,7 +77,8 @@ begin
                     when length(tenant) not between 1 and 255
                         then 'tenant: must have 1 to 255 characters'
                     when jsonb_typeof(headers) <> 'object' then 'headers: must be an object'
-                    when octet_length(headers::text) > 8192 then 'headers: at most 8192 bytes'
+                    when octet_length(headers::text) > 8192 + 1024 * least(redrives, 1)
+                        then 'headers: at most 8192 bytes'
                     else redrive.payload_fault(payload) end as fault
                 from fresh) f
             where f.fault is not null

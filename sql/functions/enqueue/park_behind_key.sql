@@ -12,7 +12,9 @@ declare
     fault text;
 begin
     if pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192 then
-        fault := case when octet_length(new.headers::text) > 8192 then 'headers: at most 8192 bytes'
+        -- what died comes back with what was noted in them
+        fault := case when octet_length(new.headers::text) > 8192 + 1024 * least(new.redrives, 1)
+                      then 'headers: at most 8192 bytes'
                       else redrive.payload_fault(new.payload) end;
         if fault is not null then
             raise exception using errcode = 'RD001', message = fault;

@@ -14,22 +14,30 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+    held int;              -- lanes
     waiting bigint[];
 begin
-    -- A lane's first claim makes its row; whoever needs it before that makes it, too.
-    insert into redrive.lanes (queue, priority, lane)
-    select distinct j.queue, j.priority, j.lane from redrive.jobs j
-    where j.id = any (hold_waiting_v1.ids)
-      and not exists (select from redrive.lanes l where l.queue = j.queue
-                      and l.priority = j.priority and l.lane = j.lane)
-    order by 1, 2, 3
-    on conflict do nothing;
-    perform from (
+    -- A lane's first claim makes its row; whoever needs it before that makes it, too. Again where
+    -- forget_lanes, which did not see these jobs, has taken one since.
+    loop
+        insert into redrive.lanes (queue, priority, lane)
         select distinct j.queue, j.priority, j.lane from redrive.jobs j
-        where j.id = any (hold_waiting_v1.ids)) v
-    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
-    order by l.queue, l.priority, l.lane
-    for update of l;
+        where j.id = any (hold_waiting_v1.ids)
+          and not exists (select from redrive.lanes l where l.queue = j.queue
+                          and l.priority = j.priority and l.lane = j.lane)
+        order by 1, 2, 3
+        on conflict do nothing;
+        perform from (
+            select distinct j.queue, j.priority, j.lane from redrive.jobs j
+            where j.id = any (hold_waiting_v1.ids)) v
+        join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
+        order by l.queue, l.priority, l.lane
+        for update of l;
+        get diagnostics held = row_count;
+        exit when held >= (select count(*) from (
+            select distinct j.queue, j.priority, j.lane from redrive.jobs j
+            where j.id = any (hold_waiting_v1.ids)) v);
+    end loop;
     -- Only now, with a snapshot of its own: what was claimed before the lanes were ours is seen to
     -- be claimed. Its row is not locked, for whoever settles it may want those that we hold.
     select array_agg(h.id) into waiting

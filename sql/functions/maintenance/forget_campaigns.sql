@@ -1,7 +1,9 @@
 -- forget_campaigns: those past their retention that have ended and of which no dead letter is left.
 -- One step of a walk over all of them; at its end it waits for those of the other tables. Plans that
--- nobody started for a day go first, with what they froze.
+-- nobody started for a day go first, with what they froze, from its beginning: start_campaign looks
+-- whether that is still there.
 -- in:    batch: how many are looked at, and 20 times that of what was frozen
+-- locks: the plan that goes, skip locked: whoever has it may be starting it
 -- plan:  campaigns_pkey, dead_letters_campaign_idx, campaigns_planned_idx
 create or replace function redrive.forget_campaigns_v1(older_than interval, batch int) returns int
 language plpgsql security definer
@@ -12,18 +14,17 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
+    old bigint;
     looked bigint[];
     gone int;
     unlisted int;
 begin
+    select c.id into old from redrive.campaigns c
+    where c.state = 'planned' and c.created_at < clock_timestamp() - interval '1 day'
+    order by c.created_at limit 1 for update skip locked;
     delete from redrive.campaign_jobs j
-    where (j.campaign, j.n) in (
-        select o.campaign, o.n
-        from (select c.id from redrive.campaigns c
-              where c.state = 'planned' and c.created_at < clock_timestamp() - interval '1 day'
-              order by c.created_at limit 1) c
-        join redrive.campaign_jobs o on o.campaign = c.id
-        limit 20 * batch);
+    where j.campaign = old and j.n in (
+        select o.n from redrive.campaign_jobs o where o.campaign = old order by o.n limit 20 * batch);
     get diagnostics unlisted = row_count;
     delete from redrive.campaigns c
     where c.state = 'planned' and c.created_at < clock_timestamp() - interval '1 day'

@@ -25,7 +25,10 @@ begin
         return breaker_count;
     end if;
     with old as materialized (
-        select t.queue, t.kind from redrive.tallies t where t.kind <> ''
+        select t.queue, t.kind from redrive.tallies t
+        -- what is not folded yet would stay behind with its kind, and never add up to nothing
+        where t.kind <> '' and not exists (select from redrive.deltas d
+                                           where d.queue = t.queue and d.kind = t.kind)
         group by t.queue, t.kind having max(t.at) < before),
     counted as materialized (
         select t.queue, t.kind, t.event, t.reason, t.n

@@ -3,6 +3,7 @@
 -- in:    version: of the application
 --        declared: [{name, kind, queue, cron, tz, catch_up, payload} ...]
 -- out:   false: the worker was declared lost
+-- locks: declarations, then schedules, each in the order of names: forget_schedules leaves them out
 create or replace function redrive.declare_schedules_v1(
     worker int, version text, declared jsonb) returns boolean
 language plpgsql security definer
@@ -31,7 +32,8 @@ begin
     known as (
         insert into redrive.schedules (name, declaration)
         select o.schedule, o.id from ours o order by o.schedule
-        on conflict (name) do nothing)
+        -- written, so that it is not forgotten before this can be seen
+        on conflict (name) do update set name = excluded.name)
     insert into redrive.schedule_declarers (worker, declaration, version)
     select declare_schedules_v1.worker, o.id, declare_schedules_v1.version from ours o
     on conflict do nothing;

@@ -8,7 +8,9 @@ as $$
     with resumed as (
         update redrive.schedules s
         set paused_at = null, paused_by = null, paused_why = null, next_at = null,
-            since = clock_timestamp()
+            since = clock_timestamp(),
+            -- fired while the server's clock was ahead: what comes before that is not waited for
+            last_at = case when s.last_at < clock_timestamp() then s.last_at end
         where s.name = resume_schedule_v1.name and s.paused_at is not null
         returning s.name),
     audited as (

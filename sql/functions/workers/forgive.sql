@@ -2,7 +2,7 @@
 -- stopped for a while, or cut off. What that cost its jobs is taken back.
 -- in:    parallel arrays: ids, deliveries (as it had claimed them)
 -- out:   the jobs that had been charged
--- locks: jobs, ascending, then their dead letters
+-- locks: jobs, ascending, then their dead letters, then their failures
 -- plan:  jobs_pkey, failures_pkey, dead_letters_pkey
 -- The failure stays on record, but not as a loss: neither judge_loss nor run_alone goes by it, and a
 -- second call finds nothing. Ten times at most: what its worker stands still under each time is not
@@ -21,6 +21,9 @@ declare
     campaign bigint;
 begin
     perform from redrive.jobs j where j.id = any (ids) order by j.id for update;
+    -- before their failures, as a purge
+    perform from redrive.dead_letters d
+    where d.id = any (ids) and d.state = 'open' order by d.id for update;
     with mended as (
         update redrive.failures f
         set category = 'transient', message = 'the worker was silent while it held the job'
