@@ -471,10 +471,12 @@ class Link:
     def lend(self, *, anyway: bool = False) -> OwnConnection | None:
         """Our connection, to be taken back, if it is quiet; `anyway`: or just not in use."""
         with self._turn:
+            conn = self._conn
             is_quiet = anyway or time.monotonic() >= self._lends_from
-            if self._conn is None or self._is_used or not is_quiet:
+            # for one that is closed the guest would open another, with its settings, and we keep it
+            if conn is None or conn.closed or self._is_used or not is_quiet:
                 return None
-            conn, self._conn, self._is_lent = self._conn, None, True
+            self._conn, self._is_lent = None, True
             return conn
 
     def take_back(self, conn: OwnConnection | None) -> bool:
