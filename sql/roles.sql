@@ -99,7 +99,7 @@ grant execute on function
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
-    redrive.history_queues, redrive.batches, redrive.batch_deltas
+    redrive.history_queues, redrive.batches, redrive.batch_deltas, redrive.contact
     to redrive_viewer, redrive_worker, redrive_operator;
 -- The console asks as whoever asks it.
 grant select on redrive.ended_sessions to redrive_viewer, redrive_operator;

@@ -231,6 +231,7 @@ create table redrive.contact (
     constraint contact_pkey primary key (one),
     constraint contact_one_check check (one)
 ) with (fillfactor=10);
+grant select on redrive.contact to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.dead_letters (
     id bigint not null,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port
+from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port, guarded_process
 from tests.flow.proxy import Proxy
 from tests.postgres import guarded
 from tests.replicas import Replicas
@@ -153,20 +153,26 @@ class Servers:
 
 
 class Pooler:
-    """PgBouncer in transaction mode, which can be killed and started on the same port."""
+    """PgBouncer in transaction mode, which can be killed and started on the same port.
+
+    It ends with this process.
+    """
 
     def __init__(self, url: str, home: Path) -> None:
         target = conninfo_to_dict(url)
         port = free_port()
+        self._ended = contextlib.ExitStack()
         self.url = make_conninfo(url, host="127.0.0.1", port=port)
         self._home = Path(tempfile.mkdtemp(prefix="redrive-pgbouncer-"))
         self._home.chmod(0o755)
+        self._ended.enter_context(guarded_process(self._home, self._home / "pid"))
         self._log = home / "pgbouncer.log"
         (self._home / "users.txt").write_text('"postgres" ""\n')
         (self._home / "pgbouncer.ini").write_text(
             f"[databases]\n* = host={target['host']} port={target['port']} user=postgres\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
             "unix_socket_dir =\nauth_type = any\nso_reuseport = 0\n"
+            f"pidfile = {self._home}/pid\n"
             "pool_mode = transaction\ndefault_pool_size = 8\nmax_client_conn = 100\n"
             "server_login_retry = 0.2\nignore_startup_parameters = extra_float_digits\n"
         )
@@ -191,13 +197,18 @@ class Pooler:
 
     def kill(self) -> None:
         """SIGKILL, and start."""
-        self.close()
+        self._kill()
         self._process = self._start()
 
     def close(self) -> None:
-        """End it."""
+        """End it, and what it has on disk."""
+        self._kill()
+        self._ended.close()
+
+    def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
+        (self._home / "pid").unlink(missing_ok=True)  # its id may be another process's by now
 
 
 @contextlib.contextmanager

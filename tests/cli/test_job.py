@@ -262,6 +262,32 @@ def test_why_no_worker_and_not_polled(database: Database) -> None:
     assert (code, "nobody has polled queue default for 6 min" in text) == ("not_polled", True)
 
 
+def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:
+    """One that had ended in peace left no mark; any other one passed for a worker of this job."""
+    conn = database.conn
+    job = make_job(conn, "mail.send")
+    assert why(database, job)[1] == "no live worker serves queue default"
+
+    store.retire(conn, register(conn, "short"))
+    conn.execute("update redrive.contact set at = at - interval '5 min'")
+    nobody = "no live worker serves queue default; "
+    last = f"{nobody}the last worker of any queue was seen 5 min ago"
+    assert why(database, job)[1] == last
+
+    conn.execute(
+        "update redrive.workers set seen_at = now() - interval '7 min', lost_at = now()"
+        " where id = any (%s)",
+        ([register(conn, "other", ("a.b",)), register(conn, "bulk", ("mail.send",), ("bulk",))],),
+    )
+    assert why(database, job)[1] == last
+    conn.execute(
+        "update redrive.workers set seen_at = now() - interval '8 min', lost_at = now()"
+        " where id = %s",
+        (register(conn, "able", ("mail.*",)),),
+    )
+    assert why(database, job)[1] == f"{nobody}one that would was last seen 8 min ago"
+
+
 def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database) -> None:
     """U1: enqueued, failed, died, redriven, in order; the payload without secrets."""
     conn = database.conn

@@ -1,11 +1,13 @@
 """Workers, limits and schedules: shown as the command line has them, and changed like there."""
 
+from html import unescape
+
 import pytest
 from starlette.testclient import TestClient
 
 from tests.console.conftest import Site, act
 from tests.console.test_changes import audit, said
-from tests.factories import make_schedule, make_worker
+from tests.factories import make_limited_worker, make_schedule, make_worker
 
 
 def limits(site: Site) -> list[tuple[object, ...]]:
@@ -15,6 +17,7 @@ def limits(site: Site) -> list[tuple[object, ...]]:
 
 def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
     """An empty page teaches; what is set there can be typed from its command."""
+    make_limited_worker(site.database.conn, "emails")
     assert "Nothing is limited." in olaf.get("/limits").text
     form = {"concurrency": "20", "rate": "30/1m", "why": "the provider allows no more"}
 
@@ -33,6 +36,32 @@ def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
         ("olaf", "set limit", "the provider allows no more"),
         ("olaf", "remove limit", "the new provider has none"),
     ]
+
+
+@pytest.mark.parametrize(("name", "ends"), [("emals", "; did you mean emails?"), ("somewhere", "")])
+def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
+    site: Site, olaf: TestClient, name: str, ends: str
+):
+    """As on the command line."""
+    make_limited_worker(site.database.conn, "emails", "customer:{customer_id}")
+    text = f"no handler has jobs that count under '{name}' yet{ends}"
+    sentence = "N" + text[1:] + ("" if ends else ".")
+    address = f"/change/set-limit?name={name}"
+    asked = {"why": "x", "concurrency": 1, "yes": True}
+
+    seen = site.bearer("olaf").post(f"/api/v1/set-limit?name={name}", json={}).json()
+    assert sentence in seen["remarks"]
+    assert sentence in unescape(olaf.get(address).text)
+    done = act(olaf, address, concurrency="1", why="x")
+    assert unescape(said(olaf, done)) == f"The limit {name} is set. {sentence}"
+    assert sentence not in unescape(olaf.get(address).text), "it is a limit that there is"
+
+    act(olaf, f"/change/remove-limit?name={name}", why="x")
+    again = [
+        site.bearer("olaf").post(f"/api/v1/set-limit?name={one}", json=asked).json()["warning"]
+        for one in (name, "emails", "customer:17")
+    ]
+    assert again == [text, None, None]
 
 
 @pytest.mark.parametrize(

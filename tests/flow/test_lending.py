@@ -128,6 +128,18 @@ def test_a_connection_that_is_lost_while_it_is_lent_is_lost_to_both(
     assert pid(pair.host)
 
 
+def test_a_connection_that_is_closed_is_not_lent(pair: Pair):
+    """The guest opened one of its own, and the host went on with that, and with its settings."""
+    with pair.host.use() as conn:
+        conn.close()
+    assert pid(pair.guest)
+
+    with pair.host.use() as conn:
+        assert conn.info.get_parameters()["application_name"] == "host"
+        assert conn.has_settings
+    assert pair.host.failures == 0
+
+
 def test_a_guest_that_nobody_lets_in_borrows_from_a_link_at_work(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):

@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from redrive import enqueue
-from redrive.database.embedded import free_port
+from redrive.database.embedded import free_port, guarded_process
 from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
@@ -46,7 +46,7 @@ def pool(
     (home / "pgbouncer.ini").write_text(
         f"[databases]\n* = host={target['host']} port={target['port']} user={target['user']}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-        "unix_socket_dir =\nauth_type = any\n"
+        f"unix_socket_dir =\nauth_type = any\npidfile = {home}/pid\n"
         "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n"
         "ignore_startup_parameters = extra_float_digits\n" + "\n".join(settings).format(home=home)
     )
@@ -72,13 +72,13 @@ def pool(
             return False
         return True
 
-    try:
-        wait_for(answers)
-        yield url
-    finally:
-        pooler.terminate()
-        pooler.wait(30)
-        shutil.rmtree(home)
+    with guarded_process(home, home / "pid"):
+        try:
+            wait_for(answers)
+            yield url
+        finally:
+            pooler.terminate()
+            pooler.wait(30)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ PAUSED = Pause("ada", "the bank is down", NOW - timedelta(hours=1))
 ASKING = Worker("w1", ["mail.*"], None, asked=NOW, slots=4, busy=1)
 HERE = Around(NOW, workers=[ASKING])
 DUE = Waiting("mail.send", "default", "ready", JUST_NOW, ahead=0)
+GONE = replace(ASKING, seen=NOW - timedelta(minutes=5))
 OPEN = Breaker("smtp", "open", open_until=LATER)
 DEPENDS = replace(ASKING, depends_on={"mail.*": ["smtp"]})
 
@@ -149,7 +150,25 @@ ANSWERS = [
         DUE,
         Around(NOW, workers=[], seen=NOW - timedelta(minutes=5)),
         Code.NOT_POLLED,
-        "no live worker serves queue default; the last one was seen 5 min ago",
+        "no live worker serves queue default; the last worker of any queue was seen 5 min ago",
+    ),
+    (
+        DUE,
+        Around(NOW, gone=[GONE, replace(GONE, queues=["bulk"], seen=NOW)], seen=NOW),
+        Code.NOT_POLLED,
+        "no live worker serves queue default; one that would was last seen 5 min ago",
+    ),
+    (
+        DUE,
+        Around(NOW, gone=[replace(GONE, kinds=["a.b"])], seen=NOW - timedelta(minutes=4)),
+        Code.NOT_POLLED,
+        "no live worker serves queue default; the last worker of any queue was seen 4 min ago",
+    ),
+    (
+        DUE,
+        Around(NOW, workers=[Worker("w1", ["a.b"], ["bulk"])], gone=[GONE], seen=NOW),
+        Code.NOT_POLLED,
+        "the live ones serve: bulk; one that would was last seen 5 min ago",
     ),
     (
         DUE,
@@ -185,7 +204,7 @@ def test_a_queue_is_asked_the_same() -> None:
     assert paused is not None
     assert (paused.code, "ada" in paused.text) == (Code.QUEUE_PAUSED, True)
     assert alone is not None
-    assert alone.code == Code.NOT_POLLED
+    assert alone == Why(Code.NOT_POLLED, "no live worker serves queue default")
     assert why_queue("default", HERE) is None
 
 

@@ -12,13 +12,14 @@ import psycopg
 import pytest
 from psycopg.errors import LockNotAvailable
 
-from redrive.database.connect import Link, OwnConnection, connect
+from redrive.database.connect import Link, OwnConnection, connect, refusal
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.exchange import Exchange
+from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
@@ -47,7 +48,17 @@ def identity(database: Database) -> Identity:
 @pytest.fixture
 def exchange(link: Link, identity: Identity) -> Exchange:
     telemetry = Telemetry(Metrics(), None)
-    return Exchange(link, identity, LaneBook(None), Polling(0.0), telemetry)
+
+    def on_refused(held: Held, error: psycopg.Error) -> None:
+        failed = failure(message=refusal(error))
+        reason = "not_retryable"
+        exchange.ended(
+            held,
+            Report(held.id, held.deliveries, Outcome.DEAD_LETTER, failure=failed, reason=reason),
+        )
+
+    exchange = Exchange(link, identity, LaneBook(None), Polling(0.0), telemetry, on_refused)
+    return exchange
 
 
 def server_process(link: Link) -> Any:
@@ -250,6 +261,37 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
     assert [held.id for held in jobs] == ids[5:10]
     assert database.column(JOBS) == ids[5:]
     assert database.column("select ids from redrive.claims") == [ids[5:10]]
+
+
+def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
+    database: Database, exchange: Exchange
+) -> None:
+    ids = make_jobs(database.conn, 40)
+    refused = [ids[1], ids[17], ids[18], ids[39]]
+    database.conn.execute(
+        "update redrive.jobs set idempotency_key = id::text where id = any (%s)", (refused,)
+    )
+    database.conn.execute(
+        "alter table redrive.completions add constraint no_keys check (key is null)"
+    )
+    first, *rest = exchange.run(time.monotonic(), room=40, linger=0.0)
+    exchange.completed([(held, 0.1) for held in rest])
+    unstorable = failure(message="\0")
+    report = Report(first.id, first.deliveries, Outcome.RETRY, 3600.0, failure=unstorable)
+    exchange.ended(first, report)
+
+    exchange.run(time.monotonic(), room=0, linger=0.0)
+    assert database.column(JOBS) == sorted([ids[0], *refused])
+    assert exchange.is_settling
+    exchange.run(time.monotonic(), room=0, linger=0.0)
+
+    assert not exchange.is_settling
+    assert database.column(JOBS) == ids[:1]
+    assert database.rows("select count(*) from redrive.claims") == [(0,)]
+    assert database.rows("select id, message from redrive.dead_letters order by id") == [
+        (job, "CheckViolation (23514), by constraint no_keys of table redrive.completions")
+        for job in refused
+    ]
 
 
 def test_jobs_that_are_made_late_outlive_their_connection_and_are_kept_once(

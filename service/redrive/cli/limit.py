@@ -1,13 +1,9 @@
 """redrive limit."""
 
-from typing import Any
-
 import click
-import psycopg
 
 from redrive.cli.connection import database
 from redrive.cli.exits import Exit
-from redrive.cli.names import meant
 from redrive.cli.options import (
     Change,
     acting_options,
@@ -17,7 +13,7 @@ from redrive.cli.options import (
 )
 from redrive.cli.output import emit, not_found, printable, table
 from redrive.live_jobs import limits
-from redrive.rules.concurrency import NAME, counts_under, of_all, of_rate, per_second
+from redrive.rules.concurrency import NAME, of_rate, per_second
 from redrive.rules.escape import escaped
 
 SHOWN = ("limit", "running", "at once", "rate", "waiting")
@@ -116,19 +112,11 @@ def remove_limit(name: str, change: Change) -> int:
     return Exit.DONE
 
 
-def _say_unused(conn: psycopg.Connection[Any], name: str) -> None:
-    """Say of a name that nothing counts under, so that a slip is seen."""
-    known = limits.names(conn)
-    if not any(counts_under(name, one) for one in known):
-        names = {of_all(one) for one in known} | {one for one in known if "{" not in one}
-        hint = meant(name, sorted(names))
-        said = f"redrive: no handler has jobs that count under {name!r} yet{hint}"
-        click.echo(escaped(said), err=True)
-
-
 def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
     who = {"actor": change.settings.who(), "why": change.why}
     with database(change.settings) as conn:
         if concurrency is not None or rate is not None:
-            _say_unused(conn, name)
+            said = limits.unused(conn, name)
+            if said is not None:
+                click.echo(escaped(f"redrive: {said}"), err=True)
         return limits.put(conn, name, concurrency, rate, **who)

@@ -175,7 +175,10 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
         query,
         _LIMIT_COLUMNS,
         rows,
-        ("It holds from now on; what runs goes on. What is left empty is not limited.",),
+        (
+            "It holds from now on; what runs goes on. What is left empty is not limited.",
+            *_sentence(limits.unused(conn, name)),
+        ),
         inputs=[
             Input("concurrency", "At once, at most", at_once_now if rows else ""),
             Input("rate", "Begin in a time, at most (20/1m, 100/s)", rate or ""),
@@ -196,9 +199,17 @@ def _set_limit(opening: Opening, order: Order) -> Done:
     if at_once is None and rate is None:
         raise Refused(400, "give concurrency, rate or both; another change removes a limit")
     with opening() as conn:
+        unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
-    report = {"name": name, "concurrency": at_once, "rate": text or None}
-    return Done(f"The limit {name} is set.", report, "/limits")
+    report = {"name": name, "concurrency": at_once, "rate": text or None, "warning": unused}
+    return Done(" ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits")
+
+
+def _sentence(said: str | None) -> list[str]:
+    """As one on a page, if anything is said."""
+    if said is None:
+        return []
+    return [said[0].upper() + said[1:] + ("" if said.endswith("?") else ".")]
 
 
 def _at_once(text: str) -> int | None:

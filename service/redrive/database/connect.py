@@ -92,7 +92,7 @@ class Trouble(Enum):
 _MEANING = {
     Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),  # 28: the password has changed
     Trouble.AGAIN: ("40", "53", "55P03", "57014"),
-    Trouble.DATA: ("22", "23", "54"),
+    Trouble.DATA: ("22", "23", "54", "P0001"),  # P0001: what somebody's trigger raises
 }
 """What the beginning of a SQLSTATE means; of the rest nothing can be mended here."""
 
@@ -106,6 +106,20 @@ def trouble(error: psycopg.Error) -> Trouble:
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Trouble.LOST
     return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
+
+
+_RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
+
+
+def refusal(error: psycopg.Error) -> str:
+    """What refused a statement: the constraint, or the function of a trigger. No values."""
+    diag = error.diag
+    said = f"{type(error).__name__} ({error.sqlstate})"
+    if diag.constraint_name is not None:
+        table = f"{diag.schema_name}.{diag.table_name}"
+        return f"{said}, by constraint {diag.constraint_name} of table {table}"
+    innermost = _RAISED_IN.match(diag.context or "")
+    return f"{said}, in {innermost[1]}" if innermost else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,10 +470,12 @@ class Link:
     def lend(self, *, anyway: bool = False) -> OwnConnection | None:
         """Our connection, to be taken back, if it is quiet; `anyway`: or just not in use."""
         with self._turn:
+            conn = self._conn
             is_quiet = anyway or time.monotonic() >= self._lends_from
-            if self._conn is None or self._is_used or not is_quiet:
+            # for one that is closed the guest would open another, with its settings, and we keep it
+            if conn is None or conn.closed or self._is_used or not is_quiet:
                 return None
-            conn, self._conn, self._is_lent = self._conn, None, True
+            self._conn, self._is_lent = None, True
             return conn
 
     def take_back(self, conn: OwnConnection | None) -> bool:

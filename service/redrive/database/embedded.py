@@ -54,7 +54,13 @@ def free_port() -> int:
 @contextlib.contextmanager
 def guarded(home: Path, version: int = NEWEST) -> Iterator[None]:
     """See that the server in `home` ends with the block or this process, and `home` with it."""
-    pid_file = home / f"postgres-{version}" / "postmaster.pid"
+    with guarded_process(home, home / f"postgres-{version}" / "postmaster.pid"):
+        yield
+
+
+@contextlib.contextmanager
+def guarded_process(home: Path, pid_file: Path) -> Iterator[None]:
+    """See that the process whose id is in `pid_file` ends so, and `home` with it."""
     guard = subprocess.Popen(
         ["/bin/sh", "-c", GUARD, str(home), str(pid_file)],
         stdin=subprocess.PIPE,

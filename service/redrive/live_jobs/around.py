@@ -34,7 +34,7 @@ _WORKERS: LiteralString = """
 _SEEN: LiteralString = """
     select clock_timestamp(), greatest(
         (select max(w.seen_at) from redrive.workers w),
-        (select nullif(c.ran_at, '-infinity') from redrive.chores c where c.name = 'rescue'))"""
+        (select c.at from redrive.contact c where c.elapsed > '0'))"""
 _BEFORE: LiteralString = """
     select o.id from redrive.jobs o
     where o.queue = %(queue)s and o.ordering_key = %(ordering_key)s and o.id < %(id)s
@@ -90,6 +90,7 @@ class Surroundings:
             {r["queue"]: Pause(r["paused_by"], r["paused_why"], r["paused_at"]) for r in pauses},
             {row["name"]: Breaker(**row) for row in breakers},
             [_worker(row) for row in workers if row["is_alive"]],
+            [_worker(row) for row in workers if not row["is_alive"]],
             seen,
         )
 
@@ -174,6 +175,7 @@ def _worker(row: Row) -> Worker:
         None if asked is None else row["seen_at"] - timedelta(seconds=asked),
         progress["slots"],
         len(progress["running"]),
+        row["seen_at"],
     )
 
 

@@ -5,7 +5,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
-from redrive.rules.concurrency import of_rate
+from redrive.rules.concurrency import counts_under, of_all, of_rate
+from redrive.rules.names import meant
 
 Connection = psycopg.Connection[Any]
 
@@ -26,6 +27,16 @@ def names(conn: Connection) -> list[str]:
     """What handlers declare that their jobs count under, and what is limited."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute("select redrive.names_of_limits_v1()").fetchall()
+
+
+def unused(conn: Connection, name: str) -> str | None:
+    """What to say of a name that nothing counts under, so that a slip is seen; None of others."""
+    known = names(conn)
+    if any(counts_under(name, one) for one in known):
+        return None
+    meanable = {of_all(one) for one in known} | {one for one in known if "{" not in one}
+    hint = meant(name, sorted(meanable))
+    return f"no handler has jobs that count under {name!r} yet{hint}"
 
 
 def put(  # noqa: PLR0913 # a limit, and who sets it

@@ -70,7 +70,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that lives, as it last said of itself.
+    """A worker, as it last said of itself when it was `seen`.
 
     `kinds`, `queues` None = all; `asked`: when it last asked for jobs, None = it does not say; of
     its `slots` so many are `busy`.
@@ -83,6 +83,7 @@ class Worker:
     asked: datetime | None = None
     slots: int = 0
     busy: int = 0
+    seen: datetime | None = None
 
     def serves(self, queue: str) -> bool:
         """Whether it claims from a queue."""
@@ -97,13 +98,15 @@ class Worker:
 class Around:
     """What there is around all jobs, as of `now`: pauses by queue, open breakers by name.
 
-    `seen`: when any worker was last known to live.
+    `gone`: workers that fell silent, until they are forgotten; of one that ended in peace nothing
+    is left. `seen`: when any worker at all was last known to live.
     """
 
     now: datetime
     pauses: Mapping[str, Pause] = field(default_factory=dict[str, Pause])
     breakers: Mapping[str, Breaker] = field(default_factory=dict[str, Breaker])
     workers: Sequence[Worker] = ()
+    gone: Sequence[Worker] = ()
     seen: datetime | None = None
 
 
@@ -193,7 +196,9 @@ def why_queue(queue: str, around: Around) -> Why | None:
     """Say why nothing of a queue runs; None where nothing is known to stand before it."""
     serving = [worker for worker in around.workers if worker.serves(queue)]
     return _paused(queue, around) or (
-        _not_asked(queue, serving, around.now) if serving else _nobody(queue, around)
+        _not_asked(queue, serving, around.now)
+        if serving
+        else _nobody(queue, [worker for worker in around.gone if worker.serves(queue)], around)
     )
 
 
@@ -330,7 +335,8 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
     }
     has_any = any(worker.serves(job.queue) for worker in around.workers)
     if not has_any and not elsewhere:
-        return _nobody(job.queue, around)
+        able = [worker for worker in around.gone if _may_run(worker, job)]
+        return _nobody(job.queue, able, around)
     text = f"no live worker handles {job.kind} on queue {job.queue}"
     if elsewhere:
         text += f"; workers for it serve: {_some(sorted(elsewhere))}"
@@ -342,14 +348,17 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
     return Why(Code.NO_WORKER, text)
 
 
-def _nobody(queue: str, around: Around) -> Why:
-    """Nobody serves the queue at all."""
+def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
+    """Nobody serves the queue at all; these would if they lived."""
     text = f"no live worker serves queue {queue}"
     served = {name for worker in around.workers for name in worker.queues or ()}
     if served:
         text += f"; the live ones serve: {_some(sorted(served))}"
-    elif around.seen is not None:
-        text += f"; the last one was seen {ago(around.seen, around.now)} ago"
+    instants = [worker.seen for worker in gone if worker.seen is not None]
+    if instants:
+        text += f"; one that would was last seen {ago(max(instants), around.now)} ago"
+    elif not around.workers and around.seen is not None:
+        text += f"; the last worker of any queue was seen {ago(around.seen, around.now)} ago"
     return Why(Code.NOT_POLLED, text)
 
 

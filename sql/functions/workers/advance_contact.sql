@@ -1,5 +1,5 @@
--- advance_contact: keep what the clock of contact shows. Whoever beats or looks for lost workers
--- does; one of them at a time, the others go on.
+-- advance_contact: keep what the clock of contact shows. Whoever beats, retires or looks for lost
+-- workers does; one of them at a time, the others go on.
 -- locks: the one row, skip locked
 create or replace function redrive.advance_contact_v1() returns void
 language sql security definer

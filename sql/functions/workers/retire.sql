@@ -4,7 +4,8 @@
 --        known: the jobs that it goes on with
 -- out:   jobs released
 -- locks: the worker row first, exclusively: a claim of this id that is still on its way to the
---        server ended before, or finds no row, or one that is closed
+--        server ended before, or finds no row, or one that is closed; then, skip locked, the
+--        clock of contact
 -- plan:  claims_worker_idx, jobs_pkey
 create or replace function redrive.retire_v2(me int, known bigint[]) returns int
 language plpgsql security definer
@@ -17,6 +18,8 @@ declare
     given_back bigint[];
 begin
     perform from redrive.workers w where w.id = me for update;
+    -- its row goes: that is how anybody knows when the last worker was there
+    perform redrive.advance_contact_v1();
     if cardinality(known) > 0 then
         update redrive.workers w set is_closed = true where w.id = me and not w.is_closed;
     end if;

@@ -9,6 +9,10 @@ from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+import psycopg
+
+from redrive.database.connect import refusal
+from redrive.rules.categories import Evidence, category_of
 from redrive.rules.failure import made_up
 from redrive.rules.model import Category, Claimed, Failure
 from redrive.rules.policy import decide, decide_loss
@@ -144,8 +148,18 @@ class Crashes:
             runner.cancelled,
         )
 
+    def refused(self, held: Held, error: psycopg.Error) -> None:
+        """The handler of a job has returned, and the database refuses to complete it."""
+        policy, detail = self._kinds.policy(held.kind), _detail(held, self._kinds, self._where)
+        failure = _refused(held, error, detail)
+        self._end(held, decide(_claimed(held), failure, policy, random.random()))
+
     def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
-        settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
+        self._end(
+            held, decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
+        )
+
+    def _end(self, held: Held, settlement: NotComplete) -> None:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report)
         if isinstance(settlement, DeadLetter):
@@ -167,15 +181,18 @@ def decide_crash(
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0
-    detail = {**crash.record(), "running": running, **where}
-    known = kinds.find(held.kind)
-    if known is not None and known.secret:
-        detail["secret_fields"] = known.secret
+    detail = {**crash.record(), "running": running, **_detail(held, kinds, where)}
     if held.id in crash.killed_for:
         return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
     if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
     return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
+
+
+def _detail(held: Held, kinds: KnownKinds, where: Mapping[str, str]) -> dict[str, object]:
+    """What is kept with every failure of a job."""
+    known = kinds.find(held.kind)
+    return {**where, **({"secret_fields": known.secret} if known and known.secret else {})}
 
 
 def _claimed(held: Held) -> Claimed:
@@ -196,6 +213,12 @@ def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Fa
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
     return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
+
+
+def _refused(held: Held, error: psycopg.Error, detail: Mapping[str, object]) -> Failure:
+    text = f"its handler succeeded, and the database refused to complete it: {refusal(error)}"
+    category = category_of(Evidence((), "", sqlstate=error.sqlstate))
+    return made_up("CompletionRefused", text, category, held.kind, **detail)
 
 
 def _lost(held: Held, crash: Crash, detail: Mapping[str, object]) -> Failure:

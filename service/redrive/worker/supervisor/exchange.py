@@ -12,7 +12,7 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import Link, Trouble, doing, trouble
+from redrive.database.connect import Link, Trouble, doing, refusal, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
@@ -38,22 +38,25 @@ class Exchange:
 
     A round trip under way lets the runners work on what they have, so batches grow by themselves
     under load and are one job long when there is only one. What they say meanwhile may be told:
-    it goes with the next one.
+    it goes with the next one. `on_refused`: the database does not accept this job's completion;
+    it is to end otherwise.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # what it talks to, and whom it tells
         self,
         link: Link,
         identity: Identity,
         lanes: LaneBook,
         polling: Polling,
         telemetry: Telemetry,
+        on_refused: Callable[[Held, psycopg.Error], None],
     ) -> None:
         self._link = link
         self._identity = identity
         self._lanes = lanes
         self._polling = polling
         self._telemetry = telemetry
+        self._on_refused = on_refused
         self._pending = PendingSettlements(telemetry)
         self._side_effects: list[store.WorkerSideEffect] = []
         self._tell_at = 0.0
@@ -294,9 +297,9 @@ class Exchange:
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
                 self._keep(settlements, side_effects)
-            case Trouble.DATA if settlements.reports or side_effects:
-                self._pending.put_back(SettlementBatch(settlements.completions, []))
+            case Trouble.DATA if settlements or side_effects:
                 self._settle_singly(settlements.reports)
+                self._complete_apart(settlements)
             case Trouble.AGAIN:
                 self._keep(settlements, side_effects)
                 self._hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
@@ -324,21 +327,39 @@ class Exchange:
     def _settle_singly(self, reports: Sequence[tuple[Report, Held]]) -> None:
         """A report is not acceptable to the database: find it, and say a constant in its place."""
         for report, held in reports:
-            for form in storable_forms(held, report):
-                if self._is_taken(SettlementBatch([], [(form, held)])):
+            error = self._refused(SettlementBatch([], [(report, held)]))
+            if error is None:
+                continue
+            for form in storable_forms(held, report, refusal(error)):
+                if self._refused(SettlementBatch([], [(form, held)])) is None:
                     break
 
-    def _is_taken(self, one: SettlementBatch) -> bool:
-        """Send one report by itself. Returns False when the database does not accept its data."""
-        claims = one.claims()
+    def _complete_apart(self, settlements: SettlementBatch) -> None:
+        """A completion may not be acceptable: find it by halves, so that all others are settled."""
+        parts = [settlements.completions] if settlements.completions else []
+        while parts:
+            part = parts.pop()
+            error = self._refused(SettlementBatch(part, [], settlements.has_results))
+            if error is None:
+                continue
+            if len(part) == 1:
+                self._on_refused(part[0], error)
+            else:
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
+
+    def _refused(self, part: SettlementBatch) -> psycopg.Error | None:
+        """Send this by itself. Returns the error where the database does not accept its data."""
+        claims = part.claims()
         try:
             with self._link.use() as conn:
-                answer = store.exchange(conn, one.columns(claims), None)
+                answer = store.exchange(conn, part.columns(claims), None)
         except psycopg.Error as error:
             self._telemetry.database_error("settle", error)
             if trouble(error) is Trouble.DATA:
-                return False
-            self._pending.put_back(one, may_be_done=True)
+                return error
+            self._pending.put_back(part, may_be_done=True)
         else:
-            self._pending.done(one, claims, None, answer.settled)
-        return True
+            stale = self._pending.done(part, claims, answer.completed, answer.settled)
+            self._identity.acquit(stale)
+        return None

@@ -178,7 +178,14 @@ class Supervisor:
         self._connect_threads()
         self._identity = Identity(self._registration, self._heartbeat)
         lanes = LaneBook(options.queues)
-        self._exchange = Exchange(self._link, self._identity, lanes, self._polling, telemetry)
+        self._exchange = Exchange(
+            self._link,
+            self._identity,
+            lanes,
+            self._polling,
+            telemetry,
+            self._refused,
+        )
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
         self._queue_check = QueueCheck(self._link, options.queues, telemetry)
         self._code = CodeWatch(options.handlers, self._selector.wake) if options.reload else None
@@ -237,6 +244,9 @@ class Supervisor:
             self._kinds.approvals(),
             self._kinds.heals(),
         )
+
+    def _refused(self, held: Held, error: psycopg.Error) -> None:
+        self._crashes.refused(held, error)
 
     def _progress(self, worker: int) -> str:
         """How far the jobs of an identity are. Any thread may ask."""

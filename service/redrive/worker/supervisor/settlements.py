@@ -157,12 +157,10 @@ class PendingSettlements:
             self._telemetry.completed([(held, report.seconds)])
 
 
-def storable_forms(held: Held, report: Report) -> Iterator[Report]:
-    """A report that the database may have refused, then what to say in its place."""
-    yield report
-    constant = made_up(
-        "UnstorableError", "the failure could not be stored", Category.OTHER, held.kind
-    )
+def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
+    """What to say in place of a report that the database refused."""
+    text = f"the failure could not be stored: {refusal}"
+    constant = made_up("UnstorableError", text, Category.OTHER, held.kind)
     has_failure = report.failure is not None
     failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
     yield msgspec.structs.replace(report, failure=failure)
