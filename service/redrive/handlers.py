@@ -38,6 +38,7 @@ from redrive.rules.concurrency import check_templates
 from redrive.rules.heal import Heal
 from redrive.rules.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.limits import check_name
+from redrive.rules.nearest import nearest
 from redrive.rules.policy import OnDeath, Policy, is_whole
 from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, is_duration, seconds
@@ -437,10 +438,8 @@ class Handlers:
         """
         found = self.get(kind)
         if found is None:
-            import difflib  # noqa: PLC0415 # for a mistake
-
-            close = difflib.get_close_matches(kind, self._by_kind, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            meant = nearest(kind, self._by_kind)
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
             msg = f"no handler is registered for {kind!r}{hint}"
             raise LookupError(msg)
         return found

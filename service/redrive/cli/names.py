@@ -8,6 +8,7 @@ from psycopg import Connection
 from psycopg.rows import scalar_row
 
 from redrive.rules.escape import escaped
+from redrive.rules.nearest import nearest
 
 _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
     "kind": ("select distinct kind from redrive.totals", "of a kind"),
@@ -27,10 +28,8 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
 
 def meant(name: str, known: Sequence[str]) -> str:
     """Which of those that are known was probably meant, as the end of what is said; or nothing."""
-    from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
-
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = nearest(name, known)
+    return "" if close is None else f"; did you mean {close}?"
 
 
 def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
