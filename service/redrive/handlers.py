@@ -52,6 +52,7 @@ _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,38 +233,27 @@ class Handlers:
                 comes with approval, `validate` is async, or a schedule has the name of another or a
                 payload that the function does not take.
         """
-        _check_types(
-            kind,
-            policy=policy,
-            depends_on=depends_on,
-            secret=secret,
-            version=version,
-            upgrade=upgrade,
-            on_expired=on_expired,
-            on_cancelled=on_cancelled,
-            schedule=schedule,
-            keep_result=keep_result,
-            sample=sample,
-            heal=heal,
-            validate=validate,
-        )
+        its = partial(_of_type, kind)
+        hidden = frozenset(its("secret", secret))
+        slots = its("schedule", schedule)
+        schedules = [slots] if isinstance(slots, Schedule) else slots
         declared = partial(
             Handler,
             kind=kind,
-            policy=policy or Policy(),
+            policy=its("policy", policy) or Policy(),
             queue=queue,
-            depends_on=tuple(depends_on),
-            version=version,
-            upgrade=_every_upgrade(kind, version, upgrade or {}),
-            on_expired=plain(on_expired),
-            on_cancelled=plain(on_cancelled),
+            depends_on=tuple(its("depends_on", depends_on)),
+            version=its("version", version),
+            upgrade=_every_upgrade(kind, version, its("upgrade", upgrade) or {}),
+            on_expired=plain(its("on_expired", on_expired)),
+            on_cancelled=plain(its("on_cancelled", on_cancelled)),
             on_death=on_death,
             limits=check_templates(limits),
-            keep_result=seconds(keep_result),
+            keep_result=seconds(its("keep_result", keep_result)),
             approval=approval,
-            sample=sample,
-            heal=heal,
-            validate=validate,
+            sample=its("sample", sample),
+            heal=its("heal", heal),
+            validate=its("validate", validate),
         )
         _check_declared(declared.keywords)
 
@@ -278,10 +268,10 @@ class Handlers:
                 is_async=inspect.iscoroutinefunction(function),
                 takes_job=takes_job,
                 read=read,
-                secret=frozenset(secret) | _secret_fields(payload_type),
+                secret=hidden | _secret_fields(payload_type),
             )
             self.add(handler)
-            for one in [schedule] if isinstance(schedule, Schedule) else schedule:
+            for one in schedules:
                 self.schedule(kind, one)
             return JobFunction(function, handler)
 
@@ -564,13 +554,13 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _check_types(kind: str, **said: object) -> None:
-    """Refuse values that would be taken for others here, or fail far from where they stand."""
-    for name, value in said.items():
-        is_one, rule = _TYPES[name]
-        if not is_one(value):
-            msg = f"{kind}: {name} must be {rule}, not {value!r}"
-            raise ValueError(msg)
+def _of_type(kind: str, name: str, value: Value) -> Value:
+    """Return an argument, but refuse one that would be taken for another, or fail far from here."""
+    is_one, rule = _TYPES[name]
+    if not is_one(value):
+        msg = f"{kind}: {name} must be {rule}, not {value!r}"
+        raise ValueError(msg)
+    return value
 
 
 def _check_declared(said: Mapping[str, Any]) -> None:
