@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,7 @@ def _tables(*, full: bool) -> Iterator[Table]:
     yield Table("console", title, console.Pages(), variants=tuple(console.PATHS), once=True)
 
 
-def _cases(table: Table, lab: Lab, systems: list[System], pgbench: list[str]) -> Iterator[Case]:
+def _cases(table: Table, lab: Lab, systems: list[System], pgbench: Sequence[str]) -> Iterator[Case]:
     """The rows of a table."""
     for variant in table.variants if REDRIVE in systems else ():
         yield Case(table.title, variant, partial(table.measure, lab, REDRIVE, variant))

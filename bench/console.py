@@ -38,7 +38,7 @@ select 10000000 + i, 0,
        'the bank said ' || g, md5(k || '/' || g), 5, 5, 0, 0, 0, now() - interval '40 days',
        now() - (i / 1e6) ^ 3 * interval '30 days', 't' || i %% 997, '1.' || i * 12 / 1000000,
        'prod', '{}', jsonb_build_object('order', i, 'currency', 'EUR')
-from generate_series(%s::int, %s::int) i,
+from generate_series(%(first)s::int, %(last)s::int) i,
      lateral (select hashint4(i) & 63 as k,
                      floor(40 * ((hashint4(-i) & 1023) / 1024.0) ^ 3)::int as g) c
 """
@@ -47,7 +47,8 @@ insert into redrive.failures (
     job, deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail)
 select d.id, 5, 5, d.died_at, 'worker-1', d.error_class, d.message, d.category, d.fingerprint,
        '{"pod": "worker-1", "stack": [{"file": "app/bank.py", "line": 17, "function": "charge"}]}'
-from redrive.dead_letters d where d.id between 10000000 + %s::int and 10000000 + %s::int
+from redrive.dead_letters d
+where d.id between 10000000 + %(first)s::int and 10000000 + %(last)s::int
 """
 _LIVE = """
 insert into redrive.jobs (
@@ -59,7 +60,7 @@ select 'q' || k %% 20, 'kind' || k,
        case when i %% 50 = 7 then 'k' || i %% 10000 end,
        case when i %% 10 = 0 then 'order-' || i end,
        jsonb_build_object('order', i)
-from generate_series(%s::int, %s::int) i, lateral (select hashint4(i) & 63 as k) c
+from generate_series(%(first)s::int, %(last)s::int) i, lateral (select hashint4(i) & 63 as k) c
 """
 _REST = (
     """insert into redrive.groups (fingerprint, kind, category, error_class, message, sample, total,
@@ -97,12 +98,9 @@ def write(conn: Connection, letters: int, jobs: int) -> None:
     """The rows, with triggers and indexes off, and the counters set to what they add up to."""
     conn.execute("set session_replication_role = replica")
     conn.execute("set statement_timeout = 0")
-    for table, statement, n in (
-        ("redrive.jobs", _LIVE, jobs),
-        ("redrive.dead_letters", _DEAD, letters),
-        ("redrive.failures", _FAILED, letters),
-    ):
-        fill(conn, table, statement, n, math.inf)
+    fill(conn, "redrive.jobs", _LIVE, jobs, math.inf)
+    fill(conn, "redrive.dead_letters", _DEAD, letters, math.inf)
+    fill(conn, "redrive.failures", _FAILED, letters, math.inf)
     for statement in (*_REST, "truncate redrive.tallies, redrive.deltas", TALLIES):
         conn.execute(statement)
     conn.execute("vacuum analyze")

@@ -13,12 +13,13 @@ from bench.session import Session
 from bench.systems import System
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue_many
+from redrive.rules.job_fields import JobOptions
 
 CHUNK = 5000
 MISSED = 1000
 """Slots of each schedule that come at once; catch_up fires no more."""
 
-Fields = Callable[[int], dict[str, Any]]
+Fields = Callable[[int], JobOptions]
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,10 @@ def _prepare(conn: Connection, used: Feature) -> None:
 def _enqueue(conn: Connection, used: Feature, jobs: int) -> None:
     for first in range(0, jobs, CHUNK):
         with conn.transaction():
-            more: dict[str, Any] = {}
+            batch = None
             if used.in_batch:
-                more["batch"] = open_batch(conn, on_end={"kind": "noop", "payload": {"i": 0}})
+                batch = open_batch(conn, on_end={"kind": "noop", "payload": {"i": 0}})
+            more: JobOptions = {} if batch is None else {"batch": batch}
             enqueue_many(
                 conn,
                 [
@@ -112,8 +114,8 @@ def _enqueue(conn: Connection, used: Feature, jobs: int) -> None:
                     for i in range(first, min(first + CHUNK, jobs))
                 ],
             )
-            if used.in_batch:
-                close_batch(conn, more["batch"])
+            if batch is not None:
+                close_batch(conn, batch)
 
 
 def _drain(at: Session, used: Feature, jobs: int) -> dict[str, float]:

@@ -66,7 +66,7 @@ def recovery(lab: Lab, system: System, name: str) -> Figures:
         _log_statements(at)
         with held_snapshot(lab, at, held=table.is_seen), lab.server.log.open() as log:
             log.seek(0, 2)
-            figures = {"unfolded": _fold(at)}
+            figures: Figures = {"unfolded": _fold(at)}
             at.run("enqueue", "bulk", SLOTS)
             figures["recovered_s"] = _kill_and_wait(at)
             figures["term_s"], figures["term_status"] = _stop(at)

@@ -25,6 +25,7 @@ from redrive.database.connect import connect
 from redrive.dead_letters.campaign import STEP_SIZE, Terms, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.worker import store
+from redrive.worker.exchange import START, ClaimRequest, Place, Settlements, exchange
 
 Figures = dict[str, float]
 
@@ -522,13 +523,15 @@ _CLAIMS = 60
 
 def _claim_ms(conn: Connection, worker: int) -> float:
     (lane,) = (lane for lane, _ in store.lanes(conn, None))
-    place, times = store.START, []
+    place, times = START, []
     for _ in range(_CLAIMS):
-        request = store.ClaimRequest(worker, [lane], [place], 100, from_start=False)
+        request = ClaimRequest(worker, [lane], [place], 100, from_start=False)
         began = time.perf_counter()
-        answer = store.exchange(conn, store.Settlements(), request)
+        answer = exchange(conn, Settlements(), request)
         times.append((time.perf_counter() - began) * 1e3)
-        place = store.Place(*answer.lanes[0][2:5])
+        upto, upto_id, as_of = answer.lanes[0][2:5]
+        assert upto is not None  # the lane never ends here
+        place = Place(upto, upto_id or 0, as_of or 0)
     return statistics.median(times)
 
 

@@ -18,10 +18,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import LiteralString
 from urllib.request import urlopen
 
 import psycopg
 
+from bench.server import Connection
 from bench.usage import cpu_of
 from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
@@ -41,26 +43,27 @@ SETTINGS = {
     "max_wal_senders": "0",
 }
 
-DEAD = f"""
+DEAD = """
 insert into redrive.dead_letters (id, redrives, state, queue, kind,
     reason, category, error_class, message, fingerprint,
     attempts, deliveries, losses, priority, lane,
     created_at, died_at, headers, payload)
-select i, 0, 'open', 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS},
+select i, 0, 'open', 'q' || i %% %(queues)s, 'kind' || i %% %(kinds)s,
     'attempts_exhausted', 'transient', 'ConnectionError', 'connection refused',
     md5((i %% 1000)::text),
     5, 5, 0, 0, 0,
-    now() - interval '3 days', now() - i * interval '9 ms', '{{}}', '{{"number": 1}}'
-from generate_series(%s::int, %s::int) i
+    now() - interval '3 days', now() - i * interval '9 ms', '{}', '{"number": 1}'
+from generate_series(%(first)s::int, %(last)s::int) i
 """
 
-WAITING = f"""
+WAITING = """
 insert into redrive.jobs (queue, kind, payload, run_at, failed_at)
-select 'q' || i %% {QUEUES}, 'kind' || i %% {KINDS}, '{{"number": 1}}',
+select 'q' || i %% %(queues)s, 'kind' || i %% %(kinds)s, '{"number": 1}',
     now() + case when is_due then - interval '1 hour' else interval '1 day' end
         + i %% 100000 * interval '10 ms',
-    case when i / {QUEUES} %% 20 = 0 then now() end
-from generate_series(%s::int, %s::int) i, lateral (select i / {QUEUES} %% 2 = 1 as is_due) d
+    case when i / %(queues)s %% 20 = 0 then now() end
+from generate_series(%(first)s::int, %(last)s::int) i,
+    lateral (select i / %(queues)s %% 2 = 1 as is_due) d
 """
 
 TALLIES = """
@@ -78,20 +81,20 @@ on conflict (queue, kind, event, reason) do update set n = excluded.n
 
 
 def fill(
-    conn: "psycopg.Connection[tuple[object, ...]]", table: str, statement: str, n: int, until: float
+    conn: Connection, table: LiteralString, statement: LiteralString, n: int, until: float
 ) -> int:
     """Write up to `n` rows, with the indexes made at the end. Returns how many it was time for."""
     indexes = conn.execute(
-        "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index"
+        "select 'drop index ' || indexrelid::regclass, pg_get_indexdef(indexrelid) from pg_index"
         " where indrelid = %s::regclass and not indisprimary",
         (table,),
     ).fetchall()
-    for name, _ in indexes:
-        conn.execute(f"drop index {name}")
-    done = 0
+    for drop, _ in indexes:
+        conn.execute(drop)
+    done, among = 0, {"queues": QUEUES, "kinds": KINDS}
     while done < n and time.monotonic() < until:
-        conn.execute(statement, (done + 1, min(n, done + CHUNK)))
-        done = min(n, done + CHUNK)
+        first, done = done + 1, min(n, done + CHUNK)
+        conn.execute(statement, {"first": first, "last": done, **among})
     for _, definition in indexes:
         conn.execute(definition)
     conn.execute(f"vacuum analyze {table}")

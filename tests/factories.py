@@ -8,8 +8,18 @@ from typing import Any, NamedTuple
 from redrive.enqueue import enqueue
 from redrive.rules.slots import Declaration
 from redrive.worker import store
+from redrive.worker.exchange import (
+    START,
+    Answer,
+    ClaimReport,
+    ClaimRequest,
+    Completion,
+    Lane,
+    Place,
+    Settlements,
+)
+from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Report
-from redrive.worker.store import START, Lane, Place
 from tests.postgres import Connection
 
 
@@ -125,7 +135,7 @@ def claim(
     In the order of the statement's rows.
     """
     chosen = lanes_of(conn) if lanes is None else lanes
-    request = store.ClaimRequest(
+    request = ClaimRequest(
         worker,
         chosen,
         places or [START] * len(chosen),
@@ -153,12 +163,12 @@ def holders(conn: Connection) -> dict[int, int]:
 
 def exchange(
     conn: Connection,
-    completions: Sequence[store.Completion] = (),
-    reports: Sequence[store.ClaimReport] = (),
-    claim: store.ClaimRequest | None = None,
-) -> store.Answer:
+    completions: Sequence[Completion] = (),
+    reports: Sequence[ClaimReport] = (),
+    claim: ClaimRequest | None = None,
+) -> Answer:
     """Settle and claim as a worker does. An error of the claim is raised, too."""
-    answer = store.exchange(conn, store.Settlements(completions, reports), claim)
+    answer = exchange_of_worker(conn, Settlements(completions, reports), claim)
     if answer.claim_error is not None:
         raise answer.claim_error
     return answer

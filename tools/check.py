@@ -38,6 +38,7 @@ class Result(NamedTuple):
 
 CHECKS = (  # the slowest first: they run side by side
     Check("types", "basedpyright"),
+    Check("types of bench", "basedpyright", ("--project", "bench/pyrightconfig.json")),
     Check("stale files", "python", ("-m", "tools.generate", "--check"), "run: make generate"),
     Check("import contracts", "lint-imports", ("--no-cache",)),
     Check("spelling", "codespell"),

@@ -9,7 +9,7 @@ A handler notes its start, waits, and notes its end (tests/chaos/ledger.py).
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from tests.chaos.ledger import note
@@ -44,8 +44,8 @@ async def produce(opener: Callable[[], Awaitable[Add]]) -> None:
 
 
 def main(
-    setup: Callable[[], Awaitable[None]],
-    worker: Callable[[int], Awaitable[None]],
+    setup: Callable[[], Coroutine[Any, Any, None]],
+    worker: Callable[[int], Coroutine[Any, Any, None]],
     opener: Callable[[], Awaitable[Add]],
 ) -> None:
     """Carry out the command given."""

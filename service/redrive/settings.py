@@ -9,7 +9,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -20,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.limits import NAME
+from redrive.rules.nearest import nearest
 
 if TYPE_CHECKING:
     from redrive.database.cells import Cell
@@ -314,9 +314,9 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
 def _unknown(name: str, known: Sequence[str]) -> str:
     # REDRIVE_KIND is nearer to REDRIVE_REDRIVE_KIND than its letters say
     ending = name.upper().removeprefix(PREFIX.rstrip("_"))
-    meant = [one for one in known if one.endswith(ending)]
-    meant = meant or get_close_matches(name.upper(), known, n=1)
-    hint = f"did you mean {' or '.join(meant)}?" if meant else "unset it, or name it otherwise"
+    meant = " or ".join(one for one in known if one.endswith(ending))
+    meant = meant or nearest(name.upper(), known)
+    hint = f"did you mean {meant}?" if meant else "unset it, or name it otherwise"
     return f"{name} is not a setting; {hint}"
 
 

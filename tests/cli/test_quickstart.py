@@ -45,6 +45,22 @@ def missing(shown: str, happened: str) -> list[str]:
     return [line for line in plain(shown) if line != "..." and line not in said]
 
 
+def said_by(command: list[str], home: Path, **env: str) -> str:
+    """What a command that ends well writes."""
+    ran = subprocess.run(
+        command,
+        cwd=home,
+        env=ENVIRONMENT | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout
+
+
 def test_the_first_screen_of_the_readme_is_what_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,17 +75,9 @@ def test_the_first_screen_of_the_readme_is_what_happens(
     assert main(shlex.split(written[0])[1:]) == 0
     assert capsys.readouterr().out.splitlines() == written[1:]
 
-    ran = subprocess.run(
-        shlex.split(make[0]),
-        env=ENVIRONMENT | {"PATH": "/usr/bin:/bin", "COLUMNS": "80"},  # no redrive there
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stdout
-    assert missing("\n".join(make[1:]), ran.stdout) == []
+    # no redrive there
+    happened = said_by(shlex.split(make[0]), tmp_path, PATH="/usr/bin:/bin", COLUMNS="80")
+    assert missing("\n".join(make[1:]), happened) == []
 
 
 def test_the_tutorial_is_what_happens(tmp_path: Path) -> None:
@@ -79,20 +87,11 @@ def test_the_tutorial_is_what_happens(tmp_path: Path) -> None:
         {shown: "" for shown, _ in first_minutes.commands() if shown.startswith(begun)}
     )
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    ran = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=ENVIRONMENT | first_minutes.TERMINAL | {"PATH": path, "REDRIVE_HTTP_PORT": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    more = first_minutes.TERMINAL | {"PATH": path, "REDRIVE_HTTP_PORT": "0"}
+    happened = said_by(["bash", "-c", script], tmp_path, **more)
 
-    assert ran.returncode == 0, ran.stdout
     shown = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
-    assert missing("".join(shown), ran.stdout) == []
+    assert missing("".join(shown), happened) == []
 
 
 def test_the_first_minutes_are_those_of_the_tutorial() -> None:

@@ -19,8 +19,8 @@ from redrive.observability.metrics import (
     Metrics,
 )
 from redrive.rules.settlement import Release
+from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import report_of
-from redrive.worker.store import EPOCH, LaneClaim
 from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 

@@ -16,8 +16,8 @@ from redrive.observability.metrics import Metrics
 from redrive.observability.sampling import IN_FULL, MAX_SORTS, WINDOW_SECONDS, Sampler
 from redrive.rules.failure import describe
 from redrive.rules.settlement import Outcome
+from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import Report
-from redrive.worker.store import EPOCH, LaneClaim
 from redrive.worker.supervisor.held import Batch, Held, held_from
 from redrive.worker.supervisor.telemetry import Telemetry
 

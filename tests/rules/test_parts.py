@@ -17,6 +17,7 @@ from redrive.rules import settlement
 from redrive.rules.model import Category, Failure, Reason
 from redrive.rules.settlement import Outcome
 from redrive.worker.channel import Channel
+from redrive.worker.exchange import EPOCH, START, Lane, LaneClaim, Place
 from redrive.worker.protocol import (
     Done,
     Ended,
@@ -31,7 +32,6 @@ from redrive.worker.protocol import (
     report_of,
 )
 from redrive.worker.shared_state import RING, Running, SharedState
-from redrive.worker.store import EPOCH, START, Lane, LaneClaim, Place
 from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
 from redrive.worker.supervisor.dispatch import Dispatch
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain

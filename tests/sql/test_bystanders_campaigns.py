@@ -7,7 +7,8 @@ import pytest
 
 from redrive.dead_letters.campaign import Terms, cancel, drive, plan, start
 from redrive.dead_letters.filter import Filter
-from redrive.worker.store import Lane, Registration, register
+from redrive.worker.exchange import Lane
+from redrive.worker.store import Registration, register
 from tests.factories import (
     bury,
     claim,

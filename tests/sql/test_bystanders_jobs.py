@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.worker.store import Lane
+from redrive.worker.exchange import Lane
 from tests.factories import (
     bury,
     claim,

@@ -7,6 +7,7 @@ import psycopg
 from psycopg import IsolationLevel
 
 from redrive.worker import store
+from redrive.worker.exchange import START, ClaimRequest, Settlements, exchange
 from tests.factories import (
     claim,
     claim_one,
@@ -60,10 +61,10 @@ def test_the_oldest_job_is_one_that_waits_in_its_queue(database: Database) -> No
             "update redrive.jobs set run_at = now() - %s * interval '1 h' where id = %s", hours, job
         )
     lanes = [lane for lane, _ in store.lanes(conn, ["a"])]
-    store.exchange(
+    exchange(
         conn,
-        store.Settlements((), ()),
-        store.ClaimRequest(make_worker(conn), lanes, [store.START], 1, from_start=True, after=0),
+        Settlements((), ()),
+        ClaimRequest(make_worker(conn), lanes, [START], 1, from_start=True, after=0),
     )
     database.rows(
         "update redrive.jobs set worker = 1 where id = (select min(id) + 1 from redrive.jobs)"

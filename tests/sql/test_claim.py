@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from redrive.worker import store
-from redrive.worker.store import EPOCH, START, ClaimRequest, Lane, Place
+from redrive.worker.exchange import EPOCH, START, ClaimRequest, Lane, Place, Settlements
+from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.supervisor.lanes import LaneBook
 from tests.factories import (
     Claimed,
@@ -503,8 +504,8 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     first.rows("begin")
     claim(first.conn, two, 1, lanes=[Lane(0, "new", 0)])  # the first of its lane, not committed
     request = ClaimRequest(one, [Lane(0, "new", 0)], [START], 1)
-    settlements = store.Settlements([(job.id, job.deliveries, job.claim, one)], (), (job.claim,))
-    answer = store.exchange(second.conn, settlements, request)
+    settlements = Settlements([(job.id, job.deliveries, job.claim, one)], (), (job.claim,))
+    answer = exchange_of_worker(second.conn, settlements, request)
 
     assert isinstance(answer.claim_error, psycopg.errors.LockNotAvailable)
     assert (answer.completed, answer.rows()) == (None, [])

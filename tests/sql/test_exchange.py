@@ -15,7 +15,8 @@ from psycopg.errors import LockNotAvailable
 from redrive.database.connect import Link, OwnConnection, connect, refusal
 from redrive.observability.metrics import Metrics
 from redrive.rules.settlement import Outcome
-from redrive.worker import store
+from redrive.worker.exchange import START, ClaimRequest, Settlements
+from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.exchange import Exchange
@@ -159,16 +160,16 @@ def test_nothing_is_claimed_after_settlements_that_fail(
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
-    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
-    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
+    completion = Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    request = ClaimRequest(worker, lanes_of(database.conn), [START], 1, after=job.claim)
     other = held_back(database, "jobs", job.id)
 
     with pytest.raises(LockNotAvailable):
-        store.exchange(impatient, completion, request)
+        exchange_of_worker(impatient, completion, request)
     assert list(holders(database.conn)) == [job.id]
 
     other.rows("rollback")
-    answer = store.exchange(impatient, completion, request)
+    answer = exchange_of_worker(impatient, completion, request)
     assert (answer.completed, len(answer.rows())) == (None, 1)
 
 
@@ -178,16 +179,16 @@ def test_what_was_settled_stays_so_when_the_claim_fails(
     _, left = make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
-    completion = store.Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
-    request = store.ClaimRequest(worker, lanes_of(database.conn), [store.START], 1, after=job.claim)
+    completion = Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    request = ClaimRequest(worker, lanes_of(database.conn), [START], 1, after=job.claim)
     other = held_back(database, "workers", worker)
 
-    answer = store.exchange(impatient, completion, request)
+    answer = exchange_of_worker(impatient, completion, request)
     assert isinstance(answer.claim_error, LockNotAvailable)
     assert (answer.completed, answer.rows(), database.column(JOBS)) == (None, [], [left])
 
     other.rows("rollback")
-    (row,) = store.exchange(impatient, store.Settlements(), request).rows()
+    (row,) = exchange_of_worker(impatient, Settlements(), request).rows()
     assert row[1] == left
 
 

@@ -11,7 +11,7 @@ from typing import Any, LiteralString, Self
 import pytest
 
 from redrive.worker import store
-from redrive.worker.store import START, ClaimRequest, Lane, Place, Settlements
+from redrive.worker.exchange import START, ClaimRequest, Lane, Place, Settlements, exchange
 from tests.factories import (
     Claimed,
     claim,
@@ -379,9 +379,9 @@ def test_an_empty_poll_reads_a_handful_of_blocks_and_takes_no_transaction_id(
     )
     session = database.session()
     request = ClaimRequest(make_worker(database.conn), LANE, [START], 1, is_large=False)
-    store.exchange(session.conn, Settlements(), request)  # planning reads too
+    exchange(session.conn, Settlements(), request)  # planning reads too
     with Cost(session) as cost:
-        assert store.exchange(session.conn, Settlements(), request).rows() == []
+        assert exchange(session.conn, Settlements(), request).rows() == []
         assert session.value("select pg_current_xact_id_if_assigned()") is None
 
     assert cost.blocks <= 5

@@ -13,6 +13,7 @@ import pytest
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find
 from redrive.worker import store
+from redrive.worker.exchange import START, ClaimRequest, Settlements, exchange
 from tests.factories import (
     Claimed,
     Depth,
@@ -213,12 +214,9 @@ def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Databas
         session = database.connect()
         worker = make_worker(session)
         lanes = lanes_of(session)
-        request = store.ClaimRequest(worker, lanes, [store.START] * len(lanes), 4)
+        request = ClaimRequest(worker, lanes, [START] * len(lanes), 4)
         while len(ran) < 200 and time.monotonic() < ended_at + 60:
-            jobs = [
-                Claimed(*row)
-                for row in store.exchange(session, store.Settlements(), request).rows()
-            ]
+            jobs = [Claimed(*row) for row in exchange(session, Settlements(), request).rows()]
             with lock:
                 assert holds.isdisjoint(ids(jobs))
                 holds.update(ids(jobs))

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from redrive.worker import store
+from redrive.worker.exchange import Settlements, exchange
 from redrive.worker.protocol import Returned
-from redrive.worker.store import Noted, Settlements
+from redrive.worker.store import Noted
 from tests.factories import (
     Claimed,
     bury,
@@ -177,7 +178,7 @@ def finish(conn: Connection, worker: int, *jobs: Claimed, keep: float = 60.0) ->
     returned = [
         Returned(job.id, job.deliveries, json.dumps({"value": job.id}), keep) for job in jobs
     ]
-    return store.exchange(conn, Settlements(rows, results=returned), None).completed
+    return exchange(conn, Settlements(rows, results=returned), None).completed
 
 
 def test_of_two_that_complete_a_job_the_holder_says_what_came_of_it(database: Database) -> None:

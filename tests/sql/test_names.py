@@ -9,6 +9,7 @@ import pytest
 
 from redrive.cli import main
 from redrive.worker import store
+from redrive.worker.exchange import Lane
 from tests.factories import make_dead_letter, make_job, redrive, totals
 from tests.postgres import Connection, Database
 
@@ -175,7 +176,7 @@ def test_a_look_at_lanes_costs_no_more_however_many_there_are(database: Database
     scans = "select pg_stat_get_xact_numscans('redrive.jobs_due_idx'::regclass)"
 
     database.rows("select setseed(0.5)")  # or one run in a thousand begins twelve times nearby
-    seen = set[store.Lane]()
+    seen = set[Lane]()
     for _ in range(12):
         with database.conn.transaction():
             before = database.value(scans)

@@ -1,5 +1,12 @@
 """What `make mutants` takes for a guard, on SQL that is short enough to see."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.mutants import runner
 from tools.mutants.__main__ import found, known
 from tools.mutants.guards import mutants
 
@@ -65,3 +72,17 @@ def test_the_fence_of_a_settlement_is_found_in_its_file():
 
 def test_what_is_known_to_survive_is_there() -> None:
     assert known() <= {mutant.name for mutant in found("*")}
+
+
+def test_what_calls_what_is_asked_again_after_pytest_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written down then that these tests call nothing, and believed ever after."""
+    killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "_pytest", lambda *_, **__: subprocess.Popen(killed))
+
+    with pytest.raises(RuntimeError, match="pytest ended"):
+        runner._calls()
+
+    assert list(tmp_path.iterdir()) == []

@@ -30,6 +30,9 @@ NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis"
 RESULTS = ROOT / "build" / "mutants"
 DEFINED = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 LOG = RESULTS / "pytest.log"
+ENDED = f"pytest ended: {LOG} says why"
+CAME_TO_AN_END = (0, 1, 5)
+"""pytest's exit status: all passed, some failed, or there was none to run."""
 STUCK = "the tests came to no end"
 PATIENCE_SECONDS = 240
 """How long each hundred tests may take. One that waits for ever is given up after less."""
@@ -110,11 +113,22 @@ def _calls() -> list[Path]:
         print("which tests call what: some minutes", flush=True)
         with tempfile.TemporaryDirectory() as folder, _copy() as home:
             names = [str(test.relative_to(ROOT)) for test in new]
-            _pytest(home, "tools.mutants.calls", "-n", "auto", *names, REDRIVE_CALLS=folder).wait()
+            pytest = _pytest(
+                home, "tools.mutants.calls", "-n", "auto", *names, REDRIVE_CALLS=folder
+            )
+            if pytest.wait() not in CAME_TO_AN_END:
+                raise RuntimeError(ENDED)
             for test in new:
-                lines = Path(folder, test.name)
-                found[test].write_text(lines.read_text() if lines.exists() else "")
+                lines = Path(folder, test.name)  # none where all of its tests are slow
+                _write_whole(found[test], lines.read_text() if lines.exists() else "")
     return list(found.values())
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file whose being there means that it is complete, though we may be killed now."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 class Runner:
@@ -152,8 +166,7 @@ class Runner:
             return STUCK
         answer = self._given.readline()
         if not answer:
-            msg = f"pytest ended: {LOG} says why"
-            raise RuntimeError(msg)
+            raise RuntimeError(ENDED)
         return json.loads(answer)
 
     def passes(self, test: str) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import psycopg
@@ -13,8 +13,8 @@ from redrive.cli.connection import database
 from redrive.cli.exits import Exit
 from redrive.cli.filters import filter_options
 from redrive.cli.names import say_unknown
-from redrive.cli.options import Change as Agreed
 from redrive.cli.options import (
+    Change,
     Duration,
     Run,
     acting_options,
@@ -41,6 +41,8 @@ from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import Ended
+
+Came = TypeVar("Came")
 
 COLUMNS = (
     "id",
@@ -237,12 +239,19 @@ def _step(step: dict[str, Any]) -> str:
     return f"  {shown['at']}  {shown['what']}{by}{why}"
 
 
-Change = Callable[[psycopg.Connection[Any], list[int], str, Callable[[int], None]], dict[str, int]]
-"""Changes jobs by id and says why; it tells how far it is, and returns what came of it."""
+def _changed(
+    verb: str,
+    chosen: JobFilter,
+    run: Run,
+    change: Callable[..., Came],
+    report: Callable[[Came], dict[str, int]],
+    *,
+    as_json: bool,
+) -> int:
+    """Change the jobs that match, where somebody agrees; say what came of it.
 
-
-def _changed(verb: str, chosen: JobFilter, run: Run, change: Change, *, as_json: bool) -> int:
-    """Change the jobs that match, where somebody agrees; say what came of it."""
+    `change`: a verb of `control`. `report`: what it returned, by name.
+    """
     _check_narrows(chosen)
     with database(run.settings) as conn:
         matched = ids(conn, chosen)
@@ -251,11 +260,12 @@ def _changed(verb: str, chosen: JobFilter, run: Run, change: Change, *, as_json:
         n = len(matched)
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
         with progress(verb, n) as advance:
-            report = change(conn, matched if why else [], why or "", advance)
+            agreed = matched if why else []
+            came = change(conn, agreed, why=why or "", actor=run.settings.who(), progress=advance)
     if as_json:
-        emit({"matched": n} | report)
+        emit({"matched": n} | report(came))
     elif why:
-        click.echo(", ".join(f"{count} {name}" for name, count in report.items()))
+        click.echo(", ".join(f"{count} {name}" for name, count in report(came).items()))
     elif matched:
         click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
     for missed in sorted(set(chosen.ids) - set(matched)):
@@ -284,7 +294,7 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
 @job.command("reveal")
 @click.argument("which", metavar="ID", type=click.INT)
 @acting_options
-def reveal_payload(which: int, change: Agreed) -> int:
+def reveal_payload(which: int, change: Change) -> int:
     """Print the payload of a job with its secrets, as JSON.
 
     \b
@@ -317,18 +327,9 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
     is cancelled; a handler that does not heed it is killed some seconds later. Shows first what it
     would do; then asks, unless --yes. Without a terminal and without --yes it only shows.
     """
-
-    def change(
-        conn: psycopg.Connection[Any],
-        matched: list[int],
-        why: str,
-        advance: Callable[[int], None],
-    ) -> dict[str, int]:
-        actor = run.settings.who()
-        return control.cancel(conn, matched, why=why, actor=actor, progress=advance)._asdict()
-
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
-    return _changed("Cancel", chosen, run, change, as_json=as_json)
+    report = control.Cancelled._asdict
+    return _changed("Cancel", chosen, run, control.cancel, report, as_json=as_json)
 
 
 @job.command("now")
@@ -346,18 +347,10 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
     Shows first what it would do; then asks, unless --yes. Without a terminal and without --yes it
     only shows.
     """
-
-    def change(
-        conn: psycopg.Connection[Any],
-        matched: list[int],
-        why: str,
-        advance: Callable[[int], None],
-    ) -> dict[str, int]:
-        actor = run.settings.who()
-        return {"due": control.run_now(conn, matched, why=why, actor=actor, progress=advance)}
-
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
-    return _changed("Run now", chosen, run, change, as_json=as_json)
+    return _changed(
+        "Run now", chosen, run, control.run_now, lambda due: {"due": due}, as_json=as_json
+    )
 
 
 @job.command()

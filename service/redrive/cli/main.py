@@ -13,6 +13,7 @@ from redrive.cli.connection import explain
 from redrive.cli.exits import Exit
 from redrive.errors import CannotImport, RedriveError
 from redrive.rules.escape import escaped, escaped_lines
+from redrive.rules.nearest import nearest
 
 COMMANDS = {
     "worker": "redrive.cli.worker",
@@ -53,11 +54,8 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS:
-            from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
-
-            if close := get_close_matches(args[0], COMMANDS, 1):
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        if args[0] not in COMMANDS and (meant := nearest(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         return super().resolve_command(ctx, args)
 
 

@@ -8,7 +8,7 @@ from psycopg import Connection
 from psycopg.rows import scalar_row
 
 from redrive.rules.escape import escaped
-from redrive.rules.names import meant
+from redrive.rules.nearest import meant
 
 _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
     "kind": ("select distinct kind from redrive.totals", "of a kind"),

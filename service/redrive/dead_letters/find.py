@@ -105,21 +105,31 @@ def show(
         generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
         if not generations:
             return None
-        failures = cursor.execute(_FAILURES, (job,)).fetchall()
-        side_effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
+        failures, side_effects = failures_of(cursor, job), side_effects_of(cursor, job)
         edits = cursor.execute(_EDITS, (job,)).fetchall()
     latest = generations[0]
     reveal(conn, [latest])
-    failures = [shown_failure(job, failure) for failure in failures]
     payloads, headers = _redacted(latest, edits, failures)
     return latest | {
         "payload": payloads[0 if original else -1],
         "headers": headers,
         "failures": failures,
         "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
-        "side_effects": [shown_side_effect(job, effect) for effect in side_effects],
+        "side_effects": side_effects,
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
+
+
+def failures_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
+    """The failures of any job, the first one first."""
+    found = cursor.execute(_FAILURES, (job,)).fetchall()
+    return [shown_failure(job, failure) for failure in found]
+
+
+def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
+    """What the handlers of any job said that they had done, the first of it first."""
+    found = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
+    return [shown_side_effect(job, effect) for effect in found]
 
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:

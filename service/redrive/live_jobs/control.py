@@ -1,6 +1,6 @@
 """Stop live jobs, push them, wait for one. Each change is kept in the audit log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -40,13 +40,11 @@ def cancel(
         progress: told after each chunk how many it handled.
     """
     outcomes: list[str] = []
-    for start in range(0, len(ids), CHUNK):
-        chunk = list(ids[start : start + CHUNK])
+    for chunk in _chunks(ids, progress):
         with conn.cursor(row_factory=scalar_row) as cursor:
             outcomes += cursor.execute(
                 "select outcome from redrive.cancel_v1(%s::bigint[], %s, %s)", (chunk, actor, why)
             )
-        progress(len(chunk))
     return Cancelled(outcomes.count("cancelled"), outcomes.count("asked"))
 
 
@@ -64,13 +62,19 @@ def run_now(
         progress: told after each chunk how many it handled.
     """
     due = 0
-    for start in range(0, len(ids), CHUNK):
-        chunk = list(ids[start : start + CHUNK])
+    for chunk in _chunks(ids, progress):
         due += conn.execute(
             "select redrive.run_now_v1(%s::bigint[], %s, %s)", (chunk, actor, why)
         ).rowcount
-        progress(len(chunk))
     return due
+
+
+def _chunks(ids: Sequence[int], progress: Callable[[int], None]) -> Iterator[list[int]]:
+    """So many at a time; how many were handled is told when the next are asked for."""
+    for start in range(0, len(ids), CHUNK):
+        chunk = list(ids[start : start + CHUNK])
+        yield chunk
+        progress(len(chunk))
 
 
 def wait(conn: Connection, job: int, timeout: float) -> Ended | None:

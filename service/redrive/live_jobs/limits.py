@@ -6,7 +6,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 
 from redrive.rules.concurrency import counts_under, of_all, of_rate
-from redrive.rules.names import meant
+from redrive.rules.nearest import meant
 
 Connection = psycopg.Connection[Any]
 

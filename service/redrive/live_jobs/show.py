@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.dead_letters import find as dead_letters
-from redrive.encryption import shown_failure, shown_noted, shown_payload, shown_side_effect
+from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import LISTED, find, listed, progress_of
 from redrive.live_jobs.history import ended
@@ -20,11 +20,6 @@ Row = Mapping[str, Any]
 _PAYLOAD: LiteralString = """
     select id, kind, queue, payload, headers, tenant, idempotency_key, ordering_key
     from redrive.jobs where id = %s"""
-_FAILURES: LiteralString = """
-    select deliveries, attempt, at, worker, error_class, message, category, fingerprint, detail
-    from redrive.failures where job = %s order by deliveries"""
-_SIDE_EFFECTS: LiteralString = """
-    select at, deliveries, what, detail from redrive.side_effects where job = %s order by at"""
 _CHECKPOINT: LiteralString = """
     select at, deliveries, data from redrive.checkpoints where job = %s"""
 _DEATHS: LiteralString = """
@@ -59,10 +54,8 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
     with conn.cursor(row_factory=dict_row) as cursor:
         deaths = cursor.execute(_DEATHS, (job,)).fetchall()
         lines = cursor.execute(_AUDIT, (job,)).fetchall()
-        failures = cursor.execute(_FAILURES, (job,)).fetchall()
-        effects = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
-    failures = [shown_failure(job, failure) for failure in failures]
-    effects = [shown_side_effect(job, effect) for effect in effects]
+        failures = dead_letters.failures_of(cursor, job)
+        effects = dead_letters.side_effects_of(cursor, job)
     found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None

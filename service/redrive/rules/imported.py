@@ -4,7 +4,6 @@ Its failure is known as text alone. It gets category, fingerprint and redaction 
 so that it is grouped and explained with them.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from redrive.rules.failure import reported
 from redrive.rules.job_fields import CheckedJob, check_job
 from redrive.rules.limits import MAX_ATTEMPTS, check_instant, check_number, check_text
 from redrive.rules.model import Category, Failure, Reason
+from redrive.rules.nearest import nearest_or_all
 from redrive.rules.redact import secret_values
 
 NOT_RECORDED = "NotRecorded"
@@ -93,7 +93,8 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
     """
     for name in fields:
         if name not in OF_THE_JOB and name not in _CHECKS:
-            raise InvalidJob(name, f"unknown field; {_nearest(name)}")
+            known = (*OF_THE_JOB, *_CHECKS)
+            raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
     told = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
     created_at, died_at, stack = (told.pop(name) for name in ("created_at", "died_at", "stack"))
     if created_at and died_at and created_at > died_at:
@@ -154,12 +155,6 @@ def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> Check
         path, rule = "payload", "must be an object, not null"
         raise InvalidJob(path, rule)
     return check_job({**of_job, "headers": headers})
-
-
-def _nearest(name: str) -> str:
-    known = [*OF_THE_JOB, *_CHECKS]
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
 
 def _text(name: str, value: object) -> str | None:

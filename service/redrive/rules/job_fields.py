@@ -36,6 +36,7 @@ from redrive.rules.limits import (
     encode_headers,
     encode_payload,
 )
+from redrive.rules.nearest import nearest_or_all
 from redrive.signals import Seconds
 
 
@@ -189,7 +190,7 @@ def check_options(function: str, options: Mapping[str, Any]) -> None:
     """Raise TypeError for the first option of a call of `function` that has an unknown name."""
     for name in options:
         if name not in OPTIONS:
-            msg = f"{function}() got an unknown option {name!r}; {_nearest(name, OPTIONS)}"
+            msg = f"{function}() got an unknown option {name!r}; {nearest_or_all(name, OPTIONS)}"
             raise TypeError(msg)
 
 
@@ -205,7 +206,7 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
     for name, value in fields.items():
         field = FIELDS.get(name)
         if field is None:
-            raise InvalidJob(name, f"unknown field; {_nearest(name, FIELDS)}")
+            raise InvalidJob(name, f"unknown field; {nearest_or_all(name, FIELDS)}")
         job[name] = field.check(name, value)
     if job["kind"] is None:
         path, rule = "kind", "is missing"
@@ -248,10 +249,3 @@ def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(headers, Mapping):  # else its own check refuses it
         others["headers"] = {**headers, "version": version}
     return others
-
-
-def _nearest(name: str, known: Mapping[str, Field]) -> str:
-    import difflib  # noqa: PLC0415 # for a mistake
-
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -15,6 +15,7 @@ import psycopg
 from redrive.database.connect import Link, Trouble, doing, refusal, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
+from redrive.worker.exchange import Answer, ClaimRequest, exchange
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
 from redrive.worker.supervisor.checkpoints import Answer as AnswerCheckpoint
 from redrive.worker.supervisor.checkpoints import Checkpoints
@@ -153,7 +154,7 @@ class Exchange:
                     side_effects = []
                 began = time.monotonic()
                 with doing(meanwhile, conn):
-                    answer = store.exchange(conn, settlements.columns(claims), request)
+                    answer = exchange(conn, settlements.columns(claims), request)
                 cost = time.monotonic() - began
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
@@ -169,7 +170,7 @@ class Exchange:
             or self._checkpoints.is_due(now)
         )
 
-    def _prepare(self, conn: store.Connection, room: int, now: float) -> store.ClaimRequest | None:
+    def _prepare(self, conn: store.Connection, room: int, now: float) -> ClaimRequest | None:
         """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
         worker = self._identity.take(conn)
         if worker != self._claimant:
@@ -181,7 +182,7 @@ class Exchange:
 
     def _request(
         self, conn: store.Connection, worker: int, room: int, now: float
-    ) -> store.ClaimRequest | None:
+    ) -> ClaimRequest | None:
         """What to claim from which lanes; None when none is known, even after a look for some."""
         polling = self._polling
         self.asked_at = now
@@ -210,16 +211,14 @@ class Exchange:
         self,
         settlements: SettlementBatch,
         claims: Counter[Claim],
-        answer: store.Answer,
+        answer: Answer,
         cost: float,
     ) -> None:
         self._telemetry.settled(settlements.held(), cost)
         stale = self._pending.done(settlements, claims, answer.completed, answer.settled)
         self._identity.acquit(stale)
 
-    def _learn(
-        self, request: store.ClaimRequest, answer: store.Answer, cost: float
-    ) -> Sequence[Held]:
+    def _learn(self, request: ClaimRequest, answer: Answer, cost: float) -> Sequence[Held]:
         if answer.claim_error is not None:
             self._telemetry.database_error("claim", answer.claim_error)
             self._failed(answer.claim_error, SettlementBatch([], []), [])
@@ -353,7 +352,7 @@ class Exchange:
         claims = part.claims()
         try:
             with self._link.use() as conn:
-                answer = store.exchange(conn, part.columns(claims), None)
+                answer = exchange(conn, part.columns(claims), None)
         except psycopg.Error as error:
             self._telemetry.database_error("settle", error)
             if trouble(error) is Trouble.DATA:

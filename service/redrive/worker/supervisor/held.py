@@ -7,8 +7,8 @@ from typing import overload
 
 import msgspec
 
+from redrive.worker.exchange import LaneClaim, Row
 from redrive.worker.protocol import Returned, Work
-from redrive.worker.store import LaneClaim, Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)

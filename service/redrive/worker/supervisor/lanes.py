@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from redrive.worker.store import START, ClaimRequest, Lane, LaneClaim, Place
+from redrive.worker.exchange import START, ClaimRequest, Lane, LaneClaim, Place
 
 COST_FACTOR = 20.0
 """Times the cost of a look or a sweep pass before the next."""

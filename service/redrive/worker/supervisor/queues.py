@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import psycopg
 
 from redrive.database.connect import Link
+from redrive.rules.nearest import nearest
 from redrive.worker import store
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -36,9 +37,6 @@ class QueueCheck:
         self._unknown.clear()
 
     def _warn(self, known: list[str]) -> None:
-        from difflib import get_close_matches  # noqa: PLC0415 # after a slip alone
-
         for queue in sorted(self._unknown.difference(known)):
-            close = get_close_matches(queue, known, 1)
-            fields = {"queue": queue, "meant": close[0] if close else None}
+            fields = {"queue": queue, "meant": nearest(queue, known)}
             logger.warning("no job has been in this queue yet", extra=fields)

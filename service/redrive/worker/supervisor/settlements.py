@@ -16,8 +16,8 @@ import msgspec
 from redrive.rules.failure import made_up
 from redrive.rules.model import Category
 from redrive.rules.settlement import Outcome
+from redrive.worker.exchange import Settlements
 from redrive.worker.protocol import Report
-from redrive.worker.store import Settlements
 from redrive.worker.supervisor.held import Claim, Held
 from redrive.worker.supervisor.telemetry import Telemetry
 

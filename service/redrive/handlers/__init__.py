@@ -1,0 +1,27 @@
+"""Handlers: which function runs which kind of job, how it is declared, and how it is found."""
+
+from redrive.handlers.handler import (
+    Approval,
+    Breaker,
+    Death,
+    Handler,
+    Upgrade,
+    decode_object,
+    encode_json,
+)
+from redrive.handlers.loading import load, search_working_directory
+from redrive.handlers.registry import Handlers, matching
+
+__all__ = [
+    "Approval",
+    "Breaker",
+    "Death",
+    "Handler",
+    "Handlers",
+    "Upgrade",
+    "decode_object",
+    "encode_json",
+    "load",
+    "matching",
+    "search_working_directory",
+]

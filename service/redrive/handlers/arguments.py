@@ -1,0 +1,87 @@
+"""What a handler may be declared with; the rest is refused where it stands."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast, get_args
+
+from redrive.handlers.handler import Upgrade
+from redrive.rules.heal import Heal
+from redrive.rules.limits import check_name
+from redrive.rules.policy import OnDeath, Policy, is_whole
+from redrive.rules.slots import Schedule
+from redrive.signals import is_duration
+
+Value = TypeVar("Value")
+
+
+def _are_names(value: Any) -> bool:
+    """Whether these are several texts: one alone would be read by its letters."""
+    is_one = isinstance(value, (str, bytes)) or not isinstance(value, Collection)
+    return not is_one and all(isinstance(name, str) for name in cast("Collection[object]", value))
+
+
+def _are_schedules(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return isinstance(value, Schedule)
+    return all(isinstance(one, Schedule) for one in cast("Sequence[object]", value))
+
+
+def _is_callable(value: Any) -> bool:
+    return value is None or callable(value)
+
+
+_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "policy": (lambda value: value is None or isinstance(value, Policy), "a Policy"),
+    "depends_on": (_are_names, "a list of names"),
+    "secret": (_are_names, "a list of names"),
+    "version": (is_whole, "a whole number"),
+    "upgrade": (lambda value: value is None or isinstance(value, Mapping), "functions by version"),
+    "on_expired": (_is_callable, "a function"),
+    "on_cancelled": (_is_callable, "a function"),
+    "schedule": (_are_schedules, "a Schedule, or a list of them"),
+    "keep_result": (is_duration, "a timedelta or a number of seconds"),
+    "sample": (lambda value: isinstance(value, bool), "True or False"),
+    "heal": (lambda value: value is None or isinstance(value, Heal), "a Heal"),
+    "validate": (_is_callable, "a function"),
+}
+
+
+def of_type(kind: str, name: str, value: Value) -> Value:
+    """Return an argument, but refuse one that would be taken for another, or fail far from here."""
+    is_one, rule = _TYPES[name]
+    if not is_one(value):
+        msg = f"{kind}: {name} must be {rule}, not {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+def check_declared(said: Mapping[str, Any]) -> None:
+    """Refuse what no handler can be declared with."""
+    kind, heal, approval = said["kind"], said["heal"], said["approval"]
+    check_name("kind", kind)
+    check_name("queue", said["queue"])
+    for name in said["depends_on"]:
+        check_name("depends_on", name)
+    fault = None
+    if said["on_death"] not in get_args(OnDeath):
+        choices = " or ".join(get_args(OnDeath))
+        fault = f"on_death: must be {choices}, not {said['on_death']!r}"
+    elif approval not in {None, "two"}:
+        fault = f'{kind}: approval must be "two" or absent, not {approval!r}'
+    elif approval and heal:
+        fault = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
+    elif inspect.iscoroutinefunction(said["validate"]):
+        fault = f"{kind}: validate must be a plain function, not async"
+    if fault is not None:
+        raise ValueError(fault)
+
+
+def every_upgrade(kind: str, version: int, upgrade: Mapping[int, Upgrade]) -> Mapping[int, Upgrade]:
+    """Return the upgrades, one for each older version; refuse others."""
+    if version < 1 or set(upgrade) != set(range(1, version)):
+        msg = (
+            f"the handler of {kind!r} takes version {version}"
+            f" and must upgrade each of 1 to {version - 1}"
+        )
+        raise ValueError(msg)
+    return dict(upgrade)

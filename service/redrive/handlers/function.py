@@ -1,0 +1,106 @@
+"""What the function of a handler takes, as it says itself."""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from functools import update_wrapper
+from inspect import Parameter
+from typing import Any, cast
+
+from redrive.handlers.handler import decode_object, encode_json
+
+_POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+
+def takes_job(kind: str, function: Callable[..., Any]) -> bool:
+    """Whether the function takes (payload, job) and not the payload alone."""
+    positional = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in _POSITIONAL
+    ]
+    # a third one and later ones may be there if they have a default
+    taken = positional[:2] + [p for p in positional[2:] if p.default is p.empty]
+    if len(taken) not in {1, 2}:
+        msg = (
+            f"the handler of {kind!r} must take (payload) or (payload, job),"
+            f" it takes {len(taken)} arguments"
+        )
+        raise ValueError(msg)
+    return len(taken) == 2  # noqa: PLR2004 # payload and job
+
+
+def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
+    """The payload's model, if it has one, and how to read it: what the first parameter says."""
+    first = next(iter(inspect.signature(function).parameters))
+    try:
+        annotation = typing.get_type_hints(function).get(first)
+    except Exception:  # noqa: BLE001 # an annotation that cannot be resolved says nothing about the payload
+        annotation = None
+    validate = getattr(annotation, "model_validate_json", None)
+    if validate is not None:
+        return annotation, validate
+    return None, decode_object
+
+
+def secret_fields(payload_type: type | None) -> frozenset[str]:
+    """The names of a model's SecretStr and SecretBytes fields, at any depth."""
+    if payload_type is None:
+        return frozenset()
+    schema = cast("Any", payload_type).model_json_schema()
+    return frozenset(
+        name for name, rule in _properties(schema) if b'"writeOnly":true' in encode_json(rule)
+    )
+
+
+def _properties(node: Any) -> Iterator[tuple[str, Any]]:
+    """Every property that a JSON schema describes, at any depth, with its own schema."""
+    if isinstance(node, dict):
+        schema = cast("dict[str, Any]", node)
+        yield from schema.get("properties", {}).items()
+        children = list(schema.values())
+    else:
+        children = cast("list[Any]", node) if isinstance(node, list) else []
+    for child in children:
+        yield from _properties(child)
+
+
+def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler from a function that may need no payload: it takes nothing, or the job alone."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
+    ]
+    if needed not in ([], ["job"]):
+        return function
+    is_async = inspect.iscoroutinefunction(function)
+
+    def run(_payload: dict[str, Any], job: object) -> Any:
+        return function(*([job] if needed else []))
+
+    async def run_async(_payload: dict[str, Any], job: object) -> Any:
+        return await run(_payload, job)
+
+    made = run_async if is_async else run
+    taken = inspect.signature(made)
+    update_wrapper(made, function)  # it is known by the function's own name and place
+    made.__signature__ = taken
+    return made
+
+
+def faults_of(error: ValueError) -> str:
+    """What is wrong with a payload, by field where it has a model; never its values."""
+    errors: Any = getattr(error, "errors", None)
+    if errors is None:
+        return type(error).__name__
+    faults = errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults)
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """A function by its module and line: of those of one name only this tells which is meant."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    named = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+    return named if code is None else f"{named} (line {code.co_firstlineno})"

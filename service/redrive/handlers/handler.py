@@ -1,0 +1,78 @@
+"""A handler: which function runs a kind of job, and how."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from redrive.rules.heal import Heal
+from redrive.rules.policy import OnDeath, Policy
+
+decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+encode_json = msgspec.json.Encoder().encode
+Approval = Literal["two"]
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One registered function; `read` turns the payload's JSON into what the function takes.
+
+    `known` are secrets of its own, as an endpoint's keys, which no text may quote; `keep_result` is
+    in seconds.
+    """
+
+    kind: str
+    function: Callable[..., Any]
+    policy: Policy
+    queue: str
+    depends_on: tuple[str, ...]
+    is_async: bool
+    takes_job: bool
+    read: Callable[[str], Any] = field(repr=False)
+    secret: frozenset[str] = frozenset()
+    version: int = 1
+    upgrade: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
+    on_expired: Callable[..., Any] | None = None
+    on_cancelled: Callable[..., Any] | None = None
+    on_death: OnDeath = "continue"
+    known: frozenset[str] = field(default=frozenset(), repr=False)
+    limits: tuple[str, ...] = ()
+    keep_result: float = 0.0
+    approval: Approval | None = None
+    sample: bool = True
+    heal: Heal | None = None
+    validate: Callable[[Any], object] | None = None
+
+    def payload(self, text: str, version: int) -> Any:
+        """Return what the function takes, from JSON of this version, upgraded step by step."""
+        if version < self.version:
+            value = decode_object(text)
+            for step in range(version, self.version):
+                value = self.upgrade[step](value)
+            text = encode_json(value).decode()
+        return self.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """When a breaker opens, and for how long; `window` and `cooldown` are in seconds."""
+
+    threshold: int = 5
+    window: float = 10.0
+    cooldown: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What `on_dead` is given. The message is the stored one: bounded, and without secrets."""
+
+    id: int
+    kind: str
+    attempt: int
+    reason: str
+    category: str
+    error_class: str
+    message: str
+    fingerprint: str

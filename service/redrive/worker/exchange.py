@@ -1,0 +1,301 @@
+"""The statements of an exchange: what has ended is settled, then jobs are claimed and read.
+
+Every job passes through here twice; the other statements of a worker are in `store`.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Smallints, Texts
+from redrive.database.connect import OwnConnection
+from redrive.worker.protocol import Report, Returned
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""A floor below every run_at: the scan starts at the beginning of the lane."""
+
+_CLAIM = (
+    "select lane_no, jobs, upto, upto_id, as_of, claim,"
+    " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v2("
+    "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
+    " %s::bigint[], %s, %s, %s)"
+)
+_CLAIMED = (
+    "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
+    " from redrive.claimed_v1(%s, %s)"
+)
+_COMPLETE = (
+    "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+)
+_COMPLETE_WITH_RESULTS = (
+    "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
+    " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
+)
+_SETTLE = (
+    "select redrive.settle_v2("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
+    " %s::boolean[], %s::int[], %s::jsonb[], %s::text[], %s::bigint[])"
+)
+
+Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
+"""claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at, created.
+
+A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
+"""
+
+Completion = tuple[int, int, int, int]
+"""id, deliveries, claim, worker"""
+
+ClaimReport = tuple[Report, int, int]
+"""A report, and the claim and the identity that hold the job."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lane:
+    """One range of the ready index."""
+
+    priority: int
+    queue: str
+    lane: int
+
+
+class Place(NamedTuple):
+    """Where to go on in a lane: after the job `id` that is due at `run_at`.
+
+    All before it had been claimed when the claim `as_of` was made.
+    """
+
+    run_at: datetime
+    id: int
+    as_of: int
+
+
+START = Place(EPOCH, 0, 0)
+"""The beginning of a lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What to claim: lanes in the order to look, and where each one's scan starts.
+
+    `from_start`: from the beginning instead, for what has become visible there. `after`: the last
+    claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
+    `patience`: milliseconds to wait for a lane, where others claim from all that hold something.
+    """
+
+    worker: int
+    lanes: Sequence[Lane]
+    places: Sequence[Place]
+    want: int
+    from_start: bool = True
+    after: int = 0
+    is_large: bool = True
+    patience: int = 0
+
+
+class LaneClaim(NamedTuple):
+    """What came of a claim in one lane: claim_v2 says more."""
+
+    lane_no: int | None
+    jobs: int
+    upto: datetime | None
+    upto_id: int | None
+    as_of: int | None
+    claim: int | None
+
+
+_OF_A_LANE = len(LaneClaim._fields)
+"""Columns of a claim's row that are of a lane; the last of them, and the rest, of a job."""
+
+
+class Settlements(NamedTuple):
+    """What to settle. `ended`: the claims of which nothing is left with it.
+
+    `results`: of some of the completions.
+    """
+
+    completions: Sequence[Completion] = ()
+    reports: Sequence[ClaimReport] = ()
+    ended: Sequence[int] = ()
+    results: Sequence[Returned] = ()
+
+
+class Answer(NamedTuple):
+    """What an exchange came to.
+
+    The ids that were completed (None: all of them), those settled by reports, the claims and what
+    makes the rows of their jobs, to be called once; or why nothing was claimed.
+    """
+
+    completed: set[int] | None
+    settled: set[int]
+    lanes: list[LaneClaim]
+    rows: Callable[[], list[Row]]
+    claim_error: psycopg.Error | None = None
+
+
+def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
+    """Settle, then claim, then read what was claimed: up to three transactions in one round trip.
+
+    The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
+    settled, whatever becomes of it, and nothing is claimed after settlements that failed. A few
+    small jobs come with their claim, and nothing is to be read. Raises psycopg.Error when nothing
+    is known to be settled.
+    """
+    completing, settling, claiming, reading = (conn.cursor(binary=True) for _ in range(4))
+    asked = bool(settlements.completions or settlements.reports)
+    # in a caller's transaction all is one
+    commits = conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
+    settled: Cursor | None = None
+    try:
+        with (
+            conn.pipeline()
+            if claim is None or asked or claim.is_large
+            else contextlib.nullcontext()
+        ):
+            if asked:
+                with _transaction(conn, commits) as settled:
+                    _send_settlements(completing, settling, settlements)
+            if claim is not None:
+                with _transaction(conn, commits and claim.is_large):
+                    _send_claim(claiming, claim)
+                if claim.is_large:
+                    _read(reading, claim)
+        lanes, rows = _claimed(claiming, reading, claim)
+    except psycopg.Error as error:
+        # of a lost connection nobody knows whether what it had answered was committed
+        if conn.closed:
+            raise
+        if commits:
+            conn.rollback()
+        if settled is None or settled.statusmessage != "COMMIT":
+            raise
+        return Answer(*_settled(completing, settling, settlements), [], list, error)
+    return Answer(*_settled(completing, settling, settlements), lanes, rows)
+
+
+@contextlib.contextmanager
+def _transaction(conn: Connection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
+    """A transaction of its own in a pipeline that goes on after it; what says that it is committed.
+
+    Not a `sync`, which would wait for the answers. Behind a failure the server skips the rest.
+    """
+    if not commits:
+        yield None
+        return
+    committing = conn.cursor()
+    conn.execute("begin")
+    yield committing
+    committing.execute("commit")
+    if isinstance(conn, OwnConnection):
+        conn.begin()
+
+
+def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
+    completions, reports, ended, results = settlements
+    if completions:
+        _send_completions(completing, completions, () if reports else ended, results)
+    if reports:
+        _send_reports(settling, reports, ended)
+
+
+def _claimed(
+    claiming: Cursor, reading: Cursor, claim: ClaimRequest | None
+) -> tuple[list[LaneClaim], Callable[[], list[Row]]]:
+    """What came of a claim, and its jobs, asked for now if they did not come with it."""
+    if claim is None:
+        return [], list
+    found = claiming.fetchall()
+    lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
+    rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
+    if rows or not any(lane.jobs for lane in lanes):
+        return lanes, lambda: rows
+    if not claim.is_large:
+        _read(reading, claim)
+    return lanes, reading.fetchall
+
+
+def _settled(
+    completing: Cursor, settling: Cursor, settlements: Settlements
+) -> tuple[set[int] | None, set[int]]:
+    """The ids that were completed (None: all of them), and those settled by reports."""
+    return (
+        _completed(completing) if settlements.completions else None,
+        {job for (job,) in settling.fetchall()} if settlements.reports else set(),
+    )
+
+
+def _send_completions(
+    cursor: Cursor,
+    completions: Sequence[Completion],
+    ended: Sequence[int],
+    results: Sequence[Returned],
+) -> None:
+    ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
+    batch = Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)
+    if not results:
+        cursor.execute(_COMPLETE, batch)
+        return
+    returned = Bigints([one.id for one in results]), Texts([one.result for one in results])
+    keeps = Floats([one.keep for one in results])
+    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps))
+
+
+def _completed(cursor: Cursor) -> set[int] | None:
+    """The ids that were ours to complete; None: all."""
+    (ids,) = cursor.fetchone() or (None,)
+    return None if ids is None else set(ids)
+
+
+def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]) -> None:
+    ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
+    said = [report for report, _, _ in ordered]
+    cursor.execute(
+        _SETTLE,
+        (
+            Ints([worker for _, _, worker in ordered]),
+            Bigints([claim for _, claim, _ in ordered]),
+            Bigints([report.id for report in said]),
+            Ints([report.deliveries for report in said]),
+            Texts([report.outcome for report in said]),
+            [report.run_at for report in said],
+            Floats([report.delay for report in said]),
+            Booleans([report.refund for report in said]),
+            Ints([report.losses for report in said]),
+            Texts([report.failure for report in said]),
+            Texts([report.reason for report in said]),
+            Bigints(ended),
+        ),
+    )
+
+
+def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
+    """Ask for jobs."""
+    cursor.execute(
+        _CLAIM,
+        (
+            claim.worker,
+            Texts([lane.queue for lane in claim.lanes]),
+            Smallints([lane.priority for lane in claim.lanes]),
+            Smallints([lane.lane for lane in claim.lanes]),
+            [place.run_at for place in claim.places],
+            Bigints([place.id for place in claim.places]),
+            Bigints([place.as_of for place in claim.places]),
+            claim.from_start,
+            claim.want,
+            claim.patience,
+        ),
+    )
+
+
+def _read(cursor: Cursor, claim: ClaimRequest) -> None:
+    """Ask for the rows of what was claimed."""
+    cursor.execute(_CLAIMED, (claim.worker, claim.after))
