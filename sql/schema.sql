@@ -1696,6 +1696,12 @@ create function redrive.look_at_campaign_v1(campaign bigint)
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
 
+create function redrive.make_lane_v1(of_queue text, of_priority smallint, of_lane smallint)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 10ms;
+
 create function redrive.mark_lost_v1(ttl interval)
     returns int
     language plpgsql security definer

@@ -498,11 +498,11 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     """C9: a claim that timed out rolled back the settlements that it travelled with."""
     done = make_job(database.conn)
     make_job(database.conn, queue="new")
-    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    one = make_worker(database.conn, "one")
     (job,) = claim(database.conn, one, 1, lanes=LANE)
     first, second = database.session(), database.session(lock_timeout="1ms")
     first.rows("begin")
-    claim(first.conn, two, 1, lanes=[Lane(0, "new", 0)])  # the first of its lane, not committed
+    first.rows("select from redrive.workers where id = %s for update", one)
     request = ClaimRequest(one, [Lane(0, "new", 0)], [START], 1)
     settlements = Settlements([(job.id, job.deliveries, job.claim, one)], (), (job.claim,))
     answer = exchange_of_worker(second.conn, settlements, request)
@@ -881,3 +881,17 @@ def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) ->
 
     database.rows("select redrive.pause_v1('default', 'ada', 'bank is down')")
     assert not store.is_pending(database.conn, None, ["a"], 0)
+
+
+def test_a_claim_that_holds_a_lane_waits_for_nobody_who_makes_another(database: Database) -> None:
+    """Two that made lanes in the opposite order, or one and a cancel, waited for each other."""
+    ids = [make_job(database.conn, queue=queue) for queue in ("a", "b")]
+    maker = database.session()
+    maker.rows("begin")
+    maker.rows("insert into redrive.lanes values ('b', 0, 0)")
+    impatient = database.connect(lock_timeout="1s")
+    worker = make_worker(impatient)
+
+    assert [job.id for job in claim(impatient, worker)] == ids[:1]
+    maker.rows("commit")
+    assert [job.id for job in claim(impatient, worker)] == ids[1:]

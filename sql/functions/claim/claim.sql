@@ -103,13 +103,11 @@ begin
           and l.lane = lanes[lane_no]
         for update skip locked;
         if not found then
-            insert into redrive.lanes
-            select queues[lane_no], priorities[lane_no], lanes[lane_no]
-            where not exists (
+            perform where case when not exists (
                 select from redrive.lanes l
                 where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
                   and l.lane = lanes[lane_no])
-            on conflict do nothing;
+                then redrive.make_lane_v1(queues[lane_no], priorities[lane_no], lanes[lane_no]) end;
         end if;
         if not found then
             looked_at_all := false;

@@ -29,29 +29,11 @@ begin
     if ids is null then
         return null;
     end if;
-    insert into redrive.lanes (queue, priority, lane)
-    select distinct j.queue, j.priority, j.lane from redrive.jobs j
-    where j.id = any (ids)
-      and not exists (select from redrive.lanes l where l.queue = j.queue
-                      and l.priority = j.priority and l.lane = j.lane)
-    order by 1, 2, 3
-    on conflict do nothing;
-    perform from (
-        select distinct j.queue, j.priority, j.lane from redrive.jobs j
-        where j.id = any (ids)) v
-    join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
-    order by l.queue, l.priority, l.lane
-    for update of l;
-    -- Only now, with a snapshot of its own: what was claimed before is seen to be. Under REPEATABLE
-    -- READ it is not: whoever has claimed it meanwhile is fenced off, and it runs again, with this.
-    select coalesce(array_agg(h.id), '{}') into waiting
-    from (select j.id from redrive.jobs j
-          where j.id = any (ids) and j.worker is null and j.idempotency_key is not null
-            and not exists (
-                select from redrive.claims k
-                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                  and j.id = any (k.ids))
-          order by j.id for update) h;
+    -- Under REPEATABLE READ what was claimed meanwhile is not seen to be: whoever has claimed it is
+    -- fenced off, and it runs again, with this.
+    waiting := redrive.hold_waiting_v1(ids);
+    select coalesce(array_agg(j.id), '{}') into waiting
+    from redrive.jobs j where j.id = any (waiting) and j.idempotency_key is not null;
     update redrive.jobs j
     set payload = v.wanted -> 'payload', headers = v.wanted -> 'headers',
         deliveries = j.deliveries + is_blind::int,
