@@ -24,8 +24,13 @@ THROWAWAY = "redrive throwaway"
 # It waits for the end of its standard input, which comes when this process ends, however it ends.
 GUARD = """
 cat > /dev/null
-pid=$(head -n 1 "$1" 2> /dev/null) && kill -QUIT "$pid" && kill -CONT "$pid"
-n=0; while [ -e "$1" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+n=0
+while [ -e "$1" ] && [ $n -lt 100 ]; do
+    # empty while it is written
+    pid=$(head -n 1 "$1" 2> /dev/null)
+    if [ -n "$pid" ]; then kill -QUIT "$pid" && kill -CONT "$pid" || break; fi
+    sleep 0.1; n=$((n + 1))
+done
 rm -rf "$0"
 """
 
