@@ -70,7 +70,7 @@ def test_a_connection_whose_socket_fails_under_a_statement_is_closed(database: D
     with closing(connect(database.url)) as conn:
         conn.meanwhile = lose
         with pytest.raises(psycopg.OperationalError, match="socket"):
-            conn.execute("select")
+            psycopg.Cursor(conn).execute("select pg_sleep(0.2)")
         assert conn.closed
 
 
