@@ -430,7 +430,9 @@ def test_others_come_first(database: Database) -> None:
     )
 
 
-@pytest.mark.parametrize("whose", ["its own", "a worker's", "a paused queue's", "another queue's"])
+@pytest.mark.parametrize(
+    "whose", ["its own", "a worker's", "a paused queue's", "another queue's", "a stranger's"]
+)
 def test_what_does_not_wait_beside_it_holds_it_not_back(database: Database, whose: str) -> None:
     conn = database.conn
     make_dead_letters(conn, 50)
@@ -440,6 +442,9 @@ def test_what_does_not_wait_beside_it_holds_it_not_back(database: Database, whos
         database.rows("update redrive.jobs set run_at = run_at - interval '1 h'")
     elif whose == "another queue's":
         late(database, 3600, queue="other")
+    elif whose == "a stranger's":  # of a kind that no worker handles
+        store.register(conn, store.Registration("w", "test", 30.0, ["invoice.*"], None))
+        late(database, 3600, kind="stranger")
     else:
         late(database, 3600)
     if whose == "a worker's":

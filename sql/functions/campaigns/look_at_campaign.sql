@@ -83,17 +83,20 @@ begin
                      from redrive.workers w, unnest(its_kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),
         'late_before', c.late_before, 'held_since', extract(epoch from c.held_since)::float8,
-        -- of those that no campaign put back: what waits of these is bounded anyway
+        -- of those that no campaign put back: what waits of these is bounded anyway; nor of what no
+        -- worker handles, which waits for a deploy
         'others_late', (
             select coalesce(extract(epoch from clock_timestamp() - min(o.run_at))::float8, 0)
             from redrive.all_lanes_v1() l,
             lateral (
                 select j.run_at
-                from (select b.id, b.run_at, b.worker, b.redrives from redrive.jobs b
+                from (select b.id, b.run_at, b.worker, b.redrives, b.kind from redrive.jobs b
                       where b.queue = l.queue and b.priority = l.priority and b.lane = l.lane
                         and b.run_at <= now()
                       order by b.run_at, b.id limit 10000) j
                 where j.redrives = 0 and j.worker is null
+                  and (l.queue, j.kind) not in (
+                      select u.queue, u.kind from redrive.unhandled_v1() u)
                   and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id))
                 order by j.run_at, j.id limit 1) o
             where c.plan -> 'queues' ? l.queue
