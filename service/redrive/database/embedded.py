@@ -28,7 +28,10 @@ n=0
 while [ -e "$1" ] && [ $n -lt 100 ]; do
     # empty while it is written
     pid=$(head -n 1 "$1" 2> /dev/null)
-    if [ -n "$pid" ]; then kill -QUIT "$pid" && kill -CONT "$pid" || break; fi
+    # QUIT is ignored where this began in the background of a script, but for who asks for it
+    if [ -n "$pid" ]; then
+        kill -QUIT "$pid" && kill -TERM "$pid" && kill -CONT "$pid" || break
+    fi
     sleep 0.1; n=$((n + 1))
 done
 rm -rf "$0"
