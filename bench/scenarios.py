@@ -18,10 +18,10 @@ from typing import Literal
 from bench import usage
 from bench.collectors import COLLECTORS
 from bench.install import Peers
-from bench.server import Connection, Server
+from bench.server import Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
-from redrive.database.connect import connect
+from redrive.database.connect import OwnConnection, connect
 from redrive.dead_letters.campaign import STEP_SIZE, Terms, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.worker import store
@@ -521,7 +521,7 @@ def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000
 _CLAIMS = 60
 
 
-def _claim_ms(conn: Connection, worker: int) -> float:
+def _claim_ms(conn: OwnConnection, worker: int) -> float:
     (lane,) = (lane for lane, _ in store.lanes(conn, None))
     place, times = START, []
     for _ in range(_CLAIMS):

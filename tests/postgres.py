@@ -18,10 +18,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from redrive.database.connect import SETTINGS as OWN_SETTINGS
+from redrive.database.connect import OwnConnection
 from redrive.database.embedded import EmbeddedPostgres, free_port, guarded
 from redrive.database.migrate import migrate
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = OwnConnection
 
 VERSIONS = (16, 18)
 """What the embedded binaries bring: the oldest of them and the newest."""
@@ -51,7 +52,9 @@ ROOM = 8 << 30
 
 def connect(url: str, **settings: str) -> Connection:
     """Open a session with what our own processes set in their transactions, and more patience."""
-    conn = psycopg.connect(url, autocommit=True, prepare_threshold=None, application_name="test")
+    conn = OwnConnection.connect(
+        url, autocommit=True, prepare_threshold=None, application_name="test"
+    )
     chosen = OWN_SETTINGS | PATIENT | settings
     with contextlib.ExitStack() as undo:
         undo.callback(conn.close)

@@ -1,6 +1,7 @@
 """A TCP proxy in front of Postgres that can lose what passes through it."""
 
 import contextlib
+import re
 import selectors
 import socket
 import threading
@@ -11,6 +12,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 CHUNK = 1 << 16
 SETTLING = (b"complete_v", b"settle_v", b"COMMIT", b"commit")
 CLAIMING = (b"claim_v",)
+
+_PREPARED = re.compile(rb"P.{4}(_pg3_[0-9]+)\0([^\0]*)\0", re.DOTALL)
+_EXECUTED = re.compile(rb"B.{4}\0(_pg3_[0-9]+)\0", re.DOTALL)
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -41,7 +45,8 @@ class Proxy:
         self.cuts = 0
         self._moved = False
         self._peers: dict[socket.socket, socket.socket] = {}
-        self._clients: set[socket.socket] = set()
+        self._clients: dict[socket.socket, dict[bytes, bytes]] = {}
+        """Of each what it has prepared."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._stopping = False
@@ -81,7 +86,7 @@ class Proxy:
         except OSError:
             client.close()
             return
-        self._clients.add(client)
+        self._clients[client] = {}
         for sock, peer in ((client, server), (server, client)):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers[sock] = peer
@@ -102,12 +107,19 @@ class Proxy:
             self._close(sock)
             return
         words = self.cut_after
-        if words and sock in self._clients and any(word in data for word in words):
+        said = self._statements(sock, data) if sock in self._clients else b""
+        if any(word in said for word in words):
             self.cut_after = ()
             is_cut = True
         if is_cut:
             self.cuts += 1
             self._close(sock)
+
+    def _statements(self, client: socket.socket, data: bytes) -> bytes:
+        """What it asks for, in words also where it was prepared before."""
+        prepared = self._clients[client]
+        prepared |= dict(_PREPARED.findall(data))
+        return data + b"".join(prepared.get(name, b"") for name in _EXECUTED.findall(data))
 
     def _is_last(self) -> bool:
         if not self.cut_in:
@@ -120,7 +132,7 @@ class Proxy:
         for one in (sock, peer):
             if one is not None:
                 self._peers.pop(one, None)
-                self._clients.discard(one)
+                self._clients.pop(one, None)
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(one)
                 one.close()

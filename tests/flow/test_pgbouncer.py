@@ -126,6 +126,7 @@ FOREIGN = """
     union all select 'listen ' || channel from pg_listening_channels() as l(channel)
     union all select 'lock ' || objid from pg_locks
     where pid = pg_backend_pid() and locktype = 'advisory'
+    union all select 'prepared ' || name from pg_prepared_statements
 """
 """What somebody has changed in the session; a pooler keeps three settings apart by itself."""
 
@@ -133,7 +134,7 @@ FOREIGN = """
 def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
     database: Database, workers: Workers, pooled_url: str
 ):
-    """C6: not a setting, not a lock, not a LISTEN, in any of a thousand transactions."""
+    """C6: not a setting, not a lock, not a LISTEN, nothing prepared, in a thousand transactions."""
     stopping = threading.Event()
 
     def produce(_: int) -> Counter[str]:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from redrive.rules import settlement
 from redrive.rules.model import Category, Failure, Reason
 from redrive.rules.settlement import Outcome
 from redrive.worker.channel import Channel
-from redrive.worker.exchange import EPOCH, START, Lane, LaneClaim, Place
+from redrive.worker.exchange import EPOCH, START, Lane, LaneClaim, Place, lane_arrays
 from redrive.worker.protocol import (
     Done,
     Ended,
@@ -653,6 +654,29 @@ def test_a_sweep_takes_a_small_share_of_the_time_and_comes_every_five_seconds_if
 ):
     """With a snapshot held open a sweep took 80 ms, and a twentieth of all jobs waited for one."""
     assert sweep_pause(cost) == pytest.approx(pause)
+
+
+def test_who_got_ready_asks_for_what_would_be_asked_for():
+    ready, other = books = LaneBook(None), LaneBook(None)
+    changes: list[Callable[[LaneBook], object]] = [
+        lambda book: book.replace([(A, None)], 0.0, 0.001),
+        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001),
+        lambda book: book.replace([(A, None), (B, None), (URGENT, None)], 0.1, 0.101),
+        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(2, NOON)], 0.001),
+        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001),
+        lambda book: book.start_over(),
+    ]
+    for change in changes:
+        ready.get_ready()
+        for book in books:
+            change(book)
+        ready.get_ready()
+        asked = ready.request(1, 5, 2.0)
+
+        assert asked == other.request(1, 5, 2.0)
+        assert [array.packed() for array in asked.arrays] == [
+            array.packed() for array in lane_arrays(asked.lanes, asked.places)
+        ]
 
 
 def test_a_lane_that_others_claim_from_keeps_its_place():

@@ -2,12 +2,25 @@
 
 import os
 from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from redrive.database.arrays import (
+    Array,
+    Bigints,
+    Booleans,
+    Floats,
+    Instants,
+    Ints,
+    Smallints,
+    Texts,
+)
 from redrive.database.connect import Link, connect
+from redrive.worker.exchange import EPOCH
 from tests.postgres import Database
 
 pytestmark = pytest.mark.every_version
@@ -38,6 +51,43 @@ def test_a_session_of_our_own_has_our_settings_and_none_of_who_borrows_it(
         assert not conn.has_settings
         assert conn.execute(TIMEOUT).fetchone() == ("4s",)
         assert conn.pgconn.exec_(TIMEOUT.encode()).get_value(0, 0) == b"9s"
+
+
+def test_what_asks_for_it_is_prepared_in_a_session_of_our_own_alone(database: Database) -> None:
+    prepared = "select statement from pg_prepared_statements"
+    link = Link(database.url, "worker")
+    with link.use() as own, closing(own), closing(connect(database.url)) as shared:
+        for conn in (own, shared):
+            for _ in range(8):
+                conn.execute("select 1")
+            conn.execute("select 2", prepare=True)
+
+        assert own.execute(prepared).fetchall() == [("select 2",)]
+        assert shared.execute(prepared).fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("type_name", "array", "values"),
+    [
+        ("smallint", Smallints, [-1, 2**15 - 1]),
+        ("int", Ints, [-1, 2**31 - 1]),
+        ("bigint", Bigints, [-1, 2**63 - 1]),
+        ("float8", Floats, [-0.1, 1e300]),
+        ("boolean", Booleans, [True, False]),
+        ("text", Texts, ["é", None, ""]),
+        (
+            "timestamptz",
+            Instants,
+            [EPOCH, datetime(2026, 11, 23, 12, 0, 0, 1, UTC), datetime.max.replace(tzinfo=UTC)],
+        ),
+    ],
+)
+def test_the_server_reads_an_array_as_it_was_packed(
+    database: Database, type_name: str, array: type[Array[Any]], values: list[Any]
+) -> None:
+    cast = sql.SQL("select %s::{}[]").format(sql.SQL(type_name))  # type: ignore[arg-type]
+    for given in (values, [], values * 1000):
+        assert database.conn.execute(cast, (array(given),)).fetchall() == [(given,)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Generic, TypeVar
 
 from psycopg import adapters, postgres, pq
 from psycopg.adapt import Dumper
@@ -13,76 +14,106 @@ _HEADER = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
+_FIRST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
-@dataclass(frozen=True, slots=True)
-class Smallints:
+T = TypeVar("T")
+N = TypeVar("N", bound=float)
+
+
+class Array(Generic[T]):
+    """A parameter, packed once: when it is sent, or before."""
+
+    __slots__ = ("_packed", "values")
+    elements: ClassVar[str]
+    """Their type."""
+
+    def __init__(self, values: Sequence[T]) -> None:
+        self.values = values
+        self._packed = b""
+
+    def packed(self) -> bytes:
+        """As the server reads it."""
+        if not self._packed:
+            oid = postgres.types[self.elements].oid
+            self._packed = _HEADER.pack(1, 1, oid, len(self.values), 1) + self._pack()
+        return self._packed
+
+    def _pack(self) -> bytes:
+        raise NotImplementedError
+
+
+class _Numbers(Array[N]):
+    __slots__ = ()
+    code: ClassVar[str]
+    """Of one, for struct."""
+
+    def _pack(self) -> bytes:
+        return _numbers(self.code, self.values)
+
+
+def _numbers(code: str, values: Sequence[float]) -> bytes:
+    """All of one width, each behind it."""
+    count = len(values)
+    pairs: list[float] = [struct.calcsize(">" + code)] * (2 * count)
+    pairs[1::2] = values
+    return struct.pack(">" + f"i{code}" * count, *pairs)
+
+
+class Smallints(_Numbers[int]):
     """A parameter of type smallint[]."""
 
-    values: Sequence[int]
+    __slots__ = ()
+    elements, code = "int2", "h"
 
 
-@dataclass(frozen=True, slots=True)
-class Ints:
+class Ints(_Numbers[int]):
     """A parameter of type int[]."""
 
-    values: Sequence[int]
+    __slots__ = ()
+    elements, code = "int4", "i"
 
 
-@dataclass(frozen=True, slots=True)
-class Bigints:
+class Bigints(_Numbers[int]):
     """A parameter of type bigint[]."""
 
-    values: Sequence[int]
+    __slots__ = ()
+    elements, code = "int8", "q"
 
 
-@dataclass(frozen=True, slots=True)
-class Floats:
+class Floats(_Numbers[float]):
     """A parameter of type float8[]."""
 
-    values: Sequence[float]
+    __slots__ = ()
+    elements, code = "float8", "d"
 
 
-@dataclass(frozen=True, slots=True)
-class Booleans:
+class Booleans(_Numbers[bool]):
     """A parameter of type boolean[]."""
 
-    values: Sequence[bool]
+    __slots__ = ()
+    elements, code = "bool", "?"
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Instants(Array[datetime]):
+    """A parameter of type timestamptz[]."""
+
+    __slots__ = ()
+    elements = "timestamptz"
+
+    def _pack(self) -> bytes:
+        return _numbers("q", [(at - _FIRST_INSTANT) // _MICROSECOND for at in self.values])
+
+
+class Texts(Array[str | None]):
     """A parameter of type text[]."""
 
-    values: Sequence[str | None]
+    __slots__ = ()
+    elements = "text"
 
-
-def _fixed(type_name: str, code: str) -> type[Dumper]:
-    """A dumper for elements of one width: each goes behind it."""
-    info = postgres.types[type_name]
-    width = struct.calcsize(">" + code)
-
-    class FixedDumper(Dumper):
-        format = pq.Format.BINARY
-        oid = info.array_oid
-
-        def dump(self, obj: Smallints | Ints | Bigints | Floats | Booleans) -> bytes:
-            count = len(obj.values)
-            pairs: list[float] = [width] * (2 * count)
-            pairs[1::2] = obj.values
-            return _HEADER.pack(1, 0, info.oid, count, 1) + struct.pack(
-                ">" + f"i{code}" * count, *pairs
-            )
-
-    return FixedDumper
-
-
-class _TextsDumper(Dumper):
-    format = pq.Format.BINARY
-    oid = postgres.types["text"].array_oid
-
-    def dump(self, obj: Texts) -> bytes:
-        parts = [_HEADER.pack(1, 1, postgres.types["text"].oid, len(obj.values), 1)]
-        for value in obj.values:
+    def _pack(self) -> bytes:
+        parts: list[bytes] = []
+        for value in self.values:
             if value is None:
                 parts.append(_NULL)
             else:
@@ -91,9 +122,13 @@ class _TextsDumper(Dumper):
         return b"".join(parts)
 
 
-adapters.register_dumper(Smallints, _fixed("int2", "h"))
-adapters.register_dumper(Ints, _fixed("int4", "i"))
-adapters.register_dumper(Bigints, _fixed("int8", "q"))
-adapters.register_dumper(Floats, _fixed("float8", "d"))
-adapters.register_dumper(Booleans, _fixed("bool", "?"))
-adapters.register_dumper(Texts, _TextsDumper)
+class _ArrayDumper(Dumper):
+    format = pq.Format.BINARY
+
+    def dump(self, obj: Array[Any]) -> bytes:
+        return obj.packed()
+
+
+for _type in (Smallints, Ints, Bigints, Floats, Booleans, Instants, Texts):
+    _oid = {"oid": postgres.types[_type.elements].array_oid}
+    adapters.register_dumper(_type, type(f"{_type.__name__}Dumper", (_ArrayDumper,), _oid))

@@ -7,10 +7,12 @@ overdue; the call then fails like any cut connection.
 """
 
 import contextlib
+import functools
 import os
 import random
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -227,10 +229,22 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
                 self.close()
             raise
 
+    def kept_cursor(self, purpose: str) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A cursor for binary answers that stays, with its last one: it knows how to send what it
+        sent before.
+        """
+        if purpose not in self._kept_cursors:
+            self._kept_cursors[purpose] = self.cursor(binary=True)
+        return self._kept_cursors[purpose]
+
     @property
     def is_idle(self) -> bool:
         """Whether the next statement begins a transaction."""
         return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @functools.cached_property
+    def _kept_cursors(self) -> dict[str, psycopg.Cursor[tuple[Any, ...]]]:
+        return {}
 
     @property
     def has_settings(self) -> bool:
@@ -253,6 +267,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
         if is_ours:
             self._held = _of_transaction(settings)
+            self.prepare_threshold = sys.maxsize  # what asks for it is prepared, and nothing else
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:

@@ -5,18 +5,17 @@ Every job passes through here twice; the other statements of a worker are in `st
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from redrive.database.arrays import Bigints, Booleans, Floats, Ints, Smallints, Texts
+from redrive.database.arrays import Bigints, Booleans, Floats, Instants, Ints, Smallints, Texts
 from redrive.database.connect import OwnConnection
 from redrive.worker.protocol import Report, Returned
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +81,29 @@ START = Place(EPOCH, 0, 0)
 """The beginning of a lane."""
 
 
+class LaneArrays(NamedTuple):
+    """Lanes, and where each one's scan starts, as claim_v2 takes them."""
+
+    queues: Texts
+    priorities: Smallints
+    lanes: Smallints
+    floors: Instants
+    floor_ids: Bigints
+    seen: Bigints
+
+
+def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
+    """What a claim says of its lanes."""
+    return LaneArrays(
+        Texts([lane.queue for lane in lanes]),
+        Smallints([lane.priority for lane in lanes]),
+        Smallints([lane.lane for lane in lanes]),
+        Instants([place.run_at for place in places]),
+        Bigints([place.id for place in places]),
+        Bigints([place.as_of for place in places]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
     """What to claim: lanes in the order to look, and where each one's scan starts.
@@ -89,6 +111,7 @@ class ClaimRequest:
     `from_start`: from the beginning instead, for what has become visible there. `after`: the last
     claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
     `patience`: milliseconds to wait for a lane, where others claim from all that hold something.
+    `arrays`: what is sent of lanes and places, where it was made before.
     """
 
     worker: int
@@ -99,6 +122,7 @@ class ClaimRequest:
     after: int = 0
     is_large: bool = True
     patience: int = 0
+    arrays: LaneArrays | None = field(default=None, compare=False, repr=False)
 
 
 class LaneClaim(NamedTuple):
@@ -142,7 +166,7 @@ class Answer(NamedTuple):
     claim_error: psycopg.Error | None = None
 
 
-def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
+def exchange(conn: OwnConnection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
     """Settle, then claim, then read what was claimed: up to three transactions in one round trip.
 
     The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
@@ -150,11 +174,11 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
     small jobs come with their claim, and nothing is to be read. Raises psycopg.Error when nothing
     is known to be settled.
     """
-    completing, settling, claiming, reading = (conn.cursor(binary=True) for _ in range(4))
     asked = bool(settlements.completions or settlements.reports)
     # in a caller's transaction all is one
     commits = conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
     settled: Cursor | None = None
+    reading: Cursor | None = None
     try:
         with (
             conn.pipeline()
@@ -163,13 +187,13 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
         ):
             if asked:
                 with _transaction(conn, commits) as settled:
-                    _send_settlements(completing, settling, settlements)
+                    _send_settlements(conn, settlements)
             if claim is not None:
                 with _transaction(conn, commits and claim.is_large):
-                    _send_claim(claiming, claim)
+                    _send_claim(conn, claim)
                 if claim.is_large:
-                    _read(reading, claim)
-        lanes, rows = _claimed(claiming, reading, claim)
+                    reading = _read(conn, claim)
+        lanes, rows = _claimed(conn, reading, claim)
     except psycopg.Error as error:
         # of a lost connection nobody knows whether what it had answered was committed
         if conn.closed:
@@ -178,12 +202,12 @@ def exchange(conn: Connection, settlements: Settlements, claim: ClaimRequest | N
             conn.rollback()
         if settled is None or settled.statusmessage != "COMMIT":
             raise
-        return Answer(*_settled(completing, settling, settlements), [], list, error)
-    return Answer(*_settled(completing, settling, settlements), lanes, rows)
+        return Answer(*_settled(conn, settlements), [], list, error)
+    return Answer(*_settled(conn, settlements), lanes, rows)
 
 
 @contextlib.contextmanager
-def _transaction(conn: Connection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
+def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
     """A transaction of its own in a pipeline that goes on after it; what says that it is committed.
 
     Not a `sync`, which would wait for the answers. Behind a failure the server skips the rest.
@@ -195,42 +219,49 @@ def _transaction(conn: Connection, commits: bool) -> Iterator[Cursor | None]:  #
     conn.execute("begin")
     yield committing
     committing.execute("commit")
-    if isinstance(conn, OwnConnection):
-        conn.begin()
+    conn.begin()
 
 
-def _send_settlements(completing: Cursor, settling: Cursor, settlements: Settlements) -> None:
+def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
     completions, reports, ended, results = settlements
     if completions:
-        _send_completions(completing, completions, () if reports else ended, results)
+        _send_completions(_completing(conn), completions, () if reports else ended, results)
     if reports:
-        _send_reports(settling, reports, ended)
+        _send_reports(_settling(conn), reports, ended)
 
 
 def _claimed(
-    claiming: Cursor, reading: Cursor, claim: ClaimRequest | None
+    conn: OwnConnection, reading: Cursor | None, claim: ClaimRequest | None
 ) -> tuple[list[LaneClaim], Callable[[], list[Row]]]:
     """What came of a claim, and its jobs, asked for now if they did not come with it."""
     if claim is None:
         return [], list
-    found = claiming.fetchall()
+    found = _claiming(conn).fetchall()
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
     if rows or not any(lane.jobs for lane in lanes):
         return lanes, lambda: rows
-    if not claim.is_large:
-        _read(reading, claim)
-    return lanes, reading.fetchall
+    return lanes, (reading or _read(conn, claim)).fetchall
 
 
-def _settled(
-    completing: Cursor, settling: Cursor, settlements: Settlements
-) -> tuple[set[int] | None, set[int]]:
+def _settled(conn: OwnConnection, settlements: Settlements) -> tuple[set[int] | None, set[int]]:
     """The ids that were completed (None: all of them), and those settled by reports."""
     return (
-        _completed(completing) if settlements.completions else None,
-        {job for (job,) in settling.fetchall()} if settlements.reports else set(),
+        _completed(_completing(conn)) if settlements.completions else None,
+        {job for (job,) in _settling(conn).fetchall()} if settlements.reports else set(),
     )
+
+
+def _completing(conn: OwnConnection) -> Cursor:
+    return conn.kept_cursor("completing")
+
+
+def _settling(conn: OwnConnection) -> Cursor:
+    return conn.kept_cursor("settling")
+
+
+def _claiming(conn: OwnConnection) -> Cursor:
+    return conn.kept_cursor("claiming")
 
 
 def _send_completions(
@@ -242,11 +273,11 @@ def _send_completions(
     ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
     batch = Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)
     if not results:
-        cursor.execute(_COMPLETE, batch)
+        cursor.execute(_COMPLETE, batch, prepare=True)
         return
     returned = Bigints([one.id for one in results]), Texts([one.result for one in results])
     keeps = Floats([one.keep for one in results])
-    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps))
+    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps), prepare=True)
 
 
 def _completed(cursor: Cursor) -> set[int] | None:
@@ -274,28 +305,17 @@ def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequenc
             Texts([report.reason for report in said]),
             Bigints(ended),
         ),
+        prepare=True,
     )
 
 
-def _send_claim(cursor: Cursor, claim: ClaimRequest) -> None:
+def _send_claim(conn: OwnConnection, claim: ClaimRequest) -> None:
     """Ask for jobs."""
-    cursor.execute(
-        _CLAIM,
-        (
-            claim.worker,
-            Texts([lane.queue for lane in claim.lanes]),
-            Smallints([lane.priority for lane in claim.lanes]),
-            Smallints([lane.lane for lane in claim.lanes]),
-            [place.run_at for place in claim.places],
-            Bigints([place.id for place in claim.places]),
-            Bigints([place.as_of for place in claim.places]),
-            claim.from_start,
-            claim.want,
-            claim.patience,
-        ),
-    )
+    arrays = claim.arrays or lane_arrays(claim.lanes, claim.places)
+    scalars = claim.from_start, claim.want, claim.patience
+    _claiming(conn).execute(_CLAIM, (claim.worker, *arrays, *scalars), prepare=True)
 
 
-def _read(cursor: Cursor, claim: ClaimRequest) -> None:
-    """Ask for the rows of what was claimed."""
-    cursor.execute(_CLAIMED, (claim.worker, claim.after))
+def _read(conn: OwnConnection, claim: ClaimRequest) -> Cursor:
+    """Ask for the rows of what was claimed: they may be large, and go with their cursor."""
+    return conn.cursor(binary=True).execute(_CLAIMED, (claim.worker, claim.after), prepare=True)

@@ -245,6 +245,10 @@ class Exchange:
 
     # ------------------------------------------------------------------ lanes
 
+    def get_ready(self) -> None:
+        """Prepare for the next claim while there is nothing to do."""
+        self._lanes.get_ready()
+
     @property
     def looks_for_lanes(self) -> bool:
         """Whether `look_for_lanes` is due."""

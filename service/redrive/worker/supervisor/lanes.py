@@ -20,7 +20,15 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from redrive.worker.exchange import START, ClaimRequest, Lane, LaneClaim, Place
+from redrive.worker.exchange import (
+    START,
+    ClaimRequest,
+    Lane,
+    LaneArrays,
+    LaneClaim,
+    Place,
+    lane_arrays,
+)
 
 COST_FACTOR = 20.0
 """Times the cost of a look or a sweep pass before the next."""
@@ -59,6 +67,7 @@ class LaneBook:
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
+        self._ready: tuple[list[Lane], list[Place], LaneArrays] | None = None
 
     @property
     def known(self) -> set[Lane]:
@@ -102,6 +111,7 @@ class LaneBook:
         Under a steady load a lane is empty every now and then, and would be left alone until the
         next look.
         """
+        self._ready = None
         since = min(self._remembered_at, now - REFRESH_SECONDS)
         self._seen |= dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
@@ -116,9 +126,21 @@ class LaneBook:
         """What to ask for, where first. None when there is nowhere to look."""
         if not self._lanes or want <= 0:
             return None
+        order, places, arrays = self._ready or self._next()
+        is_sweep = now >= self._sweep_at
+        return ClaimRequest(worker, order, places, want, is_sweep, after, is_large, arrays=arrays)
+
+    def get_ready(self) -> None:
+        """Pack what the next request says, while nobody waits for it."""
+        if self._ready is None:
+            self._ready = self._next()
+            for array in self._ready[-1]:
+                array.packed()
+
+    def _next(self) -> tuple[list[Lane], list[Place], LaneArrays]:
         order = self._next_order()
         places = [self._places[lane] for lane in order]
-        return ClaimRequest(worker, order, places, want, now >= self._sweep_at, after, is_large)
+        return order, places, lane_arrays(order, places)
 
     def _next_order(self) -> list[Lane]:
         """By priority, equal ones in turn; now and then the one that has waited longest first."""
@@ -135,6 +157,7 @@ class LaneBook:
 
         Returns whether somebody else was claiming from one.
         """
+        self._ready = None
         now, busy, looked_at = time.monotonic(), set[int | None](), 0
         if request.from_start:
             self._sweep_at = now + sweep_pause(cost)
@@ -167,4 +190,5 @@ class LaneBook:
 
     def start_over(self) -> None:
         """Forget the places: what they were said to be true of may be forgotten, too."""
+        self._ready = None
         self._places = dict.fromkeys(self._lanes, START)

@@ -58,6 +58,9 @@ LINGER_SECONDS = 0.002
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 """Between two rounds of housekeeping: an idle worker should cost next to nothing."""
 
+READY_SECONDS = 0.003
+"""Who rests for longer gets ready for the next claim first."""
+
 MAINTENANCE_SETTINGS = {
     "statement_timeout": "5s",
     "lock_timeout": "2s",
@@ -301,6 +304,8 @@ class Supervisor:
 
     def _turn(self) -> None:
         seconds = max(0.0, self._due_at() - time.monotonic())
+        if seconds > READY_SECONDS and not self._is_busy():
+            self._exchange.get_ready()
         for runner in self._selector.wait(self._pool.runners, seconds):
             self._hear(runner)
         now = self._ticked_at = time.monotonic()
@@ -353,7 +358,8 @@ class Supervisor:
             patience=PATIENCE_MS if is_idle else 0,
             meanwhile=self._use_wait if self._polling.expects_more else None,
         )
-        self._use_wait()  # what was not done meanwhile; and what has ended makes room
+        if not is_idle:
+            self._use_wait()  # what was not done meanwhile; and what has ended makes room
         is_backlog = jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
         may_wait = is_backlog and not self._dispatch
         self._dispatch.load(jobs)
