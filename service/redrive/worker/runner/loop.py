@@ -110,8 +110,8 @@ class Runner:
         match message:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
-                self._came.set()
                 self._wake(len(rows))
+                self._came.set()  # after them: the clock would run first
             case Stop():
                 self._stop()
             case CancelJob():
