@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.observability.metrics import Metrics
 from redrive.rules import settlement
 from redrive.rules.model import Category, Failure, Reason
 from redrive.rules.settlement import Outcome
@@ -48,6 +49,8 @@ from redrive.worker.supervisor.polling import (
     Polling,
 )
 from redrive.worker.supervisor.runner_process import RunnerProcess
+from redrive.worker.supervisor.settlements import PendingSettlements, SettlementBatch
+from redrive.worker.supervisor.telemetry import Telemetry
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
 NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
@@ -558,6 +561,23 @@ def test_a_drain_begins_once_and_a_second_signal_ends_it():
 # ---------------------------------------------------------------------- lanes
 
 A, B, URGENT = Lane(0, "a", 0), Lane(0, "b", 0), Lane(-5, "c", 0)
+
+
+def test_what_may_be_settled_already_is_not_stale_whatever_is_asked_meanwhile():
+    """A claim by itself settles nothing, and says nothing of what was sent before."""
+    telemetry = Telemetry(Metrics(), None)
+    pending, nothing = PendingSettlements(telemetry), SettlementBatch([], [])
+    pending.completed([(job(), 0.1)])
+    pending.put_back(pending.take(), may_be_done=True)
+    pending.put_back(nothing)
+    pending.done(nothing, nothing.claims(), None, set())
+    taken = pending.take()
+    pending.done(taken, taken.claims(), set(), set())
+
+    (stale,) = telemetry.metrics.stale.collect()
+    assert [sample.value for sample in stale.samples if sample.name.endswith("_total")] == []
+
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

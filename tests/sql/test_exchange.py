@@ -205,6 +205,19 @@ def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
     assert [*second[:3], second[3], *second[4:]] == list(second)
 
 
+def test_who_claims_first_settles_nothing(database: Database, exchange: Exchange) -> None:
+    ids = make_jobs(database.conn, 2)
+    (one,) = exchange.run(time.monotonic(), room=1, linger=0.0)
+    exchange.completed([(one, 0.1)])
+
+    (two,) = exchange.claim(time.monotonic(), 1)
+    assert exchange.is_settling
+    assert database.column(JOBS) == [one.id, two.id] == ids
+
+    exchange.run(time.monotonic(), room=0, linger=0.0)
+    assert database.column(JOBS) == [two.id]
+
+
 @pytest.mark.parametrize("settles", [True, False], ids=["after a settlement", "alone"])
 def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
     database: Database, link: Link, identity: Identity, exchange: Exchange, settles: bool

@@ -138,7 +138,20 @@ class Exchange:
         """
         if not (room or self._is_due(now, linger)):
             return []
-        settlements = self._pending.take()
+        return self._run(now, room, self._pending.take(), patience, meanwhile)
+
+    def claim(self, now: float, room: int) -> Sequence[Held]:
+        """Claim up to `room` jobs, and settle nothing. Returns the jobs that were claimed."""
+        return self._run(now, room, SettlementBatch([], []))
+
+    def _run(
+        self,
+        now: float,
+        room: int,
+        settlements: SettlementBatch,
+        patience: int = 0,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Sequence[Held]:
         claims = settlements.claims()
         side_effects, self._side_effects = self._side_effects, []
         try:

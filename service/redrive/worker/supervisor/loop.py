@@ -1,8 +1,9 @@
 """The supervisor: claims jobs, hands them to runners, settles what comes back.
 
 It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
-then settles and claims in one call. While there is a backlog the database is asked for the
-next jobs before the last ones are handed out, and works while they are. Each part keeps its own
+then settles and claims in one call; a worker that keeps up claims first, and hands out what it got
+while the database settles. While there is a backlog the database is asked for the next jobs before
+the last ones are handed out, and works while they are. Each part keeps its own
 clock; the loop waits for the first that is due. What must not wait for a round trip is not done
 here: the heartbeat, the chores and the deadlines of running jobs have threads of their own.
 """
@@ -350,13 +351,20 @@ class Supervisor:
         if not self._drain.is_on:
             self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
+        linger = self._linger()
         is_idle = not (self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling)
+        claims_first = self._exchange.is_settling and room > 0 and self._keeps_up()
+        if claims_first:  # what has come does not wait until what has ended is on the disk
+            self._dispatch.load(self._exchange.claim(now, room))
+            if time.monotonic() < self._exchange.available_at:
+                return
+            room, linger = 0, 0.0
         jobs = self._exchange.run(
             now,
             room=room,
-            linger=self._linger(),
+            linger=linger,
             patience=PATIENCE_MS if is_idle else 0,
-            meanwhile=self._use_wait if self._polling.expects_more else None,
+            meanwhile=self._use_wait if claims_first or self._polling.expects_more else None,
         )
         if not is_idle:
             self._use_wait()  # what was not done meanwhile; and what has ended makes room
@@ -366,6 +374,10 @@ class Supervisor:
         if not (may_wait and self._room()):  # else they are, while the next exchange is under way
             self._hand_out()
             self._exchange.look_for_lanes()
+
+    def _keeps_up(self) -> bool:
+        """Whether only what has just come waits for us."""
+        return not (self._polling.expects_more or self._dispatch.is_loaded)
 
     def _use_wait(self) -> None:
         """Work while the database does: without the connection, and without what may need it.

@@ -113,7 +113,7 @@ class PendingSettlements:
         self._waiting = SettlementBatch(
             taken.completions + self._waiting.completions, taken.reports + self._waiting.reports
         )
-        self._sent_before |= may_be_done
+        self._sent_before |= may_be_done and bool(taken)
         if self:
             self._note()
 
@@ -133,6 +133,8 @@ class PendingSettlements:
         The others had been fenced off; after an unknown outcome a missing one may be our own
         earlier success. Returns those of them whose process did not die under them.
         """
+        if not taken:
+            return []
         for claim, jobs in claims.items():
             claim.left -= jobs
         returned: list[Held] = []
