@@ -3,9 +3,9 @@
 It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
 then settles and claims in one call; a worker that keeps up claims first, and hands out what it got
 while the database settles. While there is a backlog the database is asked for the next jobs before
-the last ones are handed out, and works while they are. Each part keeps its own
-clock; the loop waits for the first that is due. What must not wait for a round trip is not done
-here: the heartbeat, the chores and the deadlines of running jobs have threads of their own.
+the last ones are handed out, and works while they are. Each part keeps its own clock; the loop
+waits for the first that is due. What must not wait for a round trip is not done here: the
+heartbeat, the chores and the deadlines of running jobs have threads of their own.
 """
 
 import gc
