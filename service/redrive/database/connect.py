@@ -259,7 +259,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
     def hold(self, settings: Mapping[str, str]) -> None:
         """Give the session our settings, if it is ours alone. Raises psycopg.Error.
 
-        A pooler's clients are told a process that is none of the server's.
+        There what is executed with `prepare=True` is prepared, and nothing else. A pooler's clients
+        are told a process that is none of the server's.
         """
         ours = sql.Literal(self.info.backend_pid)
         is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
@@ -267,7 +268,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
         if is_ours:
             self._held = _of_transaction(settings)
-            self.prepare_threshold = sys.maxsize  # what asks for it is prepared, and nothing else
+            self.prepare_threshold = sys.maxsize
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
@@ -339,8 +340,9 @@ class _OwnCursor(psycopg.Cursor[Any]):
 def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnection:
     """Open an autocommit connection that works through PgBouncer in transaction mode too.
 
-    Statements are functions with plans of their own, so nothing is prepared on the client. What is
-    sent at the start is what every pooler keeps apart by client.
+    What is sent at the start is what every pooler keeps apart by client. Nothing is prepared, for
+    statements are functions with plans of their own and a pooler's session is shared; `hold` says
+    where the hottest are.
     """
     conn = OwnConnection.connect(
         url,
