@@ -168,3 +168,40 @@ def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
     assert redrive("queue", "pause", "nosuch", "--create", *why).code == 0
     assert redrive("queue", "pause", "payments", *why).code == 0
     assert database.column("select queue from redrive.queues order by 1") == ["nosuch", "payments"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--database-url nonsense:p4ss queue ls", "queue ls --database-url URL"),
+        ("--database-url=nonsense:p4ss queue ls", "queue ls --database-url URL"),
+        ("queue --database-url nonsense:p4ss ls", "queue ls --database-url URL"),
+        ("--json queue ls", "queue ls --json"),
+        ("--json --database-url nonsense:p4ss queue ls", "queue ls --json"),
+        ("--kind job dlq ls", "dlq ls --kind KIND"),
+        ("--slots 4 worker", "worker --slots INTEGER"),
+    ],
+)
+def test_an_option_before_its_command_is_told_where_it_goes(
+    redrive: Redrive, typed: str, meant: str
+) -> None:
+    """It was "No such option", of one that the page names."""
+    done = redrive(*typed.split())
+    option = next(word for word in meant.split() if word.startswith("--"))
+
+    assert done.code == 64
+    assert done.err.splitlines()[-1] == f"Error: {option} goes after the command: redrive {meant}"
+    assert "p4ss" not in done.err
+
+
+@pytest.mark.parametrize(
+    "typed", ["--nonsense queue ls", "--kind queue ls", "--kind x", "queue ls --kind x"]
+)
+def test_an_option_that_the_command_does_not_know_either_is_none(
+    redrive: Redrive, typed: str
+) -> None:
+    done = redrive(*typed.split())
+
+    assert done.code == 64
+    assert "No such option" in done.err
+    assert "goes after" not in done.err
