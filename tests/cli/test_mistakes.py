@@ -195,6 +195,27 @@ def test_an_option_before_its_command_is_told_where_it_goes(
 
 
 @pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            "worker --database-url nonsense:p4ss ls",
+            "--database-url goes after the command: redrive worker ls --database-url URL",
+        ),
+        ("worker --slots 4 ls", "--slots is no option of redrive worker ls"),
+    ],
+)
+def test_an_option_of_the_worker_is_not_dropped_where_the_workers_are_listed(
+    redrive: Redrive, typed: str, said: str
+) -> None:
+    """The workers of REDRIVE_DATABASE_URL were listed, as if they were of the other database."""
+    done = redrive(*typed.split())
+
+    assert (done.code, done.out) == (64, "")
+    assert done.err.splitlines()[-1] == f"Error: {said}"
+    assert redrive("worker", "ls").code == 0
+
+
+@pytest.mark.parametrize(
     "typed", ["--nonsense queue ls", "--kind queue ls", "--kind x", "queue ls --kind x"]
 )
 def test_an_option_that_the_command_does_not_know_either_is_none(

@@ -25,6 +25,27 @@ def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> clic
     return error
 
 
+def refuse_before_subcommand(context: click.Context) -> None:
+    """Refuse options of a command that is also a group, where one of its commands was named.
+
+    They would be dropped in silence, and --database-url with them. What a callback keeps for the
+    commands below is not meant.
+
+    Raises:
+        click.UsageError: it says where the option goes.
+    """
+    group, name = context.command, context.invoked_subcommand or ""
+    command = group.get_command(context, name) if isinstance(group, click.Group) else None
+    for param in group.params:
+        source = param.name and context.get_parameter_source(param.name)
+        if source is not click.core.ParameterSource.COMMANDLINE or not param.expose_value:
+            continue
+        typed = param.opts[0]
+        if command and (option := _option(command, typed)):
+            raise _goes_after(option, typed, context, (name,))
+        raise click.UsageError(f"{typed} is no option of {context.command_path} {name}")
+
+
 def _goes_after(
     option: click.Option, name: str, context: click.Context, path: Sequence[str]
 ) -> click.UsageError:
