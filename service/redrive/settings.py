@@ -8,11 +8,11 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -192,6 +192,17 @@ class Settings(BaseSettings):
         "info", description="The least severe level that is logged."
     )
 
+    _options: Mapping[str, str] = PrivateAttr(default_factory=dict[str, str])
+
+    def given_by(self, options: Mapping[str, str]) -> Self:
+        """Remember which fields were given by options, and by which."""
+        self._options = options
+        return self
+
+    def name_of(self, field: str) -> str:
+        """How somebody gave a field, or may: the option that was typed, else the variable."""
+        return _name_of(field, self._options)
+
     def address(self) -> Address:
         """Where the database is, for what connects more than once.
 
@@ -209,7 +220,7 @@ class Settings(BaseSettings):
             msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
             raise SettingsError(msg)
         if self.database_url is not None:
-            return Address(self.database_url)
+            return Address(self.database_url, variable=self.name_of("database_url"))
         return Address(file=self.database_url_file)
 
     def cells(self) -> "tuple[Cell, ...]":
@@ -240,10 +251,12 @@ class Settings(BaseSettings):
         names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
         wrong = next((name for name in names if not NAME.match(name)), None)
         if wrong is not None:
-            msg = f"REDRIVE_QUEUES holds {wrong!r}; a queue must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+            rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
+            msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
         if not names:  # nothing must not mean everything
-            msg = f"REDRIVE_QUEUES is {self.queues!r}; it must name a queue, or be unset"
+            name = self.name_of("queues")
+            msg = f"{name} is {self.queues!r}; it must name a queue, or be unset"
             raise SettingsError(msg)
         return names
 
@@ -268,17 +281,22 @@ class Settings(BaseSettings):
         return f"{user}@{socket.gethostname()}"
 
 
-def load(**overrides: Any) -> Settings:
-    """Read the settings; `overrides` are flags, None = not given.
+def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Settings:
+    """Read the settings.
+
+    Args:
+        options: field -> the option that gives it, as errors are to name it.
+        overrides: what options gave; None = not given.
 
     Raises:
         SettingsError: one line for the first value that is not allowed.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
+    typed = {name: option for name, option in (options or {}).items() if name in given}
     try:
-        return Settings(**given)
+        return Settings(**given).given_by(typed)
     except ValidationError as error:
-        raise SettingsError(_explain(error)) from None
+        raise SettingsError(_explain(error, typed)) from None
 
 
 def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
@@ -320,13 +338,17 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     return f"{name} is not a setting; {hint}"
 
 
-def _explain(error: ValidationError) -> str:
+def _name_of(field: str, options: Mapping[str, str]) -> str:
+    return options.get(field) or f"{PREFIX}{field.upper()}"
+
+
+def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     value = first.get("input")
     field = Settings.model_fields[name]
     held = "" if {"url", "key", "secret"} & set(name.split("_")) else f" is {value!r};"
-    return f"{PREFIX}{name.upper()}{held} it must be {_allowed(field)}. {field.description}"
+    return f"{_name_of(name, options)}{held} it must be {_allowed(field)}. {field.description}"
 
 
 def _allowed(field: FieldInfo) -> str:

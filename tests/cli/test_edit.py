@@ -208,7 +208,7 @@ def test_what_is_reserved_cannot_be_written(database: Database, run: Run) -> Non
         (("1", "--patch", TO_EUR, "--category", "typo"), "'typo' is not one of"),
         (
             ("1", "--patch", TO_EUR, "--handlers", "nosuch:jobs"),
-            "REDRIVE_HANDLERS is 'nosuch:jobs'",
+            "--handlers is 'nosuch:jobs'",
         ),
     ],
 )

@@ -86,10 +86,12 @@ def test_a_registry_that_raises_at_import_shows_where(
     done = redrive(*arguments, "--handlers", "broken_app:jobs", PYTHONPATH=str(tmp_path))
     said = done.out if command == "check" else done.err
     lines = [line for line in said.splitlines() if "{" not in line[:1]]
-    (at,) = [n for n, line in enumerate(lines) if "REDRIVE_HANDLERS" in line]
+    # the process that imports them for a worker is told which, and not how they were named
+    name = "REDRIVE_HANDLERS" if command == "worker" else "--handlers"
+    (at,) = [n for n, line in enumerate(lines) if name in line]
 
     assert done.code == (1 if command == "check" else 64)
-    assert "is 'broken_app:jobs'; it cannot be imported: KeyError: " in lines[at]
+    assert f"{name} is 'broken_app:jobs'; it cannot be imported: KeyError: " in lines[at]
     assert [line.strip() for line in lines[at + 1 : at + 5]] == [
         f'File "{tmp_path}/broken_app.py", line 6, in <module>',
         "settings()",
@@ -168,3 +170,127 @@ def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
     assert redrive("queue", "pause", "nosuch", "--create", *why).code == 0
     assert redrive("queue", "pause", "payments", *why).code == 0
     assert database.column("select queue from redrive.queues order by 1") == ["nosuch", "payments"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--database-url nonsense:p4ss queue ls", "queue ls --database-url URL"),
+        ("--database-url=nonsense:p4ss queue ls", "queue ls --database-url URL"),
+        ("queue --database-url nonsense:p4ss ls", "queue ls --database-url URL"),
+        ("--json queue ls", "queue ls --json"),
+        ("--json --database-url nonsense:p4ss queue ls", "queue ls --json"),
+        ("--kind job dlq ls", "dlq ls --kind KIND"),
+        ("--slots 4 worker", "worker --slots INTEGER"),
+    ],
+)
+def test_an_option_before_its_command_is_told_where_it_goes(
+    redrive: Redrive, typed: str, meant: str
+) -> None:
+    """It was "No such option", of one that the page names."""
+    done = redrive(*typed.split())
+    option = next(word for word in meant.split() if word.startswith("--"))
+
+    assert done.code == 64
+    assert done.err.splitlines()[-1] == f"Error: {option} goes after the command: redrive {meant}"
+    assert "p4ss" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            "worker --database-url nonsense:p4ss ls",
+            "--database-url goes after the command: redrive worker ls --database-url URL",
+        ),
+        ("worker --slots 4 ls", "--slots is no option of redrive worker ls"),
+    ],
+)
+def test_an_option_of_the_worker_is_not_dropped_where_the_workers_are_listed(
+    redrive: Redrive, typed: str, said: str
+) -> None:
+    """The workers of REDRIVE_DATABASE_URL were listed, as if they were of the other database."""
+    done = redrive(*typed.split())
+
+    assert (done.code, done.out) == (64, "")
+    assert done.err.splitlines()[-1] == f"Error: {said}"
+    assert redrive("worker", "ls").code == 0
+
+
+@pytest.mark.parametrize(
+    "typed", ["--nonsense queue ls", "--kind queue ls", "--kind x", "queue ls --kind x"]
+)
+def test_an_option_that_the_command_does_not_know_either_is_none(
+    redrive: Redrive, typed: str
+) -> None:
+    done = redrive(*typed.split())
+
+    assert done.code == 64
+    assert "No such option" in done.err
+    assert "goes after" not in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "queue ls",
+        "queue pause payments --why slow --yes",
+        "dlq redrive --kind a --yes --why fixed",
+        "purge --yes",
+        "enqueue a",
+        "job wait 1",
+        "audit verify",
+        "migrate",
+        "check",
+        "worker --handlers tests.flow.handlers:jobs --http-port 0",
+        "worker ls",
+        "exporter",
+        "console --demo --port 0",
+        "demo ledger",
+    ],
+)
+@pytest.mark.parametrize("url", ["nonsense:p4ss", ""])
+def test_a_url_that_is_no_url_is_named_by_its_option(
+    redrive: Redrive, command: str, url: str
+) -> None:
+    """The variable was named, which may be right, or not set."""
+    done = redrive(*command.split(), "--database-url", url)
+    what = "does not parse" if url else "is empty"
+
+    assert done.code == 64
+    assert done.err.splitlines()[-1].startswith(f"redrive: --database-url {what}; it must be a")
+    assert "p4ss" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("worker --handlers a:b --slots 0", "--slots is 0; it must be a whole number, 1 or more"),
+        ("worker --handlers a:b --runners -1", "--runners is -1; "),
+        ("worker --handlers a:b --http-port 65536", "--http-port is 65536; "),
+        ("worker --handlers a:b --queue A", "--queue holds 'A'; a queue must match"),
+        ("worker --handlers a:b --queue ,", "--queue is ','; it must name a queue"),
+        ("exporter --http-port 65536", "--http-port is 65536; "),
+        ("console --demo --port 65536", "--port is 65536; "),
+        ("queue ls --cell=", "--cell is ''; it must be text"),
+        ("dlq note 1 seen --actor=", "--actor is ''; it must be text"),
+        ("policy simulate --handlers nosuch:jobs", "--handlers is 'nosuch:jobs'; it cannot be"),
+        ("campaign plan --kind a --handlers nosuch", "--handlers is 'nosuch'; it must be module:"),
+    ],
+)
+def test_a_setting_that_was_typed_is_named_by_its_option(
+    redrive: Redrive, typed: str, said: str
+) -> None:
+    """Each is a variable, too, by which it was named."""
+    done = redrive(*typed.split())
+
+    assert done.code == 64
+    assert done.err.startswith(f"redrive: {said}")
+
+
+def test_a_variable_is_named_by_itself_beside_options_of_others(redrive: Redrive) -> None:
+    worker = ("worker", "--handlers", "a:b")
+
+    assert redrive(*worker, REDRIVE_SLOTS="0").err.startswith("redrive: REDRIVE_SLOTS is '0'; ")
+    done = redrive(*worker, "--slots", "1", REDRIVE_QUEUES="A")
+    assert done.err.startswith("redrive: REDRIVE_QUEUES holds 'A'")

@@ -3,6 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
+from redrive.database.migrate import latest
 from tools.recording import END, FILE, LONGEST, READ, ROOT, draw, lines
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,6 +22,12 @@ def test_it_shows_the_commands_of_the_readme_and_names_nothing_of_who_recorded_i
     assert "All is well" in shown
     assert FILE.stat().st_size < 300_000
     assert re.findall(r"/(?:work|home|root|Users)/", drawn) == []
+
+
+def test_the_schema_version_that_is_shown_is_the_one_there_is() -> None:
+    """`make recording` draws it again; the README is written by hand."""
+    for page in (FILE, ROOT / "README.md"):
+        assert re.findall(r"schema version (\d+)", page.read_text()) == [str(latest())], page.name
 
 
 def test_a_page_is_each_line_once_at_its_time() -> None:

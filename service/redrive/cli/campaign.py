@@ -237,7 +237,9 @@ def plan_campaign(
         raise click.UsageError("--try runs handlers; say --handlers MODULE:ATTRIBUTE, too")
     if is_heal:
         return _healing(settings, as_json=as_json)
-    registered = registry.load(settings.handlers) if settings.handlers else None
+    registered = None
+    if settings.handlers:
+        registered = registry.load(settings.handlers, settings.name_of("handlers"))
     with database(settings) as conn:
         made = campaigns.plan(
             conn,

@@ -77,7 +77,7 @@ def _of_the_process(settings: Settings) -> Iterator[Finding]:
     yield Finding("settings", ok=True, text="all known")  # or we would not be here
     yield _encryption()
     if settings.handlers is not None:
-        yield _handlers(settings.handlers)
+        yield _handlers(settings.handlers, settings.name_of("handlers"))
 
 
 def _encryption() -> Finding:
@@ -93,9 +93,9 @@ def _encryption() -> Finding:
     return Finding("encryption", ok=True, text=text)
 
 
-def _handlers(target: str) -> Finding:
+def _handlers(target: str, name: str) -> Finding:
     try:
-        found = importlib.import_module("redrive.handlers").load(target)
+        found = importlib.import_module("redrive.handlers").load(target, name)
     except RedriveError as error:
         return Finding("handlers", ok=False, text=str(error))
     kinds = ", ".join(handler.kind for handler in found)

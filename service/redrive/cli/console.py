@@ -38,11 +38,12 @@ NO_EXTRA = "the console wants more packages: pip install 'redrive[console]'"
 @database_option
 @click.option(
     "--port",
+    "console_port",
     type=click.INT,
     help="Where it is served. [env: REDRIVE_CONSOLE_PORT; default: 9809]",
 )
 @click.option("--demo", is_flag=True, help="Without a sign-in, for this machine alone.")
-def console(database_url: str | None, port: int | None, demo: bool) -> None:
+def console(database_url: str | None, console_port: int | None, demo: bool) -> None:
     """Serve pages and a JSON API: what is wrong, and why; act on it.
 
     \b
@@ -52,7 +53,7 @@ def console(database_url: str | None, port: int | None, demo: bool) -> None:
     do nothing that they cannot. docs/console.md tells how people sign in. The database of --demo is
     REDRIVE_DATABASE_URL. With REDRIVE_DATABASES it is one console of all cells.
     """
-    cells = settings_of_cells(database_url, console_port=port)
+    cells = settings_of_cells(database_url, console_port=console_port)
     settings = cells[0]
     set_up(settings.log_format, settings.log_level)
     try:

@@ -65,7 +65,8 @@ def edit(
     _refuse(chosen, in_editor=patch is None, as_json=as_json)
     wanted = None if patch is None else rules.read_patch(patch)
     target = handlers or run.settings.handlers
-    checked_by = Handlers() if target is None else registry.load(target)
+    named = "--handlers" if handlers else "REDRIVE_HANDLERS"
+    checked_by = Handlers() if target is None else registry.load(target, named)
     with database(run.settings) as conn:
         if wanted is None:
             wanted, seen = _in_editor(conn, chosen, checked_by)

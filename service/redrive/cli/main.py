@@ -11,6 +11,7 @@ import psycopg
 
 from redrive.cli.connection import explain
 from redrive.cli.exits import Exit
+from redrive.cli.misplaced import where_it_goes
 from redrive.errors import CannotImport, RedriveError
 from redrive.rules.escape import escaped, escaped_lines
 from redrive.rules.nearest import nearest
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return Exit.USAGE
     except click.ClickException as error:
-        error.show()
+        where_it_goes(error, sys.argv[1:] if arguments is None else arguments).show()
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -162,8 +162,10 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
 
     refuse_unknown(_variables)
-    cell: str | None = click.get_current_context().meta.get(CELL)
-    settings = load(database_url=database_url, cell=cell, **flags)
+    context = click.get_current_context()
+    cell: str | None = context.meta.get(CELL)
+    options = {param.name: param.opts[0] for param in context.command.params if param.name}
+    settings = load(options, database_url=database_url, cell=cell, **flags)
     if database_url is None:
         return settings
     if cell is not None:

@@ -67,4 +67,4 @@ def _handlers(settings: Settings) -> registry.Handlers:
         raise SettingsError(
             "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
         )
-    return registry.load(settings.handlers)
+    return registry.load(settings.handlers, settings.name_of("handlers"))

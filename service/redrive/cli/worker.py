@@ -12,6 +12,7 @@ import click
 from redrive.cli.child import in_child
 from redrive.cli.connection import trouble_of, wait_for_schema
 from redrive.cli.exits import Exit
+from redrive.cli.misplaced import refuse_before_subcommand
 from redrive.cli.options import database_option, settings_for
 from redrive.cli.workers import list_workers
 from redrive.encryption import configured
@@ -82,6 +83,7 @@ def worker(
     the rest back without charging an attempt. A second one gives them back at once.
     """
     if context.invoked_subcommand is not None:
+        refuse_before_subcommand(context)
         return Exit.DONE  # of which nothing is seen: what comes is the command's
     name = f"{socket.gethostname()}/{os.getpid()}"
 

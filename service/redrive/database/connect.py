@@ -134,6 +134,7 @@ class Address:
     url: str = field(default="", repr=False)
     file: Path | None = None
     variable: str = "REDRIVE_DATABASE_URL"
+    """What gave the URL, as errors name it: a variable, a field of a file, an option."""
     role: str | None = None
     """What the login takes on, to do no more than that may."""
 

@@ -10,8 +10,8 @@ from redrive.errors import CannotImport, SettingsError
 from redrive.handlers.registry import Handlers
 
 
-def load(target: str) -> Handlers:
-    """Import the registry that `module:attribute` names.
+def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
+    """Import the registry that `module:attribute` names; `name` is what an error calls it by.
 
     Raises:
         CannotImport: importing it fails, whatever the application's modules raise.
@@ -19,10 +19,10 @@ def load(target: str) -> Handlers:
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise _refused(target, "it must be module:attribute, e.g. app.jobs:jobs")
+        raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
     if module_name.endswith(".py"):
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise _refused(target, f"it must name a module, not a file: {meant}:{attribute}")
+        raise _refused(name, target, f"it must name a module, not a file: {meant}:{attribute}")
     search_working_directory()
     try:
         module = importlib.import_module(module_name)
@@ -30,12 +30,12 @@ def load(target: str) -> Handlers:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 # modules of the application, SystemExit too
-        raise _cannot_import(target, error) from None
+        raise _cannot_import(name, target, error) from None
     if not isinstance(found, Handlers):
         is_what = f"that is a {type(found).__name__}, not a Handlers registry"
         what = f"{module_name} has no {attribute}" if found is None else is_what
-        there = sorted(name for name, one in vars(module).items() if isinstance(one, Handlers))
-        raise _refused(target, what + (f"; it has {', '.join(there)}" if there else ""))
+        there = sorted(held for held, one in vars(module).items() if isinstance(one, Handlers))
+        raise _refused(name, target, what + (f"; it has {', '.join(there)}" if there else ""))
     found.module = module_name
     return found
 
@@ -46,7 +46,7 @@ def search_working_directory() -> None:
         sys.path.insert(0, "")
 
 
-def _cannot_import(target: str, error: BaseException) -> CannotImport:
+def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport:
     """What failed, and the frames of the application on the way there."""
     from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
     from redrive.rules.failure import describe  # noqa: PLC0415 # as above
@@ -63,7 +63,7 @@ def _cannot_import(target: str, error: BaseException) -> CannotImport:
     module, _, _ = target.partition(":")
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         raised += "; go to where it is, or set PYTHONPATH"
-    refused = _refused(target, f"it cannot be imported: {raised}")
+    refused = _refused(name, target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
 
 
@@ -72,5 +72,5 @@ def _leads_there(frame: Mapping[str, Any]) -> bool:
     return frame["module"].startswith(("redrive.", "importlib")) or frame["file"].startswith("<")
 
 
-def _refused(target: str, why: str) -> SettingsError:
-    return SettingsError(f"REDRIVE_HANDLERS is {target!r}; {why}")
+def _refused(name: str, target: str, why: str) -> SettingsError:
+    return SettingsError(f"{name} is {target!r}; {why}")

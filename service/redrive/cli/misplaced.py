@@ -1,0 +1,73 @@
+"""An option that was typed before the command that has it: where it goes."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+
+def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
+    """The same error; or one that shows the command with the option where it is looked for.
+
+    Values are not shown: that of --database-url may hold a password.
+    """
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    name = error.option_name
+    typed = next((n for n, word in enumerate(arguments) if word.partition("=")[0] == name), None)
+    if typed is None:
+        return error
+    has_value_already = "=" in arguments[typed]
+    for at, path, command in _commands(error.ctx, error.ctx.command, arguments[typed + 1 :]):
+        option = _option(command, name)
+        # the word after an option that takes a value is that value, even if it is a command's name
+        if option and (at or option.is_flag or has_value_already):
+            return _goes_after(option, name, error.ctx, path)
+    return error
+
+
+def refuse_before_subcommand(context: click.Context) -> None:
+    """Refuse options of a command that is also a group, where one of its commands was named.
+
+    They would be dropped in silence, and --database-url with them. What a callback keeps for the
+    commands below is not meant.
+
+    Raises:
+        click.UsageError: it says where the option goes.
+    """
+    group, name = context.command, context.invoked_subcommand or ""
+    command = group.get_command(context, name) if isinstance(group, click.Group) else None
+    for param in group.params:
+        source = param.name and context.get_parameter_source(param.name)
+        if source is not click.core.ParameterSource.COMMANDLINE or not param.expose_value:
+            continue
+        typed = param.opts[0]
+        if command and (option := _option(command, typed)):
+            raise _goes_after(option, typed, context, (name,))
+        raise click.UsageError(f"{typed} is no option of {context.command_path} {name}")
+
+
+def _goes_after(
+    option: click.Option, name: str, context: click.Context, path: Sequence[str]
+) -> click.UsageError:
+    value = () if option.is_flag else (option.metavar or option.type.name.upper(),)
+    whole = " ".join((context.command_path, *path, name, *value))
+    return click.UsageError(f"{name} goes after the command: {whole}", context)
+
+
+def _commands(
+    context: click.Context, group: click.Command, words: Sequence[str]
+) -> Iterator[tuple[int, tuple[str, ...], click.Command]]:
+    """Each command that words can name: where its name begins, its path, and it."""
+    if not isinstance(group, click.Group):
+        return
+    for at, word in enumerate(words):
+        command = group.get_command(context, word)
+        if command is not None:
+            for _, path, inner in _commands(context, command, words[at + 1 :]):
+                yield at, (word, *path), inner
+            yield at, (word,), command
+
+
+def _option(command: click.Command, name: str) -> click.Option | None:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    return next((one for one in options if name in (*one.opts, *one.secondary_opts)), None)
