@@ -270,6 +270,7 @@ def test_a_url_that_is_no_url_is_named_by_its_option(
         ("worker --handlers a:b --http-port 65536", "--http-port is 65536; "),
         ("worker --handlers a:b --queue A", "--queue holds 'A'; a queue must match"),
         ("worker --handlers a:b --queue ,", "--queue is ','; it must name a queue"),
+        ("worker --handlers a:b --queue=", "--queue is ''; it must name a queue"),
         ("exporter --http-port 65536", "--http-port is 65536; "),
         ("console --demo --port 65536", "--port is 65536; "),
         ("queue ls --cell=", "--cell is ''; it must be text"),

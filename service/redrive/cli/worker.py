@@ -88,7 +88,7 @@ def worker(
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> _Start:
-        settings = settings_for(database_url, queues=",".join(queues) or None, **flags)
+        settings = settings_for(database_url, queues=",".join(queues) if queues else None, **flags)
         return _start(settings, name, until_empty=until_empty, reload=reload)
 
     return _run(in_child(read))
