@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from redrive.database.connect import OwnConnection
 from redrive.database.migrate import (
     LOCK_KEY,
     ROLES,
@@ -30,8 +31,6 @@ from tests.postgres import Server
 pytestmark = pytest.mark.every_version
 on_one_server = pytest.mark.xdist_group("fresh_server")
 """In one process: each would start a server of its own."""
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Everything a migration could have written, each row with the transaction that did.
 FINGERPRINT = """
@@ -57,15 +56,15 @@ def url(server: Server) -> Iterator[str]:
         yield url
 
 
-def connect(url: str, **options: Any) -> Connection:
-    return psycopg.connect(url, autocommit=True, **options)
+def connect(url: str, **options: Any) -> OwnConnection:
+    return OwnConnection.connect(url, autocommit=True, **options)
 
 
-def snapshot(conn: Connection) -> list[tuple[Any, ...]]:
+def snapshot(conn: OwnConnection) -> list[tuple[Any, ...]]:
     return conn.execute(FINGERPRINT).fetchall()
 
 
-def works(conn: Connection) -> bool:
+def works(conn: OwnConnection) -> bool:
     """Whether a job can live its life."""
     job_id = make_job(conn)
     worker = make_worker(conn)
