@@ -307,13 +307,8 @@ def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
 
 
 @contextlib.contextmanager
-def doing(
-    meanwhile: Callable[[], object] | None, conn: psycopg.Connection[tuple[Any, ...]]
-) -> Iterator[None]:
-    """Use the time that the server takes; a connection that is not ours waits and does nothing."""
-    if meanwhile is None or not isinstance(conn, OwnConnection):
-        yield
-        return
+def doing(meanwhile: Callable[[], object] | None, conn: OwnConnection) -> Iterator[None]:
+    """Use the time that the server takes."""
     conn.meanwhile = meanwhile
     try:
         yield
