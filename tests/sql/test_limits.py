@@ -750,27 +750,62 @@ def test_a_campaign_can_limit_its_jobs(database: Database) -> None:
     assert len(claim(conn, worker)) == 8
 
 
-def test_a_handler_ends_its_slot_in_a_transaction_of_its_own(database: Database) -> None:
-    """U15: it is held until that commits, at any isolation."""
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_a_job_that_its_handler_completed_keeps_its_slot_until_the_handler_has_returned(
+    database: Database, isolation: LiteralString
+) -> None:
+    """U15: at any isolation; and a crash in between keeps nobody waiting."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
     set_limit(conn, "emails", 1)
-    make_job(conn, "a.b")
-    make_job(conn, "a.b")
-    job = claim_one(conn, worker)
-    handler = database.session()
-    handler.rows("begin isolation level repeatable read")
-    handler.rows("select count(*) from redrive.jobs")
-    assert handler.value(
-        "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
-    )
-    assert not claim(conn, worker)
-    assert slots(database) == {"emails": 1}
-    handler.rows("commit")
-    assert slots(database) == {}
-    store.tend_limits(conn)
+    for _ in range(3):
+        make_job(conn, "a.b")
+    for is_reported in (True, False):
+        job = claim_one(conn, worker)
+        handler = database.session()
+        handler.rows(f"begin isolation level {isolation}")
+        handler.rows("select count(*) from redrive.jobs")
+        assert handler.value(
+            "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
+        )
+        assert not claim(conn, worker)
+        handler.rows("commit")
+        assert slots(database) == {"emails": 1}
+        if is_reported:  # as the worker does when the handler has returned
+            assert not settle(conn, worker, job, "release")
+        else:
+            store.tend_limits(conn)
+        assert slots(database) == {}
+        store.tend_limits(conn)
 
     assert len(claim(conn, worker)) == 1
+
+
+def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(database: Database) -> None:
+    """A handler of a limited kind committed late, and no worker claimed anything meanwhile."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "emails")
+    set_limit(conn, "emails", 5, 100.0)
+    first, second = make_job(conn, "a.b"), make_job(conn, "a.b")
+    job = claim_one(conn, worker)
+    assert job.id == first
+    handler, setter = database.session(), database.session()
+    handler.rows("begin")
+    handler.rows(
+        "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
+    )
+    setter.rows("begin")
+    setter.rows("select from redrive.limit_keys where name = 'emails' for update")
+
+    other = make_job(conn, "c.d")
+    conn.execute("set lock_timeout = '8s'")  # an error here is a wait there
+    assert ids(claim(conn, worker)) == [other]
+    assert database.column("select job from redrive.limit_waits") == [second]
+    setter.rows("rollback")
+    store.tend_limits(conn)
+    conn.execute("select pg_sleep(0.1)")  # its turn under the rate
+    assert ids(claim(conn, worker)) == [second]
+    handler.rows("rollback")
 
 
 @pytest.mark.parametrize(

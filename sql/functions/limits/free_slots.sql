@@ -1,8 +1,7 @@
 -- free_slots: these jobs run no longer: their slots go to as many of those that wait.
--- in:    jobs that were settled or taken back by this transaction
+-- in:    jobs that were settled or taken back by this transaction, which is short: never that of a
+--        handler
 -- locks: what wake locks; waits for nobody
--- Under REPEATABLE READ, which a handler's own transaction may be, nobody is woken here: what others
--- changed meanwhile would fail it. tend_limits does it.
 create or replace function redrive.free_slots_v1(ids bigint[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,10 +17,8 @@ begin
             delete from redrive.limit_slots s where s.job = any (ids) returning s.name)
         select g.name, count(*)::int as n from gone g group by g.name order by g.name
     loop
-        if current_setting('transaction_isolation') like 'read %' then
-            perform redrive.wake_v1(freed.name, least(freed.n, r.slots), true)
-            from redrive.limit_room_v1(freed.name) r where r.slots is not null;
-        end if;
+        perform redrive.wake_v1(freed.name, least(freed.n, r.slots), true)
+        from redrive.limit_room_v1(freed.name) r where r.slots is not null;
     end loop;
 end
 $$;

@@ -2,8 +2,10 @@
 -- limits, and have their slots; the others wait behind the first name that has none.
 -- in:    ids, in the order in which they are to run
 -- out:   those that may
--- locks: the keys of all their names, sorted, waiting: whoever holds some ends without waiting for a
---        key. So a claim takes slots once, and not of a second lane
+-- locks: the keys of all their names, sorted: see lock_limits. Whoever holds some ends without waiting
+--        for a key. So a claim takes slots once, and not of a second lane. Jobs, skip locked
+-- A limit whose key somebody else keeps locked has no room. A job whose row is locked is left where it
+-- is: a sweep comes to it again.
 -- A slot is taken by the transaction of its claim and waits for the disk with it: a crash that forgot
 -- the claim of a job that runs would let one more run.
 create or replace function redrive.take_slots_v1(ids bigint[]) returns bigint[]
@@ -28,8 +30,22 @@ declare
     behind text[] := '{}';
     lost_to text[];
     at_name text;
+    ours text[];           -- of these names, those that we have locked
+    unresolved bigint[];   -- those that may have names, and are not asked yet
+    free bigint[];         -- those whose rows nobody has locked
+    aside bigint[] := '{}';   -- the others
 begin
-    perform redrive.resolve_limits_v1(ids);
+    unresolved := array(
+        select j.id from redrive.jobs j
+        where j.id = any (ids) and j.limits is null
+          and exists (select from redrive.kind_limits k
+                      where redrive.handles_v1(array[k.kind], j.kind)));
+    if cardinality(unresolved) > 0 then
+        free := array(select j.id from redrive.jobs j where j.id = any (unresolved)
+                      order by j.id for no key update skip locked);
+        perform redrive.resolve_limits_v1(free);
+        aside := array(select u.id from unnest(unresolved) as u(id) where u.id <> all (free));
+    end if;
     select array_agg(p.id order by p.place, p.name), array_agg(p.name order by p.place, p.name),
            array_agg(p.place order by p.place, p.name)
     into pair_jobs, names, places
@@ -40,24 +56,15 @@ begin
           where j.id = any (take_slots_v1.ids)
             and exists (select from redrive.limit_of_v1(n.name))) p;
     if pair_jobs is null then
-        return ids;
+        return array(select v.id from unnest(ids) with ordinality as v(id, place)
+                     where v.id <> all (aside) order by v.place);
     end if;
     every_job := pair_jobs; every_name := names;
     limited := array(select distinct n.name from unnest(names) as n(name) order by 1);
-    loop
-        insert into redrive.limit_keys (name)
-        select n.name from unnest(limited) as n(name)
-        where not exists (select from redrive.limit_keys k where k.name = n.name)
-        order by 1
-        on conflict do nothing;
-        perform from redrive.limit_keys k where k.name = any (limited) order by k.name for update;
-        -- one may have been forgotten between the two
-        exit when not exists (
-            select from unnest(limited) as n(name)
-            where not exists (select from redrive.limit_keys k where k.name = n.name));
-    end loop;
+    ours := redrive.lock_limits_v1(limited);
     -- only now, with a snapshot of its own: what others took before us is seen to be taken
-    rooms := array(select r.room from unnest(limited) with ordinality as n(name, i),
+    rooms := array(select case when n.name = any (ours) then r.room else 0 end
+                   from unnest(limited) with ordinality as n(name, i),
                    lateral redrive.limit_room_v1(n.name) r order by n.i);
     while pair_jobs is not null loop
         -- Whoever is in nobody's way but stands behind one that must wait is judged in the next turn.
@@ -109,14 +116,18 @@ begin
         where k.name = n.name and l.rate is not null;
     end if;
     if cardinality(parked) > 0 then
-        perform redrive.park_v1(parked, behind);
+        free := array(select j.id from redrive.jobs j where j.id = any (parked)
+                      order by j.id for no key update skip locked);
+        perform redrive.park_v1(array_agg(p.id), array_agg(p.name))
+        from unnest(parked, behind) as p(id, name) where p.id = any (free);
+        aside := aside || parked;
     end if;
     -- those that wait for a rate are woken for their time
-    foreach at_name in array limited loop
+    foreach at_name in array ours loop
         perform redrive.wake_v1(at_name, least(r.slots, 10000), true)
         from redrive.limit_room_v1(at_name) r where r.rate is not null;
     end loop;
     return array(select v.id from unnest(ids) with ordinality as v(id, place)
-                 where v.id <> all (parked) order by v.place);
+                 where v.id <> all (aside) order by v.place);
 end
 $$;

@@ -1,8 +1,11 @@
 -- complete: the ending of almost every attempt; a batch of them.
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids, deliveries (as
---        claimed); ended: claims of which nothing is left when these are settled
+--        claimed); ended: claims of which nothing is left when these are settled; null: a handler
+--        calls, in a transaction of its own
 -- out:   null when all were settled, else the ids that were; the others had been fenced off
--- locks: job rows, ascending
+-- locks: job rows, ascending; the next jobs of their ordering keys, skip locked; what wake locks,
+--        but nothing of a limit in a handler's transaction: settle frees the slot when the handler
+--        has returned, for other claims lock the same limit
 -- plan:  jobs_pkey, claims_pkey
 -- The fence is twofold: the claim is there and its worker's, and the job's deliveries are as they
 -- were when it was claimed. Whoever takes a job from a claim raises them, and this statement looks
@@ -79,16 +82,21 @@ begin
     freed as (
         delete from redrive.running_keys r
         where r.job = any (array(select id from special where ordering_key is not null))),
-    -- the next job of each finished ordering key moves in front of every floor
-    promoted as (
-        update redrive.jobs n set run_at = clock_timestamp()
+    -- The next job of each finished ordering key moves in front of every floor. unpark looks again
+    -- at one that somebody has locked.
+    heads as materialized (
+        select n.id from redrive.jobs n
         where n.id = any (array(
                 select (select o.id from redrive.jobs o
                         where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
                         order by o.id limit 1)
                 from special g where g.ordering_key is not null))
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
-          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
+        for no key update skip locked),
+    promoted as (
+        update redrive.jobs n set run_at = clock_timestamp()
+        where n.id = any (array(select h.id from heads h))),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'completed', count(*) from gone group by queue, kind
@@ -109,7 +117,7 @@ begin
         insert into redrive.batch_deltas (batch, succeeded)
         select b.id, count(*) from unnest(batches) as b(id) group by b.id;
     end if;
-    if is_any_limited then
+    if is_any_limited and ended is not null then
         perform redrive.free_slots_v1(coalesce(settled, ids));
     end if;
     if noted is not null then

@@ -1,4 +1,6 @@
--- complete_in_transaction: the same for one job, called by its handler in a transaction of its own.
+-- complete_in_transaction: complete one job, called by its handler in a transaction of its own.
+-- locks: as complete, for as long as the handler's transaction is open: rows that only this job or
+--        the next one of its ordering key needs
 create or replace function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
 returns boolean
 language sql security definer
@@ -6,5 +8,5 @@ set search_path = pg_catalog, pg_temp
 as $$
     select redrive.complete_v2(
         array[worker], redrive.claims_of_v1(array[worker], array[id]), array[id],
-        array[deliveries], '{}') is null
+        array[deliveries], null) is null
 $$;

@@ -7,7 +7,8 @@
 --        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
 --          died or was released; and ended: claims of which nothing is left afterwards
 -- out:   the ids that were settled; the others had been fenced off
--- locks: job rows, ascending, then their claims
+-- locks: job rows, ascending, then their claims; the next jobs of their ordering keys, skip locked;
+--        what wake locks
 -- plan:  jobs_pkey, claims_pkey
 create or replace function redrive.settle_v2(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
@@ -25,6 +26,7 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
+    vacated bigint[];      -- those whose slots others may have
 begin
     if 'cancel' = any (outcomes) then
         perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
@@ -176,8 +178,9 @@ begin
     heeded as (                                  -- end_cancellations_v1 puts it on record
         update redrive.cancellations c set is_heeded = true
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
-    promoted as (
-        update redrive.jobs n set run_at = clock_timestamp()
+    -- unpark looks again at one that somebody has locked
+    heads as materialized (
+        select n.id from redrive.jobs n
         where n.id = any (array(
                 select h.id
                 from (select id, queue, ordering_key, false as is_back, holds_key from gone
@@ -193,7 +196,11 @@ begin
                 -- held by the dead letter that comes with this statement; or by one that was there
                 where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
-          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)),
+          and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
+        for no key update skip locked),
+    promoted as (
+        update redrive.jobs n set run_at = clock_timestamp()
+        where n.id = any (array(select h.id from heads h))),
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone
@@ -212,8 +219,13 @@ begin
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
-    if exists (select from redrive.limit_slots s where s.job = any (ours)) then
-        perform redrive.free_slots_v1(ours);
+    -- A job that its handler completed in a transaction of its own has left its slot to us.
+    vacated := array(select s.job from redrive.limit_slots s
+                   where s.job = any (ids)
+                     and (s.job = any (ours)
+                          or not exists (select from redrive.jobs j where j.id = s.job)));
+    if cardinality(vacated) > 0 then
+        perform redrive.free_slots_v1(vacated);
     end if;
     return query select o.id from unnest(ours) as o(id);
 end

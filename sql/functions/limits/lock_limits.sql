@@ -1,0 +1,33 @@
+-- lock_limits: lock the keys of these limits, and make those that are missing.
+-- in:    names: sorted
+-- out:   those that are locked now, sorted
+-- locks: the keys, in this order. It waits a moment for other claims, which are short. A key that is
+--        locked for longer, as by an operator who sets the limit in an open transaction, is left out
+create or replace function redrive.lock_limits_v1(names text[]) returns text[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set lock_timeout = '50ms'
+as $$
+begin
+    loop
+        insert into redrive.limit_keys (name)
+        select n.name from unnest(names) as n(name)
+        where not exists (select from redrive.limit_keys k where k.name = n.name)
+        order by 1
+        on conflict do nothing;
+        perform from redrive.limit_keys k where k.name = any (names) order by k.name for update;
+        -- one may have been forgotten between the two
+        exit when not exists (
+            select from unnest(names) as n(name)
+            where not exists (select from redrive.limit_keys k where k.name = n.name));
+    end loop;
+    return names;
+exception
+    when lock_not_available then
+        return array(select k.name from redrive.limit_keys k
+                     where k.name = any (names) order by k.name for update skip locked);
+end
+$$;
