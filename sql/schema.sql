@@ -936,6 +936,17 @@ create function redrive.breakers_v1(names text[], failures int[], successes int[
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.breakers_v1 to redrive_worker;
 
+create function redrive.busy_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan;
+grant execute on function redrive.busy_v1 to redrive_worker;
+
 create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
     returns void
     language plpgsql security definer
@@ -1687,6 +1698,15 @@ create function redrive.live_jobs_v1(ids bigint[])
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.live_jobs_v1 to redrive_operator;
 
+create function redrive.lock_limits_v1(names text[])
+    returns text[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set lock_timeout = 50ms;
+
 create function redrive.look_at_campaign_v1(campaign bigint)
     returns jsonb
     language plpgsql security definer
@@ -2021,12 +2041,18 @@ grant execute on function redrive.retire_v1 to redrive_worker;
 
 create function redrive.retire_v2(me int, known bigint[])
     returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.retire_v2 to redrive_worker;
+
+create function redrive.retire_v3(me int, known bigint[], out released int, out is_over boolean)
+    returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off;
-grant execute on function redrive.retire_v2 to redrive_worker;
+grant execute on function redrive.retire_v3 to redrive_worker;
 
 create function redrive.reveal_v1(job bigint, actor text, why text)
     returns table(id bigint, kind text, queue text, tenant text, idempotency_key text, ordering_key

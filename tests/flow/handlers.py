@@ -490,6 +490,18 @@ def effect_sync(payload: dict[str, Any], job: Job) -> None:
         raise ConnectionError("after the commit")
 
 
+@jobs.handle("effect.asleep", policy=Policy(timeout=0.5, max_attempts=2, **AT_ONCE))
+def effect_asleep(payload: dict[str, Any], job: Job) -> None:
+    """Outlive the timeout within a statement: the server does not notice that we are killed."""
+    import psycopg
+
+    note("start", job)
+    if job.deliveries == 1:
+        conn = psycopg.connect(os.environ["REDRIVE_TEST_URL"])
+        job.complete(conn)
+        conn.execute("select pg_sleep(%s)", (payload["seconds"],))
+
+
 @jobs.handle("effect.async", policy=Policy(max_attempts=3, **AT_ONCE))
 async def effect_async(payload: dict[str, Any], job: Job) -> None:
     import psycopg

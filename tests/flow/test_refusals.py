@@ -25,6 +25,15 @@ FOREIGN_KEY: LiteralString = """
     insert into public.invoices select id from redrive.jobs where payload ? 'invoice'"""
 
 
+def run_now(database: Database, job: int) -> None:
+    """Make it due at once, if it waits for its time.
+
+    As an operator does. Whoever updates `run_at` by hand may move a job that is claimed, and that
+    is claimed once more: C39.
+    """
+    database.rows("select redrive.run_now_v1(array[%s::bigint], 'ada', 'test')", job)
+
+
 def others_complete(database: Database, worker: Worker, others: list[int]) -> None:
     wait_for(lambda: look.counted(database).get("completed") == len(others))
     assert worker.process.poll() is None, worker.log.read_text()[-4000:]
@@ -72,12 +81,59 @@ def test_a_job_that_may_not_go_at_all_stays_and_runs_no_more_often_than_it_may(
     worker = workers("--slots", "4")
     others_complete(database, worker, others)
     for attempt in range(1, 5):
-        database.conn.execute("update redrive.jobs set run_at = now()")
+        run_now(database, kept)
         wait_for(lambda attempt=attempt: look.row(database, kept)["attempt"] == attempt)
 
     assert len(workers.starts(kept)) == 2
     assert worker.process.poll() is None
     database.conn.execute("drop table public.invoices")
-    database.conn.execute("update redrive.jobs set run_at = now()")
+    run_now(database, kept)
     wait_for(lambda: look.live(database) == 0)
     assert look.reasons(database) == {kept: "attempts_exhausted"}
+
+
+PREREQUISITE: LiteralString = """
+    create function public.refuse() returns trigger language plpgsql as $$
+    begin
+        if length(new.key) < 5 then return new; end if;
+        raise object_not_in_prerequisite_state;
+    end $$;
+    create trigger refuse before insert on redrive.completions
+    for each row execute function public.refuse()"""
+
+
+def test_c27_an_error_that_may_pass_holds_up_the_job_that_meets_it_and_no_other(
+    database: Database, workers: Workers
+):
+    """Such an error ended the worker, and each that came after it."""
+    database.conn.execute(PREREQUISITE)
+    held_up = enqueue(database.conn, "work.sync", idempotency_key=KEY)
+    others = [enqueue(database.conn, "work.sync", idempotency_key=f"k{n}") for n in range(40)]
+    worker = workers("--slots", "4")
+    others_complete(database, worker, others)
+    assert look.live(database) == 1
+
+    database.conn.execute("drop function public.refuse cascade")
+    wait_for(lambda: look.live(database) == 0)
+    assert look.reasons(database) == {}
+    assert [len(workers.starts(job)) for job in (held_up, *others)] == [1] * 41
+
+
+def test_c27_a_worker_outlives_a_database_that_can_settle_nothing_and_then_claim_nothing(
+    database: Database, workers: Workers
+):
+    database.conn.execute(PREREQUISITE)
+    worker = workers("--slots", "4")
+    jobs = [enqueue(database.conn, "work.sync", idempotency_key=f"{KEY}-{n}") for n in range(20)]
+    wait_for(lambda: worker.metric("redrive_db_errors_total", operation="settle") > 2)
+    assert look.live(database) == len(jobs)
+    database.rows("alter table redrive.lanes rename to gone")
+    jobs += [enqueue(database.conn, "work.sync") for _ in range(20)]
+    wait_for(lambda: worker.metric("redrive_db_errors_total", sqlstate="42P01") > 0)
+
+    database.rows("alter table redrive.gone rename to lanes")
+    database.conn.execute("drop function public.refuse cascade")
+    wait_for(lambda: look.live(database) == 0)
+    assert look.reasons(database) == {}
+    assert [len(workers.starts(job)) for job in jobs] == [1] * len(jobs)
+    assert worker.process.poll() is None

@@ -59,6 +59,34 @@ def test_a_process_killed_right_after_its_commit_has_done_its_work_once(
     assert look.reasons(database) == {}
 
 
+SHORT = {"redrive_drain_timeout": 3, "redrive_heartbeat_ttl": 5}
+SLEEPING = "select count(*) from pg_stat_activity where query like 'select pg_sleep%'"
+
+
+def test_c26_what_a_killed_runner_left_open_holds_up_its_own_job_alone(
+    database: Database, workers: Workers
+):
+    """Every worker waited for the rows that the backends of a few killed runners had locked."""
+    locked = [enqueue(database.conn, "effect.asleep", {"seconds": 600}) for _ in range(8)]
+    pair = workers(**SHORT), workers(**SHORT)
+    wait_for(lambda: database.value(SLEEPING) == len(locked))
+    wait_for(lambda: all(worker.metric("redrive_runner_deaths_total") for worker in pair))
+
+    quick = [enqueue(database.conn, "work.sync") for _ in range(100)]
+    wait_for(lambda: look.counted(database)["completed"] == len(quick))
+    assert database.value(SLEEPING) == len(locked), "the rows are locked as before"
+    status, _ = pair[0].stop()
+    assert status == 1, "some of its jobs are left to be rescued"
+
+    database.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'"
+    )
+    wait_for(lambda: look.live(database) == 0)
+    assert look.reasons(database) == {}
+    assert [len(workers.starts(job)) for job in quick] == [1] * len(quick)
+    assert [len(workers.starts(job)) for job in locked] == [2] * len(locked)
+
+
 @pytest.mark.parametrize("kind", ["effect.sync", "effect.async"])
 def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
     database: Database, workers: Workers, kind: str

@@ -463,8 +463,8 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     claim(database.conn, worker, 2)
     claim(database.conn, other)
 
-    assert store.retire(database.conn, worker) == 2
-    assert store.retire(database.conn, worker) == 0, "and may be sent again"
+    assert store.retire(database.conn, worker) == (2, True)
+    assert store.retire(database.conn, worker) == (0, True), "and may be sent again"
 
     assert database.rows("select deliveries, attempt, losses from redrive.jobs order by id") == [
         (1, 0, 0),
@@ -478,23 +478,46 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     ) == [("released", "retired", 2)]
 
 
-def test_a_retirement_waits_for_a_claim_of_its_worker_and_gives_that_back_too(
+def test_a_retirement_comes_again_after_a_claim_of_its_worker_and_gives_that_back_too(
     database: Database,
 ) -> None:
-    """The claim whose reply was lost may still be running on the server."""
+    """The claim whose reply was lost may still be running on the server. Nobody waits for it."""
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
     claiming, retiring = database.session(), database.session()
     claiming.rows("begin")
     claim(claiming.conn, worker)
 
-    waiting = retiring.start(lambda: store.retire(retiring.conn, worker))
-    assert database.wait_until_blocked(retiring) == [claiming.pid]
+    assert store.retire(retiring.conn, worker) == (0, False)
     claiming.rows("commit")
 
-    assert waiting.result(60) == 3
+    assert store.retire(retiring.conn, worker) == (3, True)
     assert holders(database.conn) == {}
     assert database.column("select deliveries from redrive.jobs") == [1, 1, 1]
+
+
+def test_c26_a_retirement_leaves_a_job_that_a_handler_has_locked_for_the_next_time(
+    database: Database,
+) -> None:
+    make_jobs(database.conn, 3)
+    worker, other = make_worker(database.conn), make_worker(database.conn, "other")
+    locked, *_ = claim(database.conn, worker, 3)
+    handler = database.session()
+    handler.rows("begin")
+    handler.value(
+        "select redrive.complete_in_transaction_v1(%s, %s, %s)",
+        worker,
+        locked.id,
+        locked.deliveries,
+    )
+
+    assert store.retire(database.conn, worker) == (2, False)
+    assert holders(database.conn) == {locked.id: worker}
+    assert len(claim(database.conn, other, 3)) == 2
+    handler.rows("rollback")
+
+    assert store.retire(database.conn, worker) == (1, True)
+    assert [job.id for job in claim(database.conn, other, 3)] == [locked.id]
 
 
 def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
@@ -506,7 +529,7 @@ def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
     known = claim(database.conn, worker, 2)[:1]
     claim(database.conn, worker, 3)
 
-    assert store.retire(database.conn, worker, [job.id for job in known]) == 4
+    assert store.retire(database.conn, worker, [job.id for job in known]) == (4, False)
     assert set(database.column("select id from redrive.workers")) == {worker, other}
     assert holders(database.conn) == {known[0].id: worker}
     assert len(claim(database.conn, other)) == 4

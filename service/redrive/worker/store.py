@@ -243,6 +243,14 @@ def others(conn: Connection, workers: Sequence[int]) -> int:
     return _value(conn, "select redrive.others_v1(%s::int[])", list(workers)) or 0
 
 
+def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
+    """Which of these jobs cannot be settled now, because somebody else has locked them.
+
+    The others are locked until the end of the transaction.
+    """
+    return set(_value(conn, "select redrive.busy_v1(%s::bigint[])", list(jobs)))
+
+
 def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
     """The jobs of these identities that are no longer wanted, until they have ended."""
     found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))
@@ -257,12 +265,22 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     return _value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
 
 
-def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> int:
-    """Release what an identity holds but the `known` jobs; without any, forget it.
+class Retired(NamedTuple):
+    """What retiring an identity came to. `is_over`: it need not be retired again."""
 
-    Returns how many jobs that were.
+    released: int
+    is_over: bool
+
+
+def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
+    """Release what an identity holds but the `known` jobs, and what nobody has locked.
+
+    An identity that holds nothing any more is forgotten.
     """
-    return _value(conn, "select redrive.retire_v2(%s, %s::bigint[])", worker, list(known)) or 0
+    statement = "select released, is_over from redrive.retire_v3(%s, %s::bigint[])"
+    with conn.cursor(row_factory=class_row(Retired)) as cursor:
+        (retired,) = cursor.execute(statement, (worker, list(known)))
+    return retired
 
 
 def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:

@@ -2,7 +2,8 @@
 -- stopped for a while, or cut off. What that cost its jobs is taken back.
 -- in:    parallel arrays: ids, deliveries (as it had claimed them)
 -- out:   the jobs that had been charged
--- locks: jobs, ascending, then their dead letters, then their failures
+-- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A job whose row a
+--        handler of the worker has locked was not charged: a rescue leaves such a job alone
 -- plan:  jobs_pkey, failures_pkey, dead_letters_pkey
 -- The failure stays on record, but not as a loss: neither judge_loss nor run_alone goes by it, and a
 -- second call finds nothing. Ten times at most: what its worker stands still under each time is not
@@ -16,19 +17,23 @@ as $$
 #variable_conflict use_column
 declare
     most constant int := 10;
+    free bigint[];
     forgiven bigint[];
     dead bigint[];
     campaign bigint;
 begin
-    perform from redrive.jobs j where j.id = any (ids) order by j.id for update;
+    free := array(
+        select j.id from redrive.jobs j
+        where j.id = any (ids) order by j.id for update skip locked);
     -- before their failures, as a purge
-    perform from redrive.dead_letters d
-    where d.id = any (ids) and d.state = 'open' order by d.id for update;
+    free := free || array(
+        select d.id from redrive.dead_letters d
+        where d.id = any (ids) and d.state = 'open' order by d.id for update skip locked);
     with mended as (
         update redrive.failures f
         set category = 'transient', message = 'the worker was silent while it held the job'
         from unnest(ids, forgive_v1.deliveries) as h(id, deliveries)
-        where f.job = h.id and f.deliveries = h.deliveries
+        where f.job = h.id and f.job = any (free) and f.deliveries = h.deliveries
           and f.error_class = 'WorkerLost' and f.category = 'lost'
           and (select count(*) from redrive.failures o
                where o.job = f.job and o.error_class = 'WorkerLost' and o.category = 'transient')

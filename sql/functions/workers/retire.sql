@@ -2,12 +2,14 @@
 -- Idempotent.
 -- in:    me: its own id, or one it left behind after a claim whose outcome it never learnt
 --        known: the jobs that it goes on with
--- out:   jobs released
+-- out:   released: jobs; is_over: nothing is left of it, else it is to be retired again: some of its
+--        jobs are known, or somebody has locked them
 -- locks: the worker row first, exclusively: a claim of this id that is still on its way to the
---        server ended before, or finds no row, or one that is closed; then, skip locked, the
---        clock of contact
+--        server ended before, or finds no row, or one that is closed; then the clock of contact, and
+--        the jobs, ascending. Each skip locked: a handler may hold its job in an open transaction
 -- plan:  claims_worker_idx, jobs_pkey
-create or replace function redrive.retire_v2(me int, known bigint[]) returns int
+create or replace function redrive.retire_v3(
+    me int, known bigint[], out released int, out is_over boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -16,13 +18,15 @@ set enable_mergejoin = off
 as $$
 declare
     given_back bigint[];
+    kept bigint[];         -- the known ones, and those that somebody has locked
 begin
-    perform from redrive.workers w where w.id = me for update;
+    perform from redrive.workers w where w.id = me for update skip locked;
+    if not found and exists (select from redrive.workers w where w.id = me) then
+        released := 0; is_over := false;
+        return;
+    end if;
     -- its row goes: that is how anybody knows when the last worker was there
     perform redrive.advance_contact_v1();
-    if cardinality(known) > 0 then
-        update redrive.workers w set is_closed = true where w.id = me and not w.is_closed;
-    end if;
     -- ascending like every settlement: nobody waits in a circle
     with listed as materialized (
         select h.* from redrive.held_v1(array[me]) h where h.id <> all (known)),
@@ -33,7 +37,7 @@ begin
         join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
                            and j.worker is not distinct from l.marked_by
         order by j.id
-        for update of j),
+        for update of j skip locked),
     back as (
         update redrive.jobs j
         set worker = null, run_at = clock_timestamp(),
@@ -46,18 +50,33 @@ begin
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select queue, kind, 'released', 'retired', count(*) from back group by queue, kind)
-    select coalesce(array_agg(b.id), '{}') into given_back from back b;
+    select coalesce((select array_agg(b.id) from back b), '{}'),
+           known || coalesce((select array_agg(l.id) from listed l
+                              where l.id not in (select h.id from held h)), '{}')
+    into given_back, kept;
     perform redrive.free_slots_v1(given_back);
+    if cardinality(kept) > 0 then
+        update redrive.workers w set is_closed = true where w.id = me and not w.is_closed;
+    end if;
     update redrive.claims k
     set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
-                    where c.id = any (known) order by c.n)
-    where k.worker = me and cardinality(known) > 0;
+                    where c.id = any (kept) order by c.n)
+    where k.worker = me and cardinality(kept) > 0;
     delete from redrive.claims k
-    where k.worker = me and (cardinality(known) = 0 or k.ids = '{}');
+    where k.worker = me and (cardinality(kept) = 0 or k.ids = '{}');
     delete from redrive.workers w
     where w.id = me and not exists (select from redrive.claims k where k.worker = w.id);
-    return cardinality(given_back);
+    released := cardinality(given_back);
+    is_over := not exists (select from redrive.workers w where w.id = me);
 end
+$$;
+
+-- As the releases before called it.
+create or replace function redrive.retire_v2(me int, known bigint[]) returns int
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select r.released from redrive.retire_v3(me, known) r
 $$;
 
 -- As the release before called it: nothing is known.

@@ -160,8 +160,9 @@ class Crashes:
         )
 
     def _end(self, held: Held, settlement: NotComplete) -> None:
+        """Settle it apart: a dead runner may have left a transaction that has the job locked."""
         report = report_of(held.id, held.deliveries, settlement)
-        self._exchange.ended(held, report)
+        self._exchange.ended(held, report, aside=True)
         if isinstance(settlement, DeadLetter):
             self._untold.append(Died(held.id, held.kind, held.attempt, report))
 

@@ -12,26 +12,28 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import Link, Trouble, doing, refusal, trouble
+from redrive.database.connect import Link, Trouble, doing, trouble
 from redrive.rules.settlement import NotComplete, Outcome
 from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest, exchange
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
+from redrive.worker.supervisor.apart import Apart
 from redrive.worker.supervisor.checkpoints import Answer as AnswerCheckpoint
 from redrive.worker.supervisor.checkpoints import Checkpoints
 from redrive.worker.supervisor.held import Batch, Claim, Coming, Held, held_from
 from redrive.worker.supervisor.identity import Identity
 from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
-from redrive.worker.supervisor.settlements import (
-    PendingSettlements,
-    SettlementBatch,
-    storable_forms,
-)
+from redrive.worker.supervisor.settlements import PendingSettlements, SettlementBatch
 from redrive.worker.supervisor.telemetry import Telemetry
 
 TELL_AGAIN_SECONDS = 0.1
 """Until a side effect is reported again whose job its handler holds in a transaction of its own."""
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+BACK_OFF_SECONDS = 1.0
+"""Until the database is asked again after an error that neither a retry nor we can mend."""
 
 
 class Exchange:
@@ -57,8 +59,8 @@ class Exchange:
         self._lanes = lanes
         self._polling = polling
         self._telemetry = telemetry
-        self._on_refused = on_refused
         self._pending = PendingSettlements(telemetry)
+        self._apart = Apart(link, identity, self._pending, telemetry, on_refused)
         self._side_effects: list[store.WorkerSideEffect] = []
         self._tell_at = 0.0
         self._checkpoints = Checkpoints()
@@ -77,11 +79,11 @@ class Exchange:
         """Attempts succeeded, with the seconds each took, and the trace of one of them."""
         self._pending.completed(finished, example)
 
-    def ended(self, held: Held, report: Report) -> None:
-        """An attempt ended otherwise."""
+    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
+        """An attempt ended otherwise. `aside`: somebody may have locked its job."""
         if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
             self._polling.job_due(time.monotonic() + report.delay)
-        self._pending.ended(held, report)
+        self._pending.ended(held, report, aside=aside)
 
     def settle(self, held: Held, settlement: NotComplete) -> None:
         """Settle a job by our own decision."""
@@ -108,13 +110,18 @@ class Exchange:
         return bool(self._pending)
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether that is only what was set aside, because somebody has locked it for example."""
+        return 0 < len(self._pending) == self._pending.aside
+
+    @property
     def available_at(self) -> float:
         """Monotonic instant before which the database should be left alone."""
         return max(self._hold_off_until, self._link.retry_at)
 
     def due_at(self, linger: float) -> float:
         """When to settle, if settlements may wait for `linger` seconds; monotonic."""
-        return max(self._pending.due_at(linger), self.available_at)
+        return max(min(self._pending.due_at(linger), self._apart.due_at), self.available_at)
 
     def jobs(self) -> Iterable[Held]:
         """The jobs that are not settled yet."""
@@ -136,9 +143,14 @@ class Exchange:
         `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done while the
         database works, if there is anything to say to it.
         """
-        if not (room or self._is_due(now, linger)):
-            return []
-        return self._run(now, room, self._pending.take(), patience, meanwhile)
+        if self._apart.is_full:
+            room = 0
+        jobs: Sequence[Held] = []
+        if room or self._is_due(now, linger):
+            jobs = self._run(now, room, self._pending.take(), patience, meanwhile)
+        if time.monotonic() >= self.available_at:
+            self._apart.retry(now)
+        return jobs
 
     def claim(self, now: float, room: int) -> Sequence[Held]:
         """Claim up to `room` jobs, and settle nothing. Returns the jobs that were claimed."""
@@ -153,7 +165,9 @@ class Exchange:
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[Held]:
         claims = settlements.claims()
-        side_effects, self._side_effects = self._side_effects, []
+        side_effects: list[store.WorkerSideEffect] = []
+        if now >= self._tell_at:
+            side_effects, self._side_effects = self._side_effects, side_effects
         try:
             with self._link.use() as conn:
                 request = self._prepare(conn, room, now)
@@ -298,7 +312,7 @@ class Exchange:
         settlements: SettlementBatch,
         side_effects: list[store.WorkerSideEffect],
     ) -> None:
-        """A round trip came to nothing: keep what it was to write.
+        """A round trip came to nothing: settle in parts, or keep what it was to write.
 
         When the connection was lost the identity is left behind: jobs may have been claimed for it
         unseen; and a server that crashed may have forgotten claims of it that were committed
@@ -306,28 +320,38 @@ class Exchange:
 
         And when no settlements were there to fail before it, a claim may have been made whose jobs
         could not be read.
+
+        No error ends the worker: what is wrong with the database somebody may mend.
         """
         self._looks_for_lanes = False
         problem = trouble(error)
         match problem:
-            case Trouble.DATA if self._checkpoints.is_unanswered:
-                self._checkpoints.refuse()
-                self._keep(settlements, side_effects)
-            case Trouble.DATA if settlements or side_effects:
-                self._settle_singly(settlements.reports)
-                self._complete_apart(settlements)
-            case Trouble.AGAIN:
-                self._keep(settlements, side_effects)
-                self._hold_off_until = time.monotonic() + 0.01 + 0.1 * random.random()
-                if not settlements:
-                    self._identity.leave()
             case Trouble.LOST:
                 self._keep(settlements, side_effects, may_be_done=True)
                 self._identity.leave()
+            case Trouble.DATA if self._checkpoints.is_unanswered:
+                self._checkpoints.refuse()
+                self._keep(settlements, side_effects)
+            case Trouble.DATA if side_effects or settlements:
+                self._apart.settle(settlements)  # without the side effects: they may be to blame
+            case Trouble.FATAL | Trouble.AGAIN if settlements and _may_be_of_one_job(error):
+                self._keep(SettlementBatch([], []), side_effects)
+                self._tell_at = time.monotonic() + BACK_OFF_SECONDS
+                self._apart.settle(settlements)
+            case Trouble.AGAIN:
+                self._keep(settlements, side_effects)
+                self._hold_off(0.1)
+                if not settlements:
+                    self._identity.leave()
             case Trouble.DATA | Trouble.FATAL:
-                raise error
+                self._keep(settlements, side_effects)
+                self._hold_off(BACK_OFF_SECONDS)
+                self._identity.leave()
             case _:
                 assert_never(problem)
+
+    def _hold_off(self, seconds: float) -> None:
+        self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
 
     def _keep(
         self,
@@ -340,42 +364,10 @@ class Exchange:
         self._pending.put_back(settlements, may_be_done=may_be_done)
         self._polling.retry_soon()
 
-    def _settle_singly(self, reports: Sequence[tuple[Report, Held]]) -> None:
-        """A report is not acceptable to the database: find it, and say a constant in its place."""
-        for report, held in reports:
-            error = self._refused(SettlementBatch([], [(report, held)]))
-            if error is None:
-                continue
-            for form in storable_forms(held, report, refusal(error)):
-                if self._refused(SettlementBatch([], [(form, held)])) is None:
-                    break
 
-    def _complete_apart(self, settlements: SettlementBatch) -> None:
-        """A completion may not be acceptable: find it by halves, so that all others are settled."""
-        parts = [settlements.completions] if settlements.completions else []
-        while parts:
-            part = parts.pop()
-            error = self._refused(SettlementBatch(part, [], settlements.has_results))
-            if error is None:
-                continue
-            if len(part) == 1:
-                self._on_refused(part[0], error)
-            else:
-                half = len(part) // 2
-                parts += [part[half:], part[:half]]
+def _may_be_of_one_job(error: psycopg.Error) -> bool:
+    """Whether a part of the same batch may be settled though the whole was not.
 
-    def _refused(self, part: SettlementBatch) -> psycopg.Error | None:
-        """Send this by itself. Returns the error where the database does not accept its data."""
-        claims = part.claims()
-        try:
-            with self._link.use() as conn:
-                answer = exchange(conn, part.columns(claims), None)
-        except psycopg.Error as error:
-            self._telemetry.database_error("settle", error)
-            if trouble(error) is Trouble.DATA:
-                return error
-            self._pending.put_back(part, may_be_done=True)
-        else:
-            stale = self._pending.done(part, claims, answer.completed, answer.settled)
-            self._identity.acquit(stale)
-        return None
+    Not when the server has no room, stops the statement, or asks for the whole once more.
+    """
+    return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

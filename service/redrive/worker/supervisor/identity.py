@@ -78,10 +78,10 @@ class Identity:
             if jobs and worker in self._closed:
                 continue
             with link.use() as conn:
-                released = store.retire(conn, worker, jobs)
-                if not jobs:  # from here on nobody charges them
+                released, is_over = store.retire(conn, worker, jobs)
+                if is_over and not jobs:  # from here on nobody charges them
                     self._forgive(conn, worker)
-            if jobs:
+            if jobs or not is_over:
                 self._closed.add(worker)
             else:
                 self._closed.discard(worker)

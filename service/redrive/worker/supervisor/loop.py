@@ -62,6 +62,9 @@ BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 READY_SECONDS = 0.003
 """Who rests for longer gets ready for the next claim first."""
 
+LOCK_TIMEOUT = "100ms"
+"""Nothing that the loop does waits longer for what somebody else has locked; see `Apart`."""
+
 MAINTENANCE_SETTINGS = {
     "statement_timeout": "5s",
     "lock_timeout": "2s",
@@ -178,7 +181,7 @@ class Supervisor:
     def _connect(self) -> None:
         """Build what talks to the database, each with the link that its thread has to itself."""
         options, telemetry = self._options, self._telemetry
-        self._link = Link(options.database, "redrive worker")
+        self._link = Link(options.database, "redrive worker", lock_timeout=LOCK_TIMEOUT)
         self._connect_threads()
         self._identity = Identity(self._registration, self._heartbeat)
         lanes = LaneBook(options.queues)
@@ -602,10 +605,15 @@ class Supervisor:
             for runner in list(self._pool.runners):
                 self._read_out(runner)
             return
-        if self._pool.held() or self._exchange.is_settling:
+        held_up = self._exchange.is_held_up and self._drain.is_over(now)
+        if self._pool.held() or (self._exchange.is_settling and not held_up):
             return
         self._identity.leave()
         self._retire_left(now)
-        if not self._identity.left:
+        if held_up:
+            left = len(list(self._exchange.jobs()))
+            logger.warning("stopped before jobs that somebody has locked", extra={"jobs": left})
+            self._exit_status = self._exit_status or 1
+        elif not self._identity.left:
             self._exit_status = self._exit_status or 0
             logger.info("stopped")

@@ -6,10 +6,10 @@ to nothing.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,15 +31,16 @@ UNSTORABLE_SECONDS = 60.0
 _claim_of = attrgetter("claim")
 
 
-class SettlementBatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SettlementBatch:
     """Settlements sent together: completions, and reports of attempts that ended otherwise."""
 
     completions: list[Held]
     reports: list[tuple[Report, Held]]
     has_results: bool = False
 
-    def __bool__(self) -> bool:
-        return bool(self.completions or self.reports)
+    def __len__(self) -> int:
+        return len(self.completions) + len(self.reports)
 
     def columns(self, claims: Counter[Claim]) -> Settlements:
         """What the database is to know of them; `claims` as below."""
@@ -64,19 +65,53 @@ class SettlementBatch(NamedTuple):
         """Their jobs."""
         return chain(self.completions, (held for _, held in self.reports))
 
+    def halves(self) -> tuple["SettlementBatch", "SettlementBatch"]:
+        """Two parts. Neither is empty where there are two settlements."""
+        if self.completions and self.reports:
+            return replace(self, reports=[]), replace(self, completions=[])
+        done, ended = self.completions, self.reports
+        i, j = len(done) // 2, len(ended) // 2
+        return (
+            SettlementBatch(done[:i], ended[:j], self.has_results),
+            SettlementBatch(done[i:], ended[j:], self.has_results),
+        )
+
+    def parted(self, jobs: Container[int]) -> tuple["SettlementBatch", "SettlementBatch"]:
+        """Those of these jobs, and those of others."""
+        return self._where(lambda held: held.id in jobs), self._where(
+            lambda held: held.id not in jobs
+        )
+
+    def _where(self, is_meant: Callable[[Held], bool]) -> "SettlementBatch":
+        return SettlementBatch(
+            [held for held in self.completions if is_meant(held)],
+            [(report, held) for report, held in self.reports if is_meant(held)],
+            self.has_results,
+        )
+
 
 class PendingSettlements:
-    """Those of one worker's jobs. `telemetry` hears of each once, when it is known to be one."""
+    """Those of one worker's jobs. `telemetry` hears of each once, when it is known to be one.
+
+    Most go together. Some are set aside: whatever keeps them from being settled, the others do not
+    wait for it.
+    """
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._waiting = SettlementBatch([], [])
+        self._aside = SettlementBatch([], [])
         self._first_at = float("inf")
         self._sent_before = False  # an earlier try may have been carried out
         self.has_results = False  # handlers here return what is to be kept
 
     def __len__(self) -> int:
-        return len(self._waiting.completions) + len(self._waiting.reports)
+        return len(self._waiting) + len(self._aside)
+
+    @property
+    def aside(self) -> int:
+        """How many are set aside."""
+        return len(self._aside)
 
     def completed(
         self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
@@ -86,40 +121,48 @@ class PendingSettlements:
         self._telemetry.completed(finished, example)
         self._note()
 
-    def ended(self, held: Held, report: Report) -> None:
-        """An attempt ended otherwise."""
-        self._waiting.reports.append((report, held))
+    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
+        """An attempt ended otherwise. `aside`: somebody may have locked its job."""
+        (self._aside if aside else self._waiting).reports.append((report, held))
         if not report.may_be_gone:
             self._telemetry.ended(held, report)
         self._note()
 
     def _note(self) -> None:
-        if self._first_at == float("inf"):
+        if self._waiting and self._first_at == float("inf"):
             self._first_at = time.monotonic()
 
     def due_at(self, linger: float) -> float:
-        """When to send them, if the first may wait for `linger` seconds; monotonic."""
-        return 0.0 if len(self) >= FULL_BATCH else self._first_at + linger
+        """When to send those that go together, if the first may wait for `linger` seconds."""
+        return 0.0 if len(self._waiting) >= FULL_BATCH else self._first_at + linger
 
     def take(self) -> SettlementBatch:
-        """All of them, for one try. `done` or `put_back` must follow."""
-        taken = self._waiting._replace(has_results=self.has_results)
+        """Take those that go together, for one try. `done` or `put_back` must follow."""
+        taken = replace(self._waiting, has_results=self.has_results)
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         return taken
 
+    def take_aside(self) -> SettlementBatch:
+        """Take those that were set aside, for one try. `done` or `set_aside` must follow."""
+        taken = replace(self._aside, has_results=self.has_results)
+        self._aside = SettlementBatch([], [])
+        return taken
+
     def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
         """Keep them for the next try. `may_be_done`: this one may have been carried out."""
-        self._waiting = SettlementBatch(
-            taken.completions + self._waiting.completions, taken.reports + self._waiting.reports
-        )
+        self._waiting = _joined(taken, self._waiting)
         self._sent_before |= may_be_done and bool(taken)
-        if self:
-            self._note()
+        self._note()
+
+    def set_aside(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
+        """Keep them apart from the others. `may_be_done` as in `put_back`."""
+        self._aside = _joined(self._aside, taken)
+        self._sent_before |= may_be_done and bool(taken)
 
     def held(self) -> Iterable[Held]:
         """Their jobs."""
-        return self._waiting.held()
+        return chain(self._waiting.held(), self._aside.held())
 
     def done(
         self,
@@ -157,6 +200,10 @@ class PendingSettlements:
             self._telemetry.ended(held, report)
         else:
             self._telemetry.completed([(held, report.seconds)])
+
+
+def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
+    return SettlementBatch(first.completions + second.completions, first.reports + second.reports)
 
 
 def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 import psycopg
 
-from redrive.database.connect import CannotLogIn, Trouble, trouble
+from redrive.database.connect import CannotLogIn, Trouble, refusal, trouble
 from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.sampling import Sampler
@@ -348,6 +348,8 @@ class Telemetry:
             }
             if isinstance(error, CannotLogIn):
                 extra["why"] = str(error)
+            elif state:
+                extra["why"] = refusal(error)
             logger.warning("database error", extra=extra)
 
     def gauges(
