@@ -1205,7 +1205,7 @@ create function redrive.end_session_v1(session text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.end_session_v1 to redrive_operator, redrive_viewer;
 
-create function redrive.end_waiting_v1(ids bigint[])
+create function redrive.end_waiting_v2(ids bigint[], waits boolean)
     returns bigint[]
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -1498,7 +1498,7 @@ create function redrive.hold_run_v1(name text)
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
-create function redrive.hold_waiting_v1(ids bigint[])
+create function redrive.hold_waiting_v2(ids bigint[], waits boolean)
     returns bigint[]
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -1614,6 +1614,10 @@ create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
+
+create function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
+    returns bigint
+    language sql immutable;
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)

@@ -135,22 +135,20 @@ def test_a_job_is_cancelled_with_what_is_its_own(database: Database) -> None:
 
 
 def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
-    """A lane that nobody has claimed from has no row yet; and the job itself is locked."""
+    """The lane has its mark, and the job itself is locked."""
     job = make_job(database.conn, queue="q")
     make_job(database.conn, queue="other")
-    lanes = [("p", 0, 0), ("q", 0, 1), ("q", 1, 0)]
-    for lane in lanes:
-        database.rows("insert into redrive.lanes values (%s, %s, %s)", *lane)
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
-    assert other.value("select redrive.hold_waiting_v1(array[%s])", job) == [job]
+    assert other.value("select redrive.hold_waiting_v2(array[%s], true)", job) == [job]
 
     with pytest.raises(psycopg.errors.LockNotAvailable):
         hasty.rows("select from redrive.jobs where id = %s for update", job)
+    take = "select pg_try_advisory_lock(redrive.lane_mark_v1(%s, %s::smallint, %s::smallint))"
+    lanes = [("other", 0, 0), ("p", 0, 0), ("q", 0, 0), ("q", 0, 1), ("q", 1, 0)]
+    assert [lane for lane in lanes if not database.value(take, *lane)] == [("q", 0, 0)]
     other.rows("commit")
-    assert sorted(database.rows("select queue, priority, lane from redrive.lanes")) == sorted(
-        [*lanes, ("q", 0, 0)]
-    )
+    assert database.value(take, "q", 0, 0)
 
 
 def test_what_has_got_another_time_meanwhile_is_not_pushed(database: Database) -> None:

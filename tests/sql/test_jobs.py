@@ -256,23 +256,37 @@ def test_the_next_life_of_a_job_is_not_cancelled_for_the_one_before(database: Da
     assert database.value("select count(*) from redrive.cancellations") == 0
 
 
-def test_nobody_claims_from_a_lane_while_a_job_of_it_is_cancelled(database: Database) -> None:
+def test_nobody_claims_a_job_while_it_is_cancelled_and_all_others_are_claimed(
+    database: Database,
+) -> None:
     """U1: a claim that came between would run a job that is said to be cancelled."""
     conn = database.conn
-    job, other = make_job(conn, "a.b"), make_job(conn, "a.b")
+    job, other, third = (make_job(conn, "a.b") for _ in range(3))
     worker = make_worker(conn)
-    claim_one(conn, make_worker(conn, "before"))  # the lane has its row
+    claim_one(conn, make_worker(conn, "before"))
     canceller = database.session()
     with canceller.conn.transaction():
         assert cancel(canceller.conn, other) == {other: "cancelled"}
-        assert claim(conn, worker) == []
+        assert [held.id for held in claim(conn, worker)] == [third]
 
     assert claim(conn, worker) == []
     assert cancel(conn, job) == {job: "asked"}
 
 
+def test_a_job_whose_cancellation_is_taken_back_is_claimed(database: Database) -> None:
+    conn = database.conn
+    jobs = [make_job(conn, "a.b") for _ in range(3)]
+    worker, canceller = make_worker(conn), database.session()
+    canceller.rows("begin")
+    assert cancel(canceller.conn, jobs[0]) == {jobs[0]: "cancelled"}
+    assert [held.id for held in claim(conn, worker)] == jobs[1:]
+    canceller.rows("rollback")
+
+    assert [held.id for held in claim(conn, worker)] == jobs[:1]
+
+
 def test_a_claim_that_came_first_is_seen(database: Database) -> None:
-    """U1: the cancellation waits for the lane, and then finds the job running."""
+    """U1: the cancellation waits for the claim, and then finds the job running."""
     conn = database.conn
     job, worker = make_job(conn, "a.b"), make_worker(conn)
     claimer, canceller = database.session(), database.session()

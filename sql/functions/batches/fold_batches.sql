@@ -5,7 +5,7 @@
 -- in:    batch: how many are looked at
 -- out:   how many were; as many as that: there may be more
 -- locks: the chore's row, skip locked, so that one of all is at it; batches, skip locked: one that
---        is just being added to is looked at again; then their callbacks, as end_waiting
+--        is just being added to is looked at again; then their callbacks, skip locked: likewise
 -- plan:  batch_deltas_new_idx, batch_deltas_batch_idx, batches_open_idx
 create or replace function redrive.fold_batches_v1(batch int) returns int
 language plpgsql security definer
@@ -58,6 +58,13 @@ begin
             where d.batch = one and not exists (select from redrive.batches b where b.id = one);
             continue;
         end if;
+        if cardinality(array(select j.id from redrive.jobs j
+                             where j.id in (held.on_success, held.on_end)
+                             order by j.id for update skip locked))
+           < (select count(*) from redrive.jobs j where j.id in (held.on_success, held.on_end)) then
+            insert into redrive.batch_deltas (batch) values (one);
+            continue;
+        end if;
         -- Anew: before the lock somebody may have added to it, and has committed by now.
         select sum(d.total)::bigint as total, sum(d.succeeded)::bigint as succeeded,
                sum(d.dead)::bigint as dead, sum(d.cancelled)::bigint as cancelled
@@ -66,7 +73,7 @@ begin
             if held.close_by < clock_timestamp() then
                 update redrive.batches b set over_at = clock_timestamp(), outcome = 'abandoned'
                 where b.id = one;
-                perform redrive.end_waiting_v1(array[held.on_success, held.on_end]);
+                perform redrive.end_waiting_v2(array[held.on_success, held.on_end], false);
             end if;
             continue;
         end if;
@@ -78,7 +85,7 @@ begin
         if n.dead = 0 and was_success then
             perform redrive.call_back_v1(held.on_success, one, to_jsonb(n));
         elsif n.dead = 0 and held.on_success is not null then
-            perform redrive.end_waiting_v1(array[held.on_success]);
+            perform redrive.end_waiting_v2(array[held.on_success], false);
         end if;
         update redrive.batches b
         set ended_at = coalesce(b.ended_at, clock_timestamp()),

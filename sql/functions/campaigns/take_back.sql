@@ -1,7 +1,7 @@
 -- take_back: of these jobs, put back by this campaign, those that nobody has begun since: each is the
 -- open dead letter again that it was, with its whole history.
 -- out:   their ids
--- locks: lanes, then jobs, then dead letters, each ascending
+-- locks: as hold_waiting, then dead letters, ascending
 -- plan:  jobs_pkey, dead_letters_pkey
 create or replace function redrive.take_back_v1(campaign bigint, ids bigint[]) returns bigint[]
 language plpgsql security definer
@@ -17,7 +17,7 @@ declare
     queues text[];         -- of those that have an ordering key
     keys text[];
 begin
-    waiting := redrive.hold_waiting_v1(take_back_v1.ids);
+    waiting := redrive.hold_waiting_v2(take_back_v1.ids, true);
     with pick as materialized (
         select d.id, d.redrives from redrive.dead_letters d
         join redrive.jobs j on j.id = d.id and j.redrives = d.redrives + 1

@@ -11,7 +11,7 @@
 --        And a row without a lane when all that was due by `upto` and visible has been looked at. And,
 --        without a lane, the jobs as claimed_v1 reads them, when they are few and small
 -- locks: the row of the lane, skip locked, and the worker's for key share; who waits for a lane has
---        no other
+--        no other. Jobs, skip locked, of a lane where somebody holds some: see hold_waiting
 -- plan:  jobs_due_idx, claims_lane_idx
 -- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
 -- and the fence, the claim, is gone for those who had it. The epoch sees to it that its id does not
@@ -54,6 +54,8 @@ declare
     busy int;              -- the first lane that somebody else claims from
     is_known boolean := false;
     since bigint;          -- the epoch began
+    is_unheld boolean;     -- nobody holds a job of the lane
+    free bigint[];         -- those of the claimed jobs that nobody holds
     off text;              -- what set_config answers
     claimed int := 0;      -- jobs
     first bigint;          -- of the claims that list them
@@ -116,6 +118,8 @@ begin
             continue;
         end if;
         patience := 0;  -- whoever holds a lane waits for no other
+        is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
+            queues[lane_no], priorities[lane_no], lanes[lane_no]));
 
         -- Not before the lane is ours: a worker that has claimed from it was registered by then.
         -- The claims of a lane follow each other: the newest says where those of our kinds are.
@@ -178,6 +182,19 @@ begin
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
+        if not is_unheld and cardinality(ids) > 0 then
+            -- what is held now, and is not ended, a sweep comes to again
+            free := array(
+                select j.id from redrive.jobs j
+                where j.id = any (ids) and j.run_at <= due and j.worker is null
+                order by j.id for no key update skip locked);
+            select array_agg(d.id order by d.place), array_agg(d.kind order by d.place),
+                   array_agg(d.run_at order by d.place), array_agg(d.ordering_key order by d.place)
+            into ids, kinds, run_ats, keys
+            from unnest(ids, kinds, run_ats, keys) with ordinality
+                as d(id, kind, run_at, ordering_key, place)
+            where d.id = any (free);
+        end if;
         if is_any_ordered then
             -- Of two claims at once, from two lanes, one finds the key taken here.
             with keyed as (

@@ -2,8 +2,7 @@
 -- job gets the new payload, headers, expiry and time; that is put off to no later than unique_for
 -- after the job was enqueued. One that runs by now, or has ended, stays as it is, and the new one is
 -- enqueued after it.
--- locks: lanes, then jobs, both ascending, as end_waiting: a claim leaves a locked lane out. Only
---        while the transaction commits: while it is open it may take its time.
+-- locks: as hold_waiting, while the transaction commits: while it is open it may take its time
 -- The first call of a transaction sees to all of them.
 create or replace function redrive.replace_waiting() returns trigger
 language plpgsql security definer
@@ -31,7 +30,7 @@ begin
     end if;
     -- Under REPEATABLE READ what was claimed meanwhile is not seen to be: whoever has claimed it is
     -- fenced off, and it runs again, with this.
-    waiting := redrive.hold_waiting_v1(ids);
+    waiting := redrive.hold_waiting_v2(ids, true);
     select coalesce(array_agg(j.id), '{}') into waiting
     from redrive.jobs j where j.id = any (waiting) and j.idempotency_key is not null;
     update redrive.jobs j

@@ -1,8 +1,7 @@
 -- cancel: these jobs are no longer wanted. Those that wait end now; those that run are told by their
 -- workers, and end when they heed it. Audited.
 -- out:   id, outcome: cancelled | asked; others do not live
--- locks: cancellations, then the lanes of the jobs, ascending, so that nobody claims them
---        meanwhile (a claim leaves a locked lane out), then the jobs, ascending
+-- locks: cancellations, then as hold_waiting, so that nobody claims the jobs meanwhile
 -- plan:  jobs_pkey, claims_lane_idx
 -- Found to be running, a job may come back before its worker hears of it: end_cancellations_v1
 -- ends it then.
@@ -21,7 +20,7 @@ declare
     done bigint[];
     asked bigint[];
 begin
-    -- Before the lanes, as end_cancellations_v1 does: two of them never wait in a circle.
+    -- Before the jobs, as end_cancellations_v1 does: two of them never wait in a circle.
     insert into redrive.cancellations (job, redrives, actor, why)
     select j.id, j.redrives, cancel_v1.actor, cancel_v1.why from redrive.jobs j
     where j.id = any (cancel_v1.ids)
@@ -30,7 +29,7 @@ begin
     on conflict (job) do update set redrives = excluded.redrives, actor = excluded.actor,
                                     why = excluded.why
         where cancellations.redrives <> excluded.redrives;
-    done := redrive.end_waiting_v1(cancel_v1.ids);
+    done := redrive.end_waiting_v2(cancel_v1.ids, true);
     delete from redrive.cancellations c where c.job = any (done);
     select coalesce(array_agg(c.job order by c.job), '{}') into asked
     from redrive.cancellations c where c.job = any (cancel_v1.ids);

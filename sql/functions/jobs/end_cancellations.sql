@@ -1,7 +1,7 @@
 -- end_cancellations: end the jobs that came back to wait since they were to be cancelled, put those
 -- on record that were, and forget what is over.
 -- out:   how many were looked at
--- locks: cancellations, skip locked, then as cancel
+-- locks: cancellations, then as hold_waiting: each skip locked
 -- Workers do not write to the audit log when they settle: its lines wait for each other.
 create or replace function redrive.end_cancellations_v1(batch int) returns int
 language plpgsql security definer
@@ -29,10 +29,10 @@ begin
         return 0;
     end if;
     -- it may have died, and be in its next life, which nobody asked to end
-    ended := redrive.end_waiting_v1(array(
+    ended := redrive.end_waiting_v2(array(
         select c.job from redrive.cancellations c
         join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
-        where c.job = any (picked) and j.id = any (picked)));
+        where c.job = any (picked) and j.id = any (picked)), false);
     insert into redrive.audit (actor, action, why, n, detail)
     select c.actor, 'end cancel', c.why, count(*), jsonb_build_object('ids', jsonb_agg(c.job))
     from redrive.cancellations c

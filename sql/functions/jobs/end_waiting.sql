@@ -1,8 +1,9 @@
 -- end_waiting: end those of these jobs that nobody has claimed, as cancelled.
+-- in:    waits: for whoever has locked one of them; false leaves such a job out
 -- out:   the ids that were ended
--- locks: lanes, then jobs, both ascending; see cancel
+-- locks: as hold_waiting
 -- plan:  jobs_pkey, claims_lane_idx
-create or replace function redrive.end_waiting_v1(ids bigint[]) returns bigint[]
+create or replace function redrive.end_waiting_v2(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -19,7 +20,7 @@ declare
     keys text[];
     noted bigint[];        -- those that may have left a checkpoint
 begin
-    waiting := redrive.hold_waiting_v1(end_waiting_v1.ids);
+    waiting := redrive.hold_waiting_v2(end_waiting_v2.ids, end_waiting_v2.waits);
     if exists (select from redrive.history_queues) then
         perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
     end if;

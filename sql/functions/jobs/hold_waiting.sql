@@ -1,9 +1,12 @@
 -- hold_waiting: lock those of these jobs that nobody has claimed, so that nobody can until the end of
--- the transaction.
+-- the transaction, which may be long.
+-- in:    waits: for whoever has locked one of them; false leaves such a job out
 -- out:   their ids
--- locks: lanes, then jobs, both ascending; see cancel
+-- locks: the marks of their lanes, shared, which waits for claims; then jobs, ascending
 -- plan:  jobs_pkey, claims_lane_idx
-create or replace function redrive.hold_waiting_v1(ids bigint[]) returns bigint[]
+-- A claim writes no job. The mark of a lane tells it that somebody holds jobs there: it then locks
+-- those that it takes, skip locked. All other jobs of the lane are claimed as ever.
+create or replace function redrive.hold_waiting_v2(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -14,40 +17,39 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-    held int;              -- lanes
-    waiting bigint[];
+    held bigint[];
 begin
-    -- A lane's first claim makes its row; whoever needs it before that makes it, too. Again where
-    -- forget_lanes, which did not see these jobs, has taken one since.
-    loop
-        insert into redrive.lanes (queue, priority, lane)
-        select distinct j.queue, j.priority, j.lane from redrive.jobs j
-        where j.id = any (hold_waiting_v1.ids)
-          and not exists (select from redrive.lanes l where l.queue = j.queue
-                          and l.priority = j.priority and l.lane = j.lane)
-        order by 1, 2, 3
-        on conflict do nothing;
-        perform from (
-            select distinct j.queue, j.priority, j.lane from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids)) v
-        join redrive.lanes l on l.queue = v.queue and l.priority = v.priority and l.lane = v.lane
-        order by l.queue, l.priority, l.lane
-        for update of l;
-        get diagnostics held = row_count;
-        exit when held >= (select count(*) from (
-            select distinct j.queue, j.priority, j.lane from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids)) v);
-    end loop;
-    -- Only now, with a snapshot of its own: what was claimed before the lanes were ours is seen to
-    -- be claimed. Its row is not locked, for whoever settles it may want those that we hold.
-    select array_agg(h.id) into waiting
-    from (select j.id from redrive.jobs j
-          where j.id = any (hold_waiting_v1.ids) and j.worker is null
-            and not exists (
-                select from redrive.claims k
-                where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                  and j.id = any (k.ids))
-          order by j.id for update) h;
-    return waiting;
+    perform pg_advisory_xact_lock_shared(l.mark)
+    from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
+          from redrive.jobs j where j.id = any (hold_waiting_v2.ids) order by 1) l;
+    -- The row of a claimed job is not locked, for whoever settles it may want those that we hold.
+    if waits then
+        held := array(
+            select j.id from redrive.jobs j
+            where j.id = any (hold_waiting_v2.ids) and j.worker is null
+              and not exists (
+                  select from redrive.claims k
+                  where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                    and j.id = any (k.ids))
+            order by j.id for update);
+    else
+        held := array(
+            select j.id from redrive.jobs j
+            where j.id = any (hold_waiting_v2.ids) and j.worker is null
+              and not exists (
+                  select from redrive.claims k
+                  where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                    and j.id = any (k.ids))
+            order by j.id for update skip locked);
+    end if;
+    -- Again, with a snapshot of its own: a claim that locked one before us is seen by now.
+    return array(
+        select j.id from redrive.jobs j
+        where j.id = any (held)
+          and not exists (
+              select from redrive.claims k
+              where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
+                and j.id = any (k.ids))
+        order by j.id);
 end
 $$;
