@@ -4,6 +4,7 @@ run for nothing.
 
 import sys
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -82,30 +83,61 @@ def test_a_database_that_turns_read_only_is_waited_for(database: Database, worke
     assert worker.process.poll() is None
 
 
-def test_an_outage_longer_than_the_ttl_ends_what_runs_and_keeps_what_has_ended(
+def is_suspended(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return status == "T"
+
+
+def test_c36_an_outage_longer_than_the_ttl_suspends_what_runs_and_nothing_starts_again(
     database: Database, workers: Workers
 ):
+    """12 of 12 jobs were started 5 times in 4 outages of 9 s."""
     slow = enqueue(database.conn, "work.until-file", {"file": "go"})
     quick = enqueue(database.conn, "work.until-file", {"file": "end"})
     with proxy_for(database.url) as proxy:
         worker = workers(url=proxy.url, redrive_heartbeat_ttl=2).wait_ready()
         wait_for(lambda: len(workers.ledger()) == 2)
-        proxy.swallow = True
-        (workers.home / "end").touch()
-        wait_for(lambda: [e for e in workers.ledger() if e.job == quick and e.phase == "end"])
-        wait_for(lambda: not alive(workers.starts(slow)[0].pid), 30, what="it outlived its claim")
+        (start,) = workers.starts(slow)
+        for _ in range(2):
+            proxy.swallow = True
+            wait_for(lambda: is_suspended(start.pid), what="it outlived its claim")
+            (workers.home / "end").touch()
+            proxy.swallow, proxy.refuse = False, True
+            wait_for(lambda: not proxy._clients)
+            proxy.refuse = False
+            wait_for(lambda: not is_suspended(start.pid))
+            wait_for(lambda: look.live(database) == 1)
         (workers.home / "go").touch()
-        proxy.swallow, proxy.refuse = False, True
-        wait_for(lambda: not proxy._clients)
-        proxy.refuse = False
         wait_for(lambda: look.live(database) == 0)
 
     assert look.reasons(database) == {}
-    assert len(workers.starts(slow)) == 2
-    assert not [e for e in worker.events() if e["event"] == "retried"], (
-        "charged for what we did to it"
-    )
-    assert len(workers.starts(quick)) == 1, "it had ended: settling it was all that was left to do"
+    assert [len(workers.starts(job)) for job in (slow, quick)] == [1, 1]
+    assert {e["event"] for e in worker.events()}.isdisjoint({"retried", "declared lost"})
+
+
+def test_c36_a_job_that_others_have_taken_meanwhile_ends_without_running_on(
+    database: Database, workers: Workers
+):
+    slow = enqueue(database.conn, "work.until-file", {"file": "go"})
+    with proxy_for(database.url) as proxy:
+        worker = workers(url=proxy.url, redrive_heartbeat_ttl=2).wait_ready()
+        (start,) = wait_for(lambda: workers.starts(slow))
+        proxy.swallow = True
+        workers(redrive_heartbeat_ttl=2)
+        wait_for(lambda: len(workers.starts(slow)) == 2)
+        assert is_suspended(start.pid), "two of them ran at once"
+        proxy.swallow, proxy.refuse = False, True
+        wait_for(lambda: not proxy._clients)
+        proxy.refuse = False
+        wait_for(lambda: not alive(start.pid))
+        (workers.home / "go").touch()
+        wait_for(lambda: look.live(database) == 0)
+        wait_for(lambda: [e for e in worker.events() if e["event"] == "declared lost"])
+
+    assert look.reasons(database) == {}
+    assert [e.delivery for e in workers.starts(slow)] == [1, 2]
+    assert len([e for e in workers.ledger() if e.phase == "end"]) == 1
 
 
 def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(

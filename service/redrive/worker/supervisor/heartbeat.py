@@ -2,7 +2,7 @@
 
 It shares nothing with handlers, chores or claims, so nothing they do can silence it. When it cannot
 make itself heard in time, the worker must assume that its jobs are being given to others, and
-stops.
+suspends what runs, until the database says whether they were.
 
 Between two beats it waits, and hears NOTIFY meanwhile.
 """
@@ -30,14 +30,15 @@ LISTEN_SECONDS = 5.0
 class Heartbeat:
     """Beats for every identity that the supervisor has. Durations in seconds.
 
-    `on_silence` is called from the watchdog, the others from this thread; `inflight` says how many
-    jobs are in the hands of runners, `progress` how far those of an identity are.
+    `on_silence` is called from the watchdog, the others from this thread; `on_answer` after a
+    silence, or when an identity is lost. `inflight` says how many jobs are in the hands of runners,
+    `progress` how far those of an identity are.
     """
 
     link: Link
     ttl: float
     on_silence: Callable[[], None]
-    on_lost: Callable[[], None]
+    on_answer: Callable[[], None]
     on_notify: Callable[[], None]
     on_failure: Callable[[psycopg.Error], None]
     inflight: Callable[[], int]
@@ -48,6 +49,8 @@ class Heartbeat:
     """Workers that look for the same jobs."""
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
+    _silent: set[int] = field(default_factory=set[int], init=False)
+    """Others may have taken their jobs; nobody knows yet."""
     _lost: set[int] = field(default_factory=set[int], init=False)
     _left: set[int] = field(default_factory=set[int], init=False)
     """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
@@ -76,14 +79,14 @@ class Heartbeat:
     def forget(self, worker: int) -> None:
         """An identity was retired."""
         self._heard.pop(worker, None)
+        self._silent.discard(worker)
         self._lost.discard(worker)
         self._left.discard(worker)
 
     def leave(self, workers: AbstractSet[int]) -> None:
         """The supervisor has let go of lost identities' jobs.
 
-        They are beaten on until they are retired. If it was the database that was away nobody has
-        taken their jobs, and nobody must before what had ended is settled.
+        They are beaten on until they are retired, and what had ended is settled before that.
         """
         self._left |= workers
         self._lost -= workers
@@ -93,15 +96,20 @@ class Heartbeat:
         return list(self._heard)
 
     def lost(self) -> set[int]:
-        """The identities that others may have declared lost."""
+        """The identities that others have declared lost."""
         return set(self._lost)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether an identity was not heard for so long that others may have taken its jobs."""
+        return bool(self._silent)
 
     def silent_seconds(self, now: float) -> float:
         """Since the database last confirmed a beat, of any identity."""
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
-        """End the jobs of identities that were silent for nearly a ttl: others may have them.
+        """See which identities were silent for nearly a ttl: others may have their jobs.
 
         Called from the watchdog: this thread may be held up by the very call that cannot make
         itself heard.
@@ -110,9 +118,9 @@ class Heartbeat:
         silent = {
             worker for worker, heard in list(self._heard.items()) if now - heard > self.ttl - margin
         }
-        silent -= self._left
-        if silent - self._lost:
-            self._lost.update(silent)
+        silent -= self._left | self._lost
+        if silent - self._silent:
+            self._silent |= silent
             self.on_silence()
 
     # ------------------------------------------------------------------ its thread
@@ -164,8 +172,11 @@ class Heartbeat:
             return  # retired meanwhile
         if worker in self._left:
             self._heard[worker] = sent
-        elif not is_alive:
+            return
+        if not is_alive:
             self._lost.add(worker)
-            self.on_lost()
         elif worker not in self._lost:
             self._heard[worker] = sent
+        if worker in self._silent or not is_alive:
+            self._silent.discard(worker)
+            self.on_answer()

@@ -486,6 +486,8 @@ class Supervisor:
         self._dispatch.hand_out_waiting(now)
         if self._identity.is_lost:
             self._declared_lost()
+        if self._pool.is_suspended and not self._heartbeat.is_silent:
+            self._resume()
         self._retire_left(now)
         self._telemetry.say_held_back(now)
         slots = self._options.slots * self._options.runners
@@ -511,10 +513,9 @@ class Supervisor:
         return bool(self._pool.held() or self._dispatch or self._identity.left or self._drain.is_on)
 
     def _declared_lost(self) -> None:
-        """Others may have our jobs already: end what runs, come back as somebody new.
+        """Others have our jobs: end what runs, come back as somebody new.
 
-        What has ended is still settled: if the jobs are others' by now the fence refuses it, and if
-        it was only the database that was away, no work is done twice.
+        What has ended is still settled: if a job is somebody else's by now the fence refuses it.
         """
         lost = self._identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
@@ -528,6 +529,14 @@ class Supervisor:
         self._telemetry.declared_lost(self._pool.held())
         self._pool.forget(lost)
         self._dispatch.forget(lost)
+
+    def _resume(self) -> None:
+        """The database has answered: what runs still is ours, for what is not has been killed."""
+        self._pool.resume()
+        if self._heartbeat.is_silent:  # again, a moment ago
+            self._pool.suspend()
+        else:
+            logger.info("resumed", extra={"jobs": self._pool.held()})
 
     def _known(self) -> Iterator[Held]:
         """The jobs that are in our hands, wherever they are."""
@@ -554,12 +563,12 @@ class Supervisor:
             self._selector.wake()
 
     def _silenced(self) -> None:
-        """The heartbeat is not heard.
+        """The heartbeat is not heard, so others may have our jobs, or may start them soon.
 
-        The loop may be stuck in a call itself, so the handlers are ended from here.
+        The loop may be stuck in a call itself, so the handlers are suspended from here.
         """
-        self._pool.kill()
-        self._selector.wake()
+        logger.warning("suspended: the database does not answer")
+        self._pool.suspend()
 
     def _enforce_deadlines(self, now: float) -> None:
         """Here and not in the loop, which may be stuck in a call for longer than a job may last."""

@@ -5,6 +5,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,9 @@ class RunnerPool:
         self._respawn_at = 0.0
         self._deaths = 0
         self._generation = 0
+        self._suspending = threading.Lock()
+        self._suspended_at: float | None = None
+        self._suspensions: list[tuple[float, float]] = []
 
     # ------------------------------------------------------------------ what they hold
 
@@ -138,6 +142,8 @@ class RunnerPool:
         runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
         runner.generation = self._generation
         self.runners.append(runner)
+        if self.is_suspended:
+            runner.suspend()
         self._on_spawn(runner)
         return runner
 
@@ -229,6 +235,8 @@ class RunnerPool:
 
         Any one thread may, beside the loop. Returns whether there was anything to do.
         """
+        if self.is_suspended:
+            return False
         now_ns = time.monotonic_ns()
         acted = False
         for runner in list(self.runners):
@@ -236,7 +244,7 @@ class RunnerPool:
                 runner.kill_living()
                 acted = True
                 continue
-            for job in runner.overdue(self._kinds.timeout, now_ns):
+            for job in runner.overdue(self._kinds.timeout, now_ns, self._suspended_since):
                 runner.condemn(job, now)
                 acted = True
         return acted
@@ -258,6 +266,35 @@ class RunnerPool:
         for runner in self.runners:
             if limit and not runner.retiring and runner.memory() > limit:
                 runner.stop()
+
+    # ------------------------------------------------------------------ suspension
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether nothing runs until it is known whose the jobs are."""
+        return self._suspended_at is not None
+
+    def suspend(self) -> None:
+        """Stop all of them where they are. Any thread may."""
+        with self._suspending:
+            if self._suspended_at is None:
+                self._suspended_at = time.monotonic()
+            for runner in list(self.runners):
+                runner.suspend()
+
+    def resume(self) -> None:
+        """Let all of them go on."""
+        with self._suspending:
+            if self._suspended_at is not None:
+                self._suspensions.append((self._suspended_at, time.monotonic()))
+                self._suspended_at = None
+            for runner in self.runners:
+                runner.resume()
+
+    def _suspended_since(self, since_ns: int) -> float:
+        """For how many seconds nothing ran since then."""
+        since = since_ns / 1e9
+        return sum(max(0.0, end - max(begin, since)) for begin, end in self._suspensions)
 
     # ------------------------------------------------------------------ all at once
 

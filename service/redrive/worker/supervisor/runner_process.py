@@ -247,13 +247,21 @@ class RunnerProcess:
 
     # ------------------------------------------------------------------ its deadline
 
-    def overdue(self, timeout_of: Callable[[str], float], now_ns: int) -> Iterator[int]:
-        """The jobs that have outlived their timeouts and react to no cancellation."""
+    def overdue(
+        self,
+        timeout_of: Callable[[str], float],
+        now_ns: int,
+        suspended: Callable[[int], float] = lambda _: 0.0,
+    ) -> Iterator[int]:
+        """The jobs that have outlived their timeouts and react to no cancellation.
+
+        `suspended`: for how many seconds since an instant nothing ran.
+        """
         for running in self._running():
             held = self.held.get(running.id)
             if held is None or held.deliveries != running.deliveries or held.id in self.killed_for:
                 continue
-            seconds = (now_ns - running.since_ns) / 1e9
+            seconds = (now_ns - running.since_ns) / 1e9 - suspended(running.since_ns)
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
             told_at = self.cancelled.get((held.id, held.deliveries))
             # it has known since it was told, or since it began
@@ -302,6 +310,19 @@ class RunnerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             self.process.kill()
+
+    def suspend(self) -> None:
+        """Stop it, with whatever processes its handlers started, until it is resumed or killed."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.process.returncode is None:
+                os.killpg(self.pid, number)
 
     def kill_living(self) -> None:
         """End it unless it has ended: by then its number may be another's."""
