@@ -52,6 +52,7 @@ grant execute on function
     redrive.complete_v1(int[], bigint[], int[]),
     redrive.complete_v2(int[], bigint[], bigint[], int[], bigint[]),
     redrive.complete_in_transaction_v1(int, bigint, int), redrive.busy_v1(bigint[]),
+    redrive.end_left_open_v1(bigint[], int[]), redrive.delivery_mark_v1(bigint, int),
     redrive.settle_v1(int[], bigint[], int[], text[], timestamptz[], float8[], boolean[], int[],
                       jsonb[], text[]),
     redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],

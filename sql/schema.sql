@@ -1120,6 +1120,11 @@ create function redrive.declared_schedules_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.delivery_mark_v1(id bigint, deliveries int)
+    returns bigint
+    language sql immutable;
+grant execute on function redrive.delivery_mark_v1 to redrive_worker;
+
 create function redrive.depths_v1()
     returns table(queue text, ready bigint, scheduled bigint, retrying bigint, running bigint, dead
         bigint, paused boolean, oldest_ready_seconds float8)
@@ -1192,6 +1197,12 @@ create function redrive.end_claims_v1(workers int[])
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp;
+
+create function redrive.end_left_open_v1(ids bigint[], deliveries int[])
+    returns setof bigint
+    language plpgsql
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.end_left_open_v1 to redrive_worker;
 
 create function redrive.end_run_v1(run bigint)
     returns void

@@ -251,6 +251,18 @@ def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
     return set(_value(conn, "select redrive.busy_v1(%s::bigint[])", list(jobs)))
 
 
+def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> list[int]:
+    """End the transactions in which dead handlers complete these (id, deliveries).
+
+    Returns the jobs of those that are ending: one may be another role's, and not ours to end.
+    """
+    ids, numbers = zip(*deliveries, strict=True)
+    found = conn.execute(
+        "select redrive.end_left_open_v1(%s::bigint[], %s::int[])", (list(ids), list(numbers))
+    )
+    return [job for (job,) in found]
+
+
 def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
     """The jobs of these identities that are no longer wanted, until they have ended."""
     found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))

@@ -1,11 +1,13 @@
 -- complete_in_transaction: complete one job, called by its handler in a transaction of its own.
 -- locks: as complete, for as long as the handler's transaction is open: rows that only this job or
---        the next one of its ordering key needs
+--        the next one of its ordering key needs. And the mark of the delivery, by which
+--        end_left_open finds this transaction when its runner has died
 create or replace function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+    select pg_advisory_xact_lock_shared(redrive.delivery_mark_v1(id, deliveries));
     select redrive.complete_v2(
         array[worker], redrive.claims_of_v1(array[worker], array[id]), array[id],
         array[deliveries], null) is null

@@ -5,6 +5,7 @@ refuse one, and an error of the database may concern one table only. So a batch 
 settled in parts, until the jobs are found that it failed for. These are set aside, and tried again.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from redrive.worker.supervisor.settlements import (
     storable_forms,
 )
 from redrive.worker.supervisor.telemetry import Telemetry
+
+logger = logging.getLogger("redrive.worker")
 
 SEARCH_SECONDS = 0.5
 """How long one search for the jobs that fail may take; the rest is set aside with them."""
@@ -49,6 +52,7 @@ class Apart:
         self._pending = pending
         self._telemetry = telemetry
         self._on_refused = on_refused
+        self._abandoned: set[tuple[int, int]] = set()
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
 
@@ -61,6 +65,10 @@ class Apart:
     def due_at(self) -> float:
         """When to try again what was set aside; monotonic."""
         return self._retry_at if self._pending.aside else float("inf")
+
+    def abandoned(self, held: Held) -> None:
+        """The handler of this job is dead. A transaction that it left open is ours to end."""
+        self._abandoned.add((held.id, held.deliveries))
 
     def is_due(self, now: float) -> bool:
         """Whether it is time for that."""
@@ -106,10 +114,18 @@ class Apart:
             locked, free = part.parted(busy)
             claims = free.claims()
             answer = exchange(conn, free.columns(claims), None)
+            self._end_left_open(conn, locked)
+        self._abandoned -= {(held.id, held.deliveries) for held in free.held()}
         self._pending.set_aside(locked)
         stale = self._pending.done(free, claims, answer.completed, answer.settled)
         self._identity.acquit(stale)
         return bool(free)
+
+    def _end_left_open(self, conn: store.Connection, locked: SettlementBatch) -> None:
+        """End the transactions that dead handlers left open. Raises psycopg.Error."""
+        left = self._abandoned & {(held.id, held.deliveries) for held in locked.held()}
+        if left and (ended := store.end_left_open(conn, sorted(left))):
+            logger.info("ended transactions of dead runners", extra={"jobs": len(ended)})
 
     def _refused(self, part: SettlementBatch, error: psycopg.Error) -> None:
         """The database does not accept one settlement: say something else in its place."""

@@ -129,7 +129,7 @@ class Crashes:
         """Settle the jobs that had begun: one of them may be what killed the runner."""
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
             for held in (*remains.running, *remains.failed):
-                self._exchange.settle(held, Release("shutdown"))
+                self._end(held, Release("shutdown"), is_abandoned=True)
             return
         crash = self._crash(runner, remains, status)
         for held in remains.running:
@@ -155,14 +155,12 @@ class Crashes:
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
     def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
-        self._end(
-            held, decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
-        )
+        settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
+        self._end(held, settlement, is_abandoned=True)
 
-    def _end(self, held: Held, settlement: NotComplete) -> None:
-        """Settle it apart: a dead runner may have left a transaction that has the job locked."""
+    def _end(self, held: Held, settlement: NotComplete, *, is_abandoned: bool = False) -> None:
         report = report_of(held.id, held.deliveries, settlement)
-        self._exchange.ended(held, report, aside=True)
+        self._exchange.ended(held, report, is_abandoned=is_abandoned)
         if isinstance(settlement, DeadLetter):
             self._untold.append(Died(held.id, held.kind, held.attempt, report))
 

@@ -79,11 +79,16 @@ class Exchange:
         """Attempts succeeded, with the seconds each took, and the trace of one of them."""
         self._pending.completed(finished, example)
 
-    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
-        """An attempt ended otherwise. `aside`: somebody may have locked its job."""
+    def ended(self, held: Held, report: Report, *, is_abandoned: bool = False) -> None:
+        """An attempt ended otherwise.
+
+        `is_abandoned`: its handler is dead, and may have left a transaction that locks its job.
+        """
+        if is_abandoned:
+            self._apart.abandoned(held)
         if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
             self._polling.job_due(time.monotonic() + report.delay)
-        self._pending.ended(held, report, aside=aside)
+        self._pending.ended(held, report, aside=is_abandoned)
 
     def settle(self, held: Held, settlement: NotComplete) -> None:
         """Settle a job by our own decision."""
