@@ -2157,6 +2157,12 @@ create function redrive.set_retention_v1(what text, keep interval, actor text, w
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.set_retention_v1 to redrive_operator;
 
+create function redrive.settle_lost_v1(workers int[], claims bigint[], ids bigint[], deliveries
+    int[], outcomes text[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
+    returns table(id bigint, outcome text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp;
+
 create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
     reasons text[])

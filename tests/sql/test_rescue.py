@@ -454,6 +454,27 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     assert sum(rescued for _, rescued, _ in found) <= 300
 
 
+def test_c27_a_rescue_that_is_refused_for_one_job_takes_back_all_others(
+    database: Database,
+) -> None:
+    """A job could not die, for its row was wanted, and no job of its worker was taken back."""
+    ids = make_jobs(database.conn, 5)
+    worker = make_worker(database.conn)
+    claim(database.conn, worker, 5)
+    database.rows("update redrive.workers set alone = %s where id = %s", ids[2], worker)
+    database.conn.execute("create table public.invoices (job bigint references redrive.jobs (id))")
+    database.rows("insert into public.invoices values (%s)", ids[2])
+    silence(database.conn, worker)
+
+    assert rescue(database.conn)[1:] == (4, 0)
+    assert holders(database.conn) == {}
+    assert database.column("select id from redrive.workers") == []
+    assert database.rows(
+        "select id, attempt, deliveries, losses, run_at > now() + interval '50 s'"
+        " from redrive.jobs order by id"
+    ) == [(job, 0, 1, int(job != ids[2]), job == ids[2]) for job in ids]
+
+
 # Retire
 
 

@@ -60,13 +60,11 @@ begin
     from here h
     join listed l on l.id = h.id
     join judged v on v.id = h.id and v.worker = l.worker;
-    select count(*) filter (where o.outcome = 'rescue'), count(*) filter (where o.outcome = 'dead')
+    select count(*) filter (where s.outcome = 'rescue'), count(*) filter (where s.outcome = 'dead')
     into rescued, buried
-    from redrive.settle_v2(
-        held.workers, held.claims, held.ids, held.deliveries, held.outcomes,
-        array_fill(null::timestamptz, array[held.n]), array_fill(0::float8, array[held.n]),
-        held.refunds, held.losses, held.failures, held.reasons, '{}') s(id)
-    join unnest(held.ids, held.outcomes) o(id, outcome) on o.id = s.id;
+    from redrive.settle_lost_v1(
+        held.workers, held.claims, held.ids, held.deliveries, held.outcomes, held.refunds,
+        held.losses, held.failures, held.reasons) s;
     -- What was locked stays with its lost worker and comes back with the next sweep.
     perform redrive.end_claims_v1(lost_ids);
     delete from redrive.workers w

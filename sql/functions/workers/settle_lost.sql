@@ -1,0 +1,51 @@
+-- settle_lost: settle jobs of lost workers. What somebody added to our tables may refuse one of them:
+-- then each is settled by itself, and the one that is refused waits for a minute and is as it was.
+-- in:    as settle
+-- out:   the jobs that were settled, with their outcomes
+-- locks: as settle; whoever calls has locked the jobs
+create or replace function redrive.settle_lost_v1(
+    workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
+    refunds boolean[], losses int[], failures jsonb[], reasons text[])
+returns table (id bigint, outcome text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    n constant int := coalesce(cardinality(ids), 0);
+begin
+    begin
+        return query
+        select o.id, o.outcome
+        from redrive.settle_v2(
+            workers, claims, ids, deliveries, outcomes, array_fill(null::timestamptz, array[n]),
+            array_fill(0::float8, array[n]), refunds, losses, failures, reasons, '{}') s(id)
+        join unnest(ids, outcomes) o(id, outcome) on o.id = s.id;
+        return;
+    exception
+        when others then null;
+    end;
+    for i in 1 .. n loop
+        begin
+            return query
+            select s.id, outcomes[i]
+            from redrive.settle_v2(
+                workers[i:i], claims[i:i], ids[i:i], deliveries[i:i], outcomes[i:i],
+                array[null::timestamptz], array[0::float8], refunds[i:i], losses[i:i],
+                failures[i:i], reasons[i:i], '{}') s(id);
+        exception
+            when lock_not_available or transaction_rollback then
+                null;  -- the next sweep comes to it again
+            when others then
+                begin
+                    perform redrive.settle_v2(
+                        workers[i:i], claims[i:i], ids[i:i], deliveries[i:i], array['release'],
+                        array[null::timestamptz], array[60::float8], array[true], array[0],
+                        array[null::jsonb], array['unstorable'], '{}');
+                exception
+                    when others then null;
+                end;
+        end;
+    end loop;
+end
+$$;
