@@ -767,6 +767,7 @@ create table redrive.schedules (
     paused_at timestamptz,
     paused_by text,
     paused_why text,
+    planned_at timestamptz,
     constraint schedules_pkey primary key (name),
     constraint schedules_declaration_fkey foreign key (declaration) references
         redrive.schedule_declarations(id)

@@ -170,7 +170,7 @@ def next_step(seen: Seen) -> Step:
 def _held(seen: Seen, stay: Step) -> Step:
     """Others wait longer than before: it puts nothing back, and aborts when that goes on."""
     late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
-    since = seen.now if seen.held_since is None else seen.held_since
+    since = min(seen.now, seen.held_since or seen.now)  # the clock may have been set back
     if seen.now - since > HELD_SECONDS:
         return replace(stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s")
     return replace(stay, state=_phase(seen), said=late, held_since=since)
