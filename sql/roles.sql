@@ -153,7 +153,7 @@ grant execute on function
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
 to redrive_operator;
 -- Whoever enqueued a job may wait for its end.
-grant execute on function redrive.outcome_v1(bigint)
+grant execute on function redrive.outcome_v1(bigint), redrive.outcome_v2(bigint, boolean)
 to redrive_producer, redrive_worker, redrive_operator;
 
 grant execute on function

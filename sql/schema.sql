@@ -767,6 +767,7 @@ create table redrive.schedules (
     paused_at timestamptz,
     paused_by text,
     paused_why text,
+    planned_at timestamptz,
     constraint schedules_pkey primary key (name),
     constraint schedules_declaration_fkey foreign key (declaration) references
         redrive.schedule_declarations(id)
@@ -950,6 +951,12 @@ grant execute on function redrive.busy_v1 to redrive_worker;
 create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
     returns void
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off;
+
+create function redrive.cancel_callbacks_v1(callbacks bigint[])
+    returns void
+    language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
 
@@ -1820,9 +1827,16 @@ grant execute on function redrive.others_v1 to redrive_worker;
 create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
     returns record
     language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
+
+create function redrive.outcome_v2(job bigint, was_live boolean, out outcome text, out result jsonb,
+    out delivery int)
+    returns record
+    language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off;
-grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
+grant execute on function redrive.outcome_v2 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger

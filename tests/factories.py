@@ -298,7 +298,8 @@ def depths(conn: Connection) -> dict[str, Depth]:
     return {queue: Depth(*figures) for queue, *figures in rows}
 
 
-def outcome(conn: Connection, job: int) -> str | None:
-    """What became of a job, None when there was none."""
-    row = conn.execute("select outcome from redrive.outcome_v1(%s)", (job,)).fetchone()
+def outcome(conn: Connection, job: int, *, was_live: bool = True) -> str | None:
+    """What became of a job that was seen live, None when there was none."""
+    query = "select outcome from redrive.outcome_v2(%s, %s)"
+    row = conn.execute(query, (job, was_live)).fetchone()
     return row[0] if row else None

@@ -14,8 +14,9 @@ from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.encryption import configured, open_noted
 from redrive.signals import Seconds, seconds
 
-OUTCOME = "select outcome, cast(result as text), delivery from redrive.outcome_v1(%s)"
+OUTCOME = "select outcome, cast(result as text), delivery from redrive.outcome_v2(%s, %s)"
 LIVE = "live"
+UNKNOWN = "unknown"
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two looks: twice as long each time."""
 
@@ -25,7 +26,8 @@ class Ended:
     """What became of a job.
 
     Attributes:
-        outcome: `succeeded`, `dead`, `dismissed` or `cancelled`; `live`: it has not ended in time.
+        outcome: `succeeded`, `dead`, `dismissed` or `cancelled`; `live`: it has not ended in time;
+            `unknown`: nothing is left of it, and nothing on record says that it succeeded.
         result: what its handler returned, as JSON has it; None where that was nothing, or is not
             kept any more.
     """
@@ -41,7 +43,10 @@ def wait(conn: AsyncConnection, job: int, timeout: Seconds = 30) -> Awaitable[En
 def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]:
     """Wait until a job has ended, for at most `timeout`.
 
-    Commit first what enqueued it: nobody runs it before that.
+    Commit first what enqueued it: nobody runs it before that. A job whose handler returned None is
+    known to have succeeded if its queue has a history, or if this call began before the job ended.
+    If nothing is on record, the outcome is `unknown`: the job may have succeeded, its enqueue may
+    have been rolled back, or its dead letter was purged.
 
     Args:
         conn: as for `enqueue`; an async one gives an awaitable. It looks now and then, so it needs
@@ -56,9 +61,10 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
     give_up_at = time.monotonic() + seconds(timeout)
     if sql_drivers.is_async(conn):
         return _wait_async(conn, job, give_up_at)
-    pauses = _pauses()
+    pauses, was_live = _pauses(), False
     while True:
-        ended: Ended = look(conn, job)
+        ended: Ended = _look(conn, job, was_live=was_live)
+        was_live = ended.outcome == LIVE
         left = give_up_at - time.monotonic()
         if ended.outcome != LIVE or left <= 0:
             return ended
@@ -66,9 +72,10 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
 
 
 async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
-    pauses = _pauses()
+    pauses, was_live = _pauses(), False
     while True:
-        ended: Ended = await look(conn, job)
+        ended: Ended = await _look(conn, job, was_live=was_live)
+        was_live = ended.outcome == LIVE
         left = give_up_at - time.monotonic()
         if ended.outcome != LIVE or left <= 0:
             return ended
@@ -83,9 +90,9 @@ def _pauses() -> Iterator[float]:
         pause = min(LONGEST_PAUSE, 2 * pause)
 
 
-def look(conn: Any, job: int) -> Any:
-    """How a job is now, or an awaitable of it. Raises as `wait`."""
-    return sql_drivers.row(conn, OUTCOME, (job,), lambda row: _ended(job, *row))
+def _look(conn: Any, job: int, *, was_live: bool) -> Any:
+    """Return how a job is now, or an awaitable of it. Raises as `wait`."""
+    return sql_drivers.row(conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row))
 
 
 def _ended(job: int, outcome: str | None, result: str | None, delivery: int | None) -> Ended:

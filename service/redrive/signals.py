@@ -1,9 +1,12 @@
 """What a handler raises to say how its attempt ends. They are not errors, nor logged as such."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 Seconds = timedelta | float | int
 """A duration: a timedelta or a number of seconds."""
+
+LONGEST_WAIT = timedelta(days=366)
+"""The longest time that a handler may put its own job off."""
 
 
 def is_duration(value: object) -> bool:
@@ -16,20 +19,42 @@ def seconds(duration: Seconds) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
+def _check_wait(argument: str, wait: float) -> None:
+    """Raise ValueError if a job would wait for too long. A negative wait counts as 0."""
+    if not wait <= LONGEST_WAIT.total_seconds():  # nan fails each comparison
+        msg = (
+            f"{argument}: must be at most {LONGEST_WAIT.days} days from now;"
+            " to end the job, raise GiveUp or Cancel"
+        )
+        raise ValueError(msg)
+
+
 class Signal(Exception):
     """The base of what a handler may raise."""
 
 
 class Retry(Signal):
-    """Try again no sooner than `after`; the attempt counts."""
+    """Try again no sooner than `after`, at most 366 days; the attempt counts.
+
+    Raises:
+        ValueError: `after` is longer, infinite or not a number.
+    """
 
     def __init__(self, why: str = "", *, after: Seconds | None = None) -> None:
         super().__init__(why)
         self.after = None if after is None else seconds(after)
+        if self.after is not None:
+            _check_wait(f"Retry(after={after})", self.after)
 
 
 class Snooze(Signal):
-    """Run again at or in `until`: an aware datetime or a duration. The attempt does not count."""
+    """Run again at or in `until`: an aware datetime or a duration, at most 366 days from now.
+
+    The attempt does not count.
+
+    Raises:
+        ValueError: `until` is later, infinite, not a number, or a datetime without a time zone.
+    """
 
     def __init__(self, until: datetime | Seconds) -> None:
         super().__init__()
@@ -37,6 +62,8 @@ class Snooze(Signal):
             msg = "Snooze(until=...) takes an aware datetime: one that says its time zone"
             raise ValueError(msg)
         self.until: datetime | float = until if isinstance(until, datetime) else seconds(until)
+        wait = (until - datetime.now(UTC)) if isinstance(until, datetime) else until
+        _check_wait(f"Snooze(until={until})", seconds(wait))
 
 
 class GiveUp(Signal):

@@ -27,6 +27,7 @@ def main() -> int:
     on_a_database: dict[str, Callable[[Database], Figures]] = {
         "kills": partial(trials.kills, letters=10_000, times=200, seed=chosen.seed),
         "starters": partial(trials.starters, letters=10_000, at_once=32),
+        "below": partial(trials.share_below_the_limit, letters=30_000),
         "share": partial(trials.share_that_fails, rounds=100, seed=chosen.seed),
     }
     wanted = [name for name in chosen.only.split(",") if name] or [*on_a_database, "healthy"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from redrive.database.embedded import EmbeddedPostgres
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms, drive, plan, show, start
+from redrive.dead_letters.campaign import Terms, drive, drive_all, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.campaign import GOING, exposure
 from tests.factories import bury, claim, complete, make_dead_letters, make_worker
@@ -154,6 +154,26 @@ def share_that_fails(database: Database, *, rounds: int, seed: int) -> Figures:
         assert found["redriven"] <= exposure(3), found
         most = max(most, found["redriven"])
     return {"rounds": rounds, "promised": exposure(3), "most_put_back": most}
+
+
+def share_below_the_limit(database: Database, *, letters: int) -> Figures:
+    """Three of each hundred die again, and thousands end between two looks: all go through."""
+    ids = make_dead_letters(database.conn, letters)
+    campaign = begun(database.conn, Filter(ids=ids), Terms())
+    dies, worker, looks = set(ids[32::33]), make_worker(database.conn), 0
+    while known(database.conn, campaign)["state"] in GOING:
+        drive_all(database.conn)
+        looks += 1
+        while jobs := claim(database.conn, worker, 1000):
+            good = [job for job in jobs if job.id not in dies]
+            complete(database.conn, worker, *good)
+            for job in jobs:
+                if job.id in dies:
+                    bury(database.conn, worker, job)
+    found = known(database.conn, campaign)
+    assert (found["state"], found["dead_again"]) == ("done", len(dies)), found
+    assert found["succeeded"] == letters - len(dies), found
+    return {"letters": letters, "dead_again": len(dies), "looks": looks}
 
 
 def healthy(home: Path, *, rate: float, window: float) -> Figures:

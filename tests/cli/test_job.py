@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +22,9 @@ from tests.factories import (
     make_jobs,
     make_worker,
     settle,
+)
+from tests.factories import (
+    redrive as put_back,
 )
 from tests.postgres import Connection, Database
 
@@ -112,7 +116,7 @@ def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
     ended, unknown = redrive("job", "show", str(done)), redrive("job", "show", "999999")
 
     assert (ended.code, unknown.code) == (2, 2)
-    assert f"job {done} has ended: succeeded; nothing else of it is kept" in ended.err
+    assert f"nothing is left of job {done}: it succeeded, its enqueue was rolled back" in ended.err
     assert "--history 7d" in ended.err
     assert "there is no job 999999" in unknown.err
 
@@ -379,7 +383,49 @@ def test_now_and_wait(redrive: Redrive, database: Database) -> None:
     assert (dead.code, dead.json["outcome"]) == (1, "dead")
     assert redrive("job", "wait", "999999").code == 2
     conn.execute("delete from redrive.jobs where id = %s", (job,))
-    assert redrive("job", "wait", str(job), "--json").code == 0
+    unknown = redrive("job", "wait", str(job), "--json")
+    assert (unknown.code, unknown.json["outcome"]) == (3, "unknown")
+
+
+def test_c29_an_enqueue_that_was_rolled_back_is_no_success(
+    redrive: Redrive, database: Database
+) -> None:
+    """`job wait` said succeeded, and ended with 0."""
+    with psycopg.connect(database.url) as conn:
+        job = make_job(conn, "mail.send")
+        conn.rollback()
+
+    waited = redrive("job", "wait", str(job))
+    assert (waited.code, waited.out) == (3, "unknown\n")
+    assert "its enqueue was rolled back" in redrive("job", "show", str(job)).err
+
+
+@pytest.mark.parametrize("how", ["open", "dismissed"])
+def test_c29_a_dead_letter_that_was_purged_is_no_success(
+    redrive: Redrive, database: Database, how: str
+) -> None:
+    job = make_dead_letter(database.conn)
+    if how == "dismissed":
+        database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [job])
+    assert redrive("job", "wait", str(job)).code == 1
+    database.rows("select redrive.purge_v1(%s, '{0}', '{open,dismissed}')", [job])
+
+    waited = redrive("job", "wait", str(job))
+    assert (waited.code, waited.out) == (3, "unknown\n")
+
+
+def test_c29_what_is_on_record_says_that_a_job_succeeded(
+    redrive: Redrive, database: Database
+) -> None:
+    conn, worker = database.conn, make_worker(database.conn)
+    database.rows("insert into redrive.history_queues (queue, days) values ('kept', 7)")
+    kept = make_job(conn, "mail.send", queue="kept")
+    complete(conn, worker, claim_one(conn, worker))
+    died = make_dead_letter(conn)
+    put_back(conn, [died])
+    complete(conn, worker, claim_one(conn, worker))
+
+    assert [redrive("job", "wait", str(job)).code for job in (kept, died)] == [0, 0]
 
 
 def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:

@@ -32,6 +32,7 @@ ENDS = (
     ("docs/cells.md", "queue pause mail --cell", 64),  # no cells are here
     ("docs/encryption.md", "reencrypt", 64),  # a process reads its keys once: none
     ("docs/jobs.md", "job wait 17", 1),  # it was cancelled above
+    ("docs/long-jobs.md", "job wait 17", 3),  # an example of a handler that returns something
     ("docs/roles.md", "audit verify --known", 1),  # a line of somebody else's log
 )
 """What may end with another code than 0: on which page, how it begins, and the code."""

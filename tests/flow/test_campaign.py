@@ -54,6 +54,25 @@ def test_workers_alone_stop_what_dies_again(database: Database, workers: Workers
     assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 30
 
 
+def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
+    database: Database, workers: Workers
+) -> None:
+    """They end hundreds between two looks, and 3 % of them die: fewer than the 10 % allowed."""
+    for _ in range(100):
+        make_dead_letters(database.conn, 32, kind="work.sync")
+        make_dead_letters(database.conn, 1, kind="fail.bug")
+    workers(**TTL).wait_ready()
+    made = campaigns.plan(database.conn, Filter(), actor="ada")
+    assert made.plan is not None
+    campaigns.start(database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed")
+    over = "select state in ('aborted', 'done') from redrive.campaigns"
+    wait_for(lambda: database.value(over), 120)
+
+    (found,) = campaigns.find(database.conn)
+    assert (found["state"], found["said"]) == ("done", None)
+    assert (found["succeeded"], found["dead_again"]) == (3_200, 100)
+
+
 def test_a_handler_that_wants_two_people_gets_them(database: Database, workers: Workers) -> None:
     workers(**TTL).wait_ready()
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +157,30 @@ def test_what_a_handler_returns_is_for_whoever_waits(database: Database, workers
     none = enqueue(database.conn, "returns.nothing-kept")
     workers.run(**LONG)
 
-    assert [wait(database.conn, job, 0) for job in ids] == [Ended("succeeded", v) for v in values]
+    *kept, nothing = [wait(database.conn, job, 0) for job in ids]
+    assert kept == [Ended("succeeded", value) for value in values[:-1]]
+    assert nothing == Ended("unknown")
     assert wait(database.conn, model, 0).result == {"lines": 3, "token": "not for your eyes"}
-    assert wait(database.conn, none, 0) == Ended("succeeded")
+    assert wait(database.conn, none, 0) == Ended("unknown")
     assert database.rows(
         "select job, round(extract(epoch from keep_until - now()) / 3600) from redrive.results"
         " order by job"
     ) == [(job, 1) for job in ids[:-1]] + [(model, 24)]
+
+
+def test_c29_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
+    database: Database, workers: Workers
+) -> None:
+    """It returns nothing, and nothing is left of it: whoever comes later cannot know."""
+    job = enqueue(database.conn, "returns.value", {"value": None})
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database.url, autocommit=True) as conn:
+        waiting = pool.submit(wait, conn, job, 60)
+        looked = "select count(*) from pg_stat_activity where query like '%redrive.outcome_v2%'"
+        wait_for(lambda: database.value(looked) > 1)
+        workers.run(**LONG)
+
+        assert waiting.result() == Ended("succeeded")
+    assert wait(database.conn, job, 0) == Ended("unknown")
 
 
 @pytest.mark.parametrize("kind", ["returns.object", "returns.large"])
@@ -173,7 +191,7 @@ def test_what_cannot_be_kept_does_not_fail_its_job(
     job = enqueue(database.conn, kind)
     worker = workers.run(**LONG)
 
-    assert wait(database.conn, job, 0) == Ended("succeeded")
+    assert outcome(database.conn, job) == "succeeded"
     said = f"the result of a job is not kept: {kind}: "
     assert sum(e["event"].startswith(said) for e in worker.events()) == 1
     assert "canary" not in worker.log.read_text()

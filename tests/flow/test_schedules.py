@@ -7,8 +7,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -163,3 +164,50 @@ def test_a_worker_without_schedules_does_not_ask_for_any(
     assert database.value(
         "select ran_at = '-infinity' from redrive.chores where name = 'schedules'"
     )
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
+def test_c30_a_clock_of_the_database_that_was_ahead_silences_nothing(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One look by a clock that was a day ahead, and for a day nothing fired, nor was anything new.
+
+    Real workers, and a server whose clock is stepped.
+    """
+    clock = postgres.home / "clock"
+    for name, value in wrong_clock(clock, 0).items():
+        monkeypatch.setenv(name.upper(), str(value))
+    postgres.stop()
+    postgres.start()
+    for name in ("LD_PRELOAD", "CHAOS_CLOCK"):
+        monkeypatch.delenv(name)
+    off = "select clock_timestamp() - %s::timestamptz"
+
+    with (
+        psycopg.connect(postgres.url(), autocommit=True) as conn,
+        workers_on(postgres.url(), tmp_path) as start,
+    ):
+
+        def found(query: LiteralString, *values: object) -> Any:
+            row = conn.execute(query, values).fetchone()
+            return row and row[0]
+
+        def next_slot() -> datetime:
+            return found("select next_at from redrive.schedules where name = 'tick'")
+
+        start(handlers=APPLICATION, **QUICK)
+        wait_for(lambda: ran(tmp_path), 60)
+        step(clock, 86_400)
+        assert found(off, datetime.now(UTC)) > timedelta(hours=23), "the clock was not stepped"
+        wait_for(lambda: next_slot() > datetime.now(UTC) + timedelta(hours=23), 60)
+        found("select redrive.stats_v1('1 min')")
+        found("select redrive.sample_v1()::text")
+        step(clock, 0)
+        back = datetime.now(UTC)
+        wait_for(lambda: any(back < slot < back + timedelta(hours=1) for slot in ran(tmp_path)), 60)
+
+        taken_at = found("select (redrive.stats_v1('1 min') ->> 'taken_at')::float8")
+        assert taken_at < time.time() + 60
+        found("select redrive.sample_v1()::text")
+        assert found("select max(minute) from redrive.samples") < datetime.now(UTC)
+    assert all(len(jobs) == 1 for jobs in ran(tmp_path).values()), "a slot was fired twice"

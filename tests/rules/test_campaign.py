@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from redrive.rules.campaign import (
     CREDIT_SECONDS,
     GOING,
+    IN_FLIGHT,
     Seen,
     State,
     Step,
     exposure,
     is_version,
+    latest,
     next_step,
 )
 
@@ -36,9 +38,9 @@ class Queue:
         latest_ended, latest_dead = self.seen.latest_ended, self.seen.latest_dead
         dead = self.seen.dead
         if runs:
+            if latest_ended >= latest(self.seen.abort_share) and fed > self.ended:
+                latest_ended = latest_dead = 0
             for n in range(self.ended, fed):
-                if latest_ended >= 100:
-                    latest_ended = latest_dead = 0
                 latest_ended += 1
                 latest_dead += self.dies(n)
                 dead += self.dies(n)
@@ -106,6 +108,44 @@ def test_a_share_below_the_limit_goes_through(seed: int) -> None:
     bad = {n for n in range(30, 10_000) if chance.random() < 0.04}
 
     assert queue(lambda n: n in bad).run() is State.DONE
+
+
+@pytest.mark.parametrize("step", [1, 100, 2_500, 30_000])
+@pytest.mark.parametrize(("limit", "one_in"), [(0.1, 33), (0.1, 12), (0.01, 200), (0.3, 4)])
+def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
+    step: int, limit: float, one_in: int
+) -> None:
+    """3 % of 30,000 died again: it aborted after 1,533, for `the latest hundred` were 1,520."""
+    seen = queue(matched=30_000, abort_share=limit, canaries=0, state=State.RUNNING).seen
+    for ended in range(step, 30_001, step):
+        in_row = ended % (latest(limit) + step) or step
+        looked = replace(
+            seen,
+            place=30_000,
+            fed=30_000,
+            in_flight=30_001 - ended,
+            ended=ended,
+            dead=ended // one_in,
+            latest_ended=in_row,
+            latest_dead=-(-in_row // one_in),
+        )
+        assert next_step(looked).state is State.RUNNING, looked
+
+
+@given(
+    st.integers(0, 2**32), st.sampled_from([0.01, 0.1, 0.3]), st.sampled_from([None, 50.0, 900.0])
+)
+def test_c28_what_turns_bad_stops_early_however_many_end_at_once(
+    seed: int, limit: float, rate: float | None
+) -> None:
+    """Three times the limit die from the 10,000th on: the next look or two notice it."""
+    chance = random.Random(seed)
+    bad = {n for n in range(10_000, 100_000) if chance.random() < min(1.0, 3 * limit)}
+    tried = queue(lambda n: n in bad, matched=100_000, rate=rate, abort_share=limit, canaries=0)
+
+    assert tried.run() is State.ABORTED
+    at_once = IN_FLIGHT if rate is None else rate * 5
+    assert tried.seen.fed <= 10_000 + 2 * latest(limit) + 3 * at_once
 
 
 def test_what_begins_to_fail_half_way_stops_soon() -> None:

@@ -32,7 +32,6 @@ from redrive.rules.categories import (
 from redrive.rules.failure import MAX_RETRY_AFTER, describe, read_retry_after
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.policy import (
-    MAX_WAIT,
     Policy,
     decide,
     decide_signal,
@@ -40,7 +39,7 @@ from redrive.rules.policy import (
     put_off,
     why_not_started,
 )
-from redrive.signals import DependencyOpen
+from redrive.signals import LONGEST_WAIT, DependencyOpen
 
 NOTHING = Evidence((), "")
 
@@ -508,8 +507,8 @@ def test_retry_after_is_read_off_an_exception(error: Exception):
         (Cancel("x"), settlement.Cancel("m")),
         (GiveUp("x"), settlement.DeadLetter(Reason.GAVE_UP, _failure())),
         (Snooze(5), settlement.Release("snoozed", delay=5.0)),
-        (Snooze(float("nan")), settlement.Release("snoozed", delay=0.0)),
-        (Snooze(1e300), settlement.Release("snoozed", delay=MAX_WAIT)),
+        (Snooze(-5), settlement.Release("snoozed", delay=0.0)),
+        (Snooze(LONGEST_WAIT), settlement.Release("snoozed", delay=366 * 86_400.0)),
         (DependencyOpen("mail", 3.0), settlement.Release("breaker m", delay=3.0)),
         (Retry(after=7), settlement.Retry(7.0, _failure())),
         (Retry(), settlement.Retry(1.0, _failure())),

@@ -14,6 +14,7 @@ from psycopg import IsolationLevel, errors
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.errors import InvalidJob
+from redrive.results import Ended, wait
 from redrive.worker import store
 from tests.factories import (
     Claimed,
@@ -21,6 +22,7 @@ from tests.factories import (
     claim,
     complete,
     make_worker,
+    outcome,
     redrive,
     settle,
     silence,
@@ -414,6 +416,24 @@ def test_a_callback_that_was_cancelled_does_not_come(batch: Batch) -> None:
     complete(batch.conn, batch.worker, *batch.claimed())
 
     assert [kind for kind, _ in batch.callbacks()] == ["batch.succeeded"]
+
+
+@pytest.mark.parametrize("end", ["without success", "given up"])
+def test_c29_a_callback_that_will_not_come_is_on_record_as_cancelled(
+    batch: Batch, end: str
+) -> None:
+    """`job wait` said of it that it had succeeded."""
+    on_success, on_end = batch.database.row("select on_success, on_end from redrive.batches")
+    if end == "given up":
+        batch.database.rows("update redrive.batches set close_by = now() - interval '1 s'")
+    else:
+        batch.database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", batch.jobs)
+        close_batch(batch.conn, batch.id)
+    fold(batch.conn)
+
+    over = [on_success, on_end] if end == "given up" else [on_success]
+    assert {job: outcome(batch.conn, job) for job in over} == dict.fromkeys(over, "cancelled")
+    assert wait(batch.conn, on_success, 0) == Ended("cancelled")
 
 
 def test_nobody_wakes_a_callback_before_its_time(batch: Batch) -> None:

@@ -72,7 +72,10 @@ def test_what_a_live_worker_declares_is_in_force_and_due(database: Database) -> 
         live,
     )
     database.rows("select redrive.pause_schedule_v1('paused', 'ada', 'x')")
-    database.rows("update redrive.schedules set next_at = now() + '1 h' where name = 'later'")
+    database.rows(
+        "update redrive.schedules set next_at = now() + '1 h', planned_at = now()"
+        " where name = 'later'"
+    )
 
     in_force = "select schedule from redrive.declared_schedules_v1() order by 1"
     assert database.column(in_force) == ["due", "later", "paused"]

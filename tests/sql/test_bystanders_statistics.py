@@ -243,14 +243,31 @@ def test_a_transaction_is_old_that_keeps_vacuum_from_here(
 def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(database: Database) -> None:
     taken = stats(database)["taken_at"]
     assert stats(database, "1 h")["taken_at"] == taken
-    # made in half an hour, and wanted from in an hour: too old however slow the machine is
-    database.rows("update redrive.snapshots set taken_at = now() + interval '30 min'")
+    database.rows("update redrive.snapshots set taken_at = clock_timestamp()")
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
     other.rows("select from redrive.snapshots for update")
-    anew: LiteralString = "select redrive.stats_v1('-1 h')"
+    anew: LiteralString = "select redrive.stats_v1('-1 s')"
 
     assert hasty.value(anew)["taken_at"] == taken
     other.rows("rollback")
     assert hasty.value(anew)["taken_at"] > taken
     assert database.value("select taken_at < now() from redrive.snapshots")
+
+
+def test_c30_figures_of_a_clock_that_was_ahead_are_made_anew(database: Database) -> None:
+    """They were served until the clock came to where it had been, and no alert saw anything."""
+    taken = stats(database)["taken_at"]
+    database.rows("update redrive.snapshots set taken_at = now() + interval '1 day'")
+
+    assert stats(database, "1 h")["taken_at"] > taken
+    assert database.value("select taken_at < now() from redrive.snapshots")
+
+
+def test_c30_a_minute_that_is_still_to_come_is_forgotten(database: Database) -> None:
+    """The last two minutes on record were those of a clock that was ahead, for as long."""
+    ahead = "now() + interval '1 day', '', 0"
+    database.rows(f"insert into redrive.samples (minute, queue, dead) select {ahead}")  # type: ignore[arg-type] # ours
+    database.rows("select redrive.sample_v1()")
+
+    assert database.value("select count(*) from redrive.samples where minute > now()") == 0

@@ -20,6 +20,7 @@ from tests.postgres import Database, Session, connect
 SECOND = timedelta(seconds=1)
 DAILY = Declaration("report.daily", "report", "reports", "0 7 * * *", "UTC", "one", '{"days": 1}')
 EVERY_SECOND = replace(DAILY, cron="@every 1s", catch_up="all")
+PLANNED = ("next_at", "planned_at")
 STATE = "select state, versions from redrive.schedules_v1() where name = 'report.daily'"
 
 
@@ -42,8 +43,8 @@ def fire(session: Session, *declared: Declaration) -> None:
 def move(database: Database, ago: timedelta, name: str = "report.daily") -> datetime:
     """Put the next slot of a schedule there."""
     return database.value(
-        "update redrive.schedules set next_at = date_trunc('second', clock_timestamp()) - %s"
-        " where name = %s returning next_at",
+        "update redrive.schedules set next_at = date_trunc('second', clock_timestamp()) - %s,"
+        " planned_at = clock_timestamp() where name = %s returning next_at",
         ago,
         name,
     )
@@ -390,6 +391,44 @@ def test_what_comes_while_it_is_paused_is_not_made_up_for(database: Database) ->
     fire(database)
     assert jobs(database) == []
     assert of_schedule(database)[0] > database.value("select now()")
+
+
+@pytest.mark.parametrize("fired", [False, True])
+def test_c30_a_schedule_goes_on_when_the_clock_that_was_ahead_is_right_again(
+    database: Database, *, fired: bool
+) -> None:
+    """What it had worked out a year ahead was waited for, and `schedule ls` said active."""
+    declare(database, DAILY)
+    fire(database)
+    (right,) = of_schedule(database)
+    last_at = "now() + interval '1 year'" if fired else "last_at"
+    ahead = ", ".join(f"{column} = {column} + interval '1 year'" for column in PLANNED)
+    database.rows(f"update redrive.schedules set {ahead}, last_at = {last_at}")  # type: ignore[arg-type] # ours
+    fire(database)
+
+    assert of_schedule(database) == (right,)
+    assert of_schedule(database, "planned_at <= clock_timestamp()") == (True,)
+    assert store.due_schedules(database.conn) == []
+
+
+def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(database: Database) -> None:
+    declare(database, EVERY_SECOND)
+    expected = move(database, SECOND)
+    database.rows("update redrive.schedules set planned_at = now() + interval '1 hour'")
+    fire(database, EVERY_SECOND)
+
+    assert expected in slots(database)
+
+
+def test_c30_a_clock_that_is_set_back_by_moments_fires_no_slot_again(database: Database) -> None:
+    declare(database, EVERY_SECOND)
+    soon = database.value(
+        "update redrive.schedules set last_at = date_trunc('second', now()) + interval '20 s',"
+        " next_at = now() + interval '1 h', planned_at = now() + interval '20 s' returning last_at"
+    )
+    fire(database, EVERY_SECOND)
+
+    assert of_schedule(database) == (soon + SECOND,)
 
 
 def test_one_that_was_fired_while_the_clock_was_ahead_goes_on_when_resumed(

@@ -40,7 +40,7 @@ from redrive.live_jobs.find import FAILURE, find, ids, listed
 from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
-from redrive.results import Ended
+from redrive.results import UNKNOWN, Ended
 
 Came = TypeVar("Came")
 
@@ -61,6 +61,13 @@ SHOWN = 10
 
 PAGE = 100
 """Jobs of a list, unless more are asked for."""
+
+_WAITED = {
+    "succeeded": Exit.DONE,
+    control.LIVE: Exit.NOTHING_MATCHED,
+    UNKNOWN: Exit.UNKNOWN,
+}
+"""Exit code of `job wait` by the outcome; others are failures."""
 
 _GONE = "{title}  {state}\n{why}"
 _SUMMARY = """\
@@ -185,6 +192,11 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     """What is said of a job that nothing tells of."""
     if ended is None:
         return f"there is no job {which}"
+    if ended.outcome == UNKNOWN:
+        return (
+            f"nothing is left of job {which}: it succeeded, its enqueue was rolled back, or its"
+            " dead letter was purged (redrive queue set QUEUE --history 7d keeps jobs that end)"
+        )
     returned = "" if ended.result is None else f"; redrive job wait {which} has what it returned"
     return (
         f"job {which} has ended: {ended.outcome}; nothing else of it is kept"
@@ -372,8 +384,10 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     redrive job wait 17 --timeout 5m
 
     Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
-    is no such job. One of which nothing is left has succeeded, unless it is on record that it was
-    cancelled. Shows what the handler returned, with secrets redacted, while that is kept.
+    is no such job; 3: unknown. The outcome is unknown if the job had ended before this command
+    began, and no result, dead letter or history of it is kept: it may have succeeded, or its
+    enqueue was rolled back, or its dead letter was purged. Shows what the handler returned, with
+    secrets redacted, while that is kept.
     """
     with database(settings_for(database_url)) as conn:
         ended = control.wait(conn, which, timeout)
@@ -385,4 +399,4 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     else:
         returned = "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
         click.echo(printable(outcome + returned))
-    return {"succeeded": Exit.DONE, control.LIVE: Exit.NOTHING_MATCHED}.get(outcome, Exit.FAILED)
+    return _WAITED.get(outcome, Exit.FAILED)

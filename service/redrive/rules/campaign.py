@@ -17,7 +17,10 @@ MIN_ENDED = 10
 """After the canaries: of fewer that ended no share is taken."""
 
 LATEST = 100
-"""Of each hundred that end in a row, at most twice the share may die again."""
+"""Of at least this many that end in a row, at most twice the share may die again."""
+
+LATEST_ALLOWED = 10
+"""As many of the latest as allow for this many deaths: a few deaths alone say nothing."""
 
 UNCLAIMED_SECONDS = 3.0
 """At most so many seconds' worth of its rate waits to be begun: what runs at once after a pause."""
@@ -73,7 +76,8 @@ class Seen:
         place: how many of `matched` have had their turn.
         in_flight: put back, not ended. Among these `unclaimed`: nobody has begun it.
         fed: put back since it was started or resumed; `ended` and `dead` of what ended since.
-        latest_ended: the same, of the latest hundred; `latest_dead` as well.
+        latest_ended: the same, of the latest `latest(abort_share)` or more, as many as ended until
+            somebody looked; `latest_dead` as well.
         fed_at: up to when the rate is used up; None = nothing was put back yet.
         canaries: how many go first; 0 = none, no ramp, and no regard for breakers and latency.
         wanted_breakers: name -> the state to wait for. `breakers`: those, and those of its kinds.
@@ -166,7 +170,7 @@ def next_step(seen: Seen) -> Step:
 def _held(seen: Seen, stay: Step) -> Step:
     """Others wait longer than before: it puts nothing back, and aborts when that goes on."""
     late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
-    since = seen.now if seen.held_since is None else seen.held_since
+    since = min(seen.now, seen.held_since or seen.now)  # the clock may have been set back
     if seen.now - since > HELD_SECONDS:
         return replace(stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s")
     return replace(stay, state=_phase(seen), said=late, held_since=since)
@@ -174,6 +178,11 @@ def _held(seen: Seen, stay: Step) -> Step:
 
 def _lateness(seen: Seen) -> str:
     return f"a ready job of its queues has waited for {seen.others_late:.0f} s"
+
+
+def latest(abort_share: float) -> int:
+    """Return how many that end in a row are judged by themselves; look_at_campaign agrees."""
+    return max(LATEST, math.ceil(LATEST_ALLOWED / abort_share))
 
 
 def exposure(canaries: int) -> int:
@@ -209,7 +218,7 @@ def _fault(seen: Seen) -> str | None:
     base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
     if seen.dead > share * max(base, 1):
         return f"{seen.dead} of {seen.ended} died again, more than {share:.0%}"
-    if seen.latest_dead > 2 * share * LATEST:
+    if seen.latest_dead > 2 * share * max(seen.latest_ended, latest(share)):
         return f"{seen.latest_dead} of the latest {seen.latest_ended} died again"
     if seen.canaries and seen.fed:
         for name in _open(seen):

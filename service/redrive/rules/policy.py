@@ -301,7 +301,7 @@ def _retry_as_asked(
 
 
 def _bounded(wait: float) -> float:
-    """A wait that can be added to an instant; a handler may ask for infinity, nan or -1."""
+    """Return a wait that can be added to an instant; a handler may change it to anything."""
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 

@@ -73,7 +73,7 @@ begin
             if held.close_by < clock_timestamp() then
                 update redrive.batches b set over_at = clock_timestamp(), outcome = 'abandoned'
                 where b.id = one;
-                perform redrive.end_waiting_v2(array[held.on_success, held.on_end], false);
+                perform redrive.cancel_callbacks_v1(array[held.on_success, held.on_end]);
             end if;
             continue;
         end if;
@@ -85,7 +85,7 @@ begin
         if n.dead = 0 and was_success then
             perform redrive.call_back_v1(held.on_success, one, to_jsonb(n));
         elsif n.dead = 0 and held.on_success is not null then
-            perform redrive.end_waiting_v2(array[held.on_success], false);
+            perform redrive.cancel_callbacks_v1(array[held.on_success]);
         end if;
         update redrive.batches b
         set ended_at = coalesce(b.ended_at, clock_timestamp()),

@@ -18,6 +18,7 @@ declare
     dead int;
     gone int;
     waiting int;
+    latest int;            -- as redrive.rules.campaign.latest
     its_kinds text[];
 begin
     select * into c from redrive.campaigns o
@@ -43,13 +44,14 @@ begin
            count(*) filter (where e.outcome = 'cancelled')
     into good, dead, gone from ended e;
     if good + dead + gone > 0 then
+        latest := greatest(100, ceil(10 / c.abort_share));
         update redrive.campaigns o
         set succeeded = o.succeeded + good, dead_again = o.dead_again + dead,
             cancelled = o.cancelled + gone,
             round_ended = o.round_ended + good + dead, round_dead = o.round_dead + dead,
-            latest_ended = case when o.latest_ended >= 100 then 0 else o.latest_ended end
+            latest_ended = case when o.latest_ended >= latest then 0 else o.latest_ended end
                            + good + dead,
-            latest_dead = case when o.latest_ended >= 100 then 0 else o.latest_dead end + dead
+            latest_dead = case when o.latest_ended >= latest then 0 else o.latest_dead end + dead
         where o.id = c.id returning * into c;
     end if;
     -- put back, and nobody has begun it

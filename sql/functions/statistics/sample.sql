@@ -1,5 +1,5 @@
 -- sample: remember the counters at the start of this minute, once, and forget what is older than an
--- hour. The queue '' marks a minute that was sampled: who is missing then had no dead letter yet.
+-- hour, and what a clock that was ahead has left. The queue '' marks a minute that was sampled: who is missing then had no dead letter yet.
 create or replace function redrive.sample_v1() returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -15,6 +15,7 @@ begin
     group by t.queue having sum(t.n) filter (where t.event = 'dead') is not null
     union all select this_minute, '', 0
     on conflict do nothing;
-    delete from redrive.samples s where s.minute < this_minute - interval '1 hour';
+    delete from redrive.samples s
+    where s.minute < this_minute - interval '1 hour' or s.minute > this_minute;
 end
 $$;

@@ -19,12 +19,14 @@ declare
     is_ours boolean;
 begin
     select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
-    if found_at > clock_timestamp() - max_age then
+    -- one that was taken by a clock that was ahead counts as none
+    if found_at between clock_timestamp() - max_age and clock_timestamp() then
         return found_body;
     end if;
     perform from redrive.snapshots s where s.taken_at = found_at for update skip locked;
     is_ours := found;
-    if not is_ours and found_at > clock_timestamp() - greatest(max_age, interval '10 seconds') then
+    if not is_ours and found_at between clock_timestamp() - greatest(max_age, interval '10 seconds')
+                                and clock_timestamp() then
         return found_body;
     end if;
     perform set_config('synchronous_commit', 'off', true);
