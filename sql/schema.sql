@@ -54,6 +54,7 @@ create table redrive.batch_deltas (
     is_folded boolean not null default false
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+alter table redrive.batch_deltas replica identity full;
 create index batch_deltas_batch_idx on redrive.batch_deltas (batch);
 create index batch_deltas_new_idx on redrive.batch_deltas (batch) where not is_folded;
 grant select on redrive.batch_deltas to redrive_operator, redrive_viewer, redrive_worker;
@@ -303,6 +304,7 @@ create table redrive.deltas (
     n bigint not null
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+alter table redrive.deltas replica identity full;
 
 create table redrive.edits (
     job bigint not null,
@@ -382,6 +384,7 @@ create table redrive.group_deltas (
     at timestamptz not null default clock_timestamp()
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+alter table redrive.group_deltas replica identity full;
 
 create table redrive.groups (
     fingerprint text not null,
@@ -439,6 +442,7 @@ create table redrive.history_default (
     headers jsonb not null,
     payload jsonb not null
 );
+alter table redrive.history_default replica identity full;
 create index history_default_id_idx on redrive.history_default (id);
 create index history_default_idempotency_key_id_idx on redrive.history_default (idempotency_key, id)
     where idempotency_key is not null;
@@ -598,6 +602,7 @@ create table redrive.names (
     xact xid8 not null default pg_current_xact_id(),
     at timestamptz not null default clock_timestamp()
 );
+alter table redrive.names replica identity full;
 create index names_idx on redrive.names (queue, kind, priority);
 
 create table redrive.objectives (
@@ -628,6 +633,7 @@ grant select on redrive.progress to redrive_encryptor, redrive_operator;
 create table redrive.purge_lock (
 
 );
+alter table redrive.purge_lock replica identity full;
 
 create table redrive.queues (
     queue text not null,
@@ -644,10 +650,12 @@ grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_work
 create table redrive.redrive_lock (
 
 );
+alter table redrive.redrive_lock replica identity full;
 
 create table redrive.reencrypt_lock (
 
 );
+alter table redrive.reencrypt_lock replica identity full;
 
 create table redrive.replacements (
     id bigint generated always as identity not null,
@@ -781,6 +789,7 @@ create table redrive.side_effects (
     what text not null,
     detail jsonb not null default '{}'
 );
+alter table redrive.side_effects replica identity full;
 create index side_effects_job_idx on redrive.side_effects (job);
 grant select on redrive.side_effects to redrive_encryptor, redrive_operator;
 

@@ -40,7 +40,8 @@ SHORT = {
 QUOTED = re.compile(r"""('(?:[^']|'')*'|"[^"]*")""")
 CAST = re.compile(r"\A::(?:text|jsonb)\b")
 RELATIONS: LiteralString = """
-    select oid, relname, relkind::text as kind, array_to_string(reloptions, ', ') as options, relacl
+    select oid, relname, relkind::text as kind, array_to_string(reloptions, ', ') as options,
+           relreplident::text as identity, relacl
     from pg_class where relkind in ('r', 'v') and relnamespace = 'redrive'::regnamespace
     order by relkind, relname
 """
@@ -114,14 +115,22 @@ class Catalog:
         """Return the rows of a query on the catalog."""
         return self._conn.execute(query, parameters or None).fetchall()
 
-    def relation(
-        self, oid: int, name: str, kind: str, options: str | None, acl: Any
+    def relation(  # noqa: PLR0913 # a row of RELATIONS
+        self,
+        oid: int,
+        name: str,
+        kind: str,
+        options: str | None,
+        identity: str,
+        acl: Any,
     ) -> Iterator[str]:
         """Make a row of RELATIONS the lines of a table or view, with what hangs on it."""
         yield f"create {'view' if kind == 'v' else 'table'} redrive.{name} ("
         items = [text for query in (COLUMNS, CONSTRAINTS) for (text,) in self.rows(query, oid)]
         yield ",\n".join(_wrapped(_plain(item), 4) for item in items)
         yield _wrapped(f") with ({options});") if options else ");"
+        if identity == "f":
+            yield f"alter table redrive.{name} replica identity full;"
         for query in (INDEXES, TRIGGERS):
             for (text,) in self.rows(query, oid):
                 yield _wrapped(f"{_plain(text)};")

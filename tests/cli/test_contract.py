@@ -496,3 +496,20 @@ def test_check_says_what_it_looked_at(redrive: Redrive) -> None:
         "bloat",
     }
     assert json.dumps(done.lines).count('"ok": false') == (1 if done.code else 0)
+
+
+def test_c27_check_names_publications_and_tables_that_they_would_stop(
+    redrive: Redrive, database: Database
+) -> None:
+    """C27: check was silent while no worker could settle anything."""
+    database.rows("create publication everything for all tables")
+    good = redrive("check")
+    database.rows("alter table redrive.side_effects replica identity default")
+    bad = redrive("check")
+
+    said = "our tables are published by everything, and"
+    assert f"ok   replication  {said} each has a replica identity\n" in good.out
+    assert bad.code == 1
+    assert f"bad  replication  {said} these have no replica identity: redrive.side_effects;" in (
+        bad.out
+    )

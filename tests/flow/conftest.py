@@ -43,6 +43,13 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 @pytest.fixture
+def database(database: Database) -> Database:
+    """A database whose tables are all published: C27, a table that cannot be stops the worker."""
+    database.rows("create publication everything for tables in schema redrive")
+    return database
+
+
+@pytest.fixture
 def workers(database: Database, tmp_path: Path) -> Iterator[Workers]:
     """Start workers by calling it; they end with the test."""
     with workers_on(database.url, tmp_path) as started:

@@ -95,6 +95,11 @@ def work_returns_coroutine(payload: dict[str, Any], job: Job) -> Any:
     return work_async(payload, job)
 
 
+@jobs.handle("work.side-effect")
+def work_side_effect(payload: dict[str, Any], job: Job) -> None:
+    job.side_effect("charged", id=f"ch_{job.id}")
+
+
 @jobs.handle("work.until-file", policy=Policy(timeout=120, **AT_ONCE))
 def work_until_file(payload: dict[str, Any], job: Job) -> None:
     note("start", job)

@@ -15,7 +15,7 @@ from redrive.cli.exits import Exit
 from redrive.cli.options import database_option, json_option, settings_of_cells
 from redrive.cli.output import emit
 from redrive.cli.unhandled import sentence
-from redrive.database import audit, foreign
+from redrive.database import audit, foreign, publications
 from redrive.database import migrate as migrations
 from redrive.database.embedded import THROWAWAY
 from redrive.encryption import configured
@@ -154,6 +154,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
             yield from _of_vitals(conn)
             yield _kinds(unhandled(conn))
             yield _owners(foreign.find(conn))
+            yield _replication(publications.publishing(conn), publications.without_identity(conn))
             yield _audit(audit.verify(conn))
     except psycopg.errors.InsufficientPrivilege as error:
         said = f"{error.diag.message_primary}: {login} may not look there, and nothing after it was"
@@ -173,6 +174,19 @@ def _owners(found: tuple[str, str] | None) -> Finding:
         return Finding("owners", ok=True, text="all of it is ours")
     thing, owner = found
     return Finding("owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?")
+
+
+def _replication(published_by: Sequence[str], without_identity: Sequence[str]) -> Finding:
+    who = f"published by {', '.join(published_by)}" if published_by else "not published"
+    if not without_identity:
+        text = f"our tables are {who}, and each has a replica identity"
+        return Finding("replication", ok=True, text=text)
+    text = (
+        f"our tables are {who}, and these have no replica identity:"
+        f" {', '.join(without_identity)}; a publication stops every update and delete of them,"
+        " and so the workers; run for each: alter table ... replica identity full"
+    )
+    return Finding("replication", ok=False, text=text)
 
 
 def _audit(verdict: audit.Verdict) -> Finding:

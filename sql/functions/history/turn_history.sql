@@ -31,6 +31,8 @@ begin
             -- before rows are moved: none comes after them
             lock table redrive.history_default in access exclusive mode;
             execute format('create table redrive.%I (like redrive.history including defaults)', name);
+            -- not inherited; without it a publication of all tables refuses every delete
+            execute format('alter table redrive.%I replica identity full', name);
             execute format(
                 'with moved as (delete from redrive.history_default where drop_on = %L returning *)'
                 ' insert into redrive.%I select * from moved', day, name);

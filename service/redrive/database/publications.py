@@ -1,0 +1,35 @@
+"""Find what logical replication needs to know of our tables: publications, and missing identities.
+
+A table that is published and has no replica identity refuses every update and delete (55000).
+"""
+
+from typing import Any, LiteralString
+
+import psycopg
+
+_PUBLISHING: LiteralString = (
+    "select distinct pubname::text from pg_catalog.pg_publication_tables"
+    " where schemaname = 'redrive' order by 1"
+)
+_WITHOUT_IDENTITY: LiteralString = """
+    select c.oid::regclass::text from pg_catalog.pg_class c
+    where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'p')
+      and c.relpersistence = 'p'
+      and not case c.relreplident
+              when 'f' then true
+              when 'd' then exists (select from pg_catalog.pg_index i
+                                    where i.indrelid = c.oid and i.indisprimary)
+              when 'i' then exists (select from pg_catalog.pg_index i
+                                    where i.indrelid = c.oid and i.indisreplident)
+              else false end
+    order by 1"""
+
+
+def publishing(conn: psycopg.Connection[Any]) -> list[str]:
+    """Return the publications that include a table of ours."""
+    return [name for (name,) in conn.execute(_PUBLISHING)]
+
+
+def without_identity(conn: psycopg.Connection[Any]) -> list[str]:
+    """Return the tables of ours, partitions too, that have no replica identity."""
+    return [name for (name,) in conn.execute(_WITHOUT_IDENTITY)]
