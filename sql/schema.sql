@@ -1577,6 +1577,11 @@ create function redrive.interrupt_runs_v1(batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp;
 
+create function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, ttl interval)
+    returns boolean
+    language sql stable;
+grant execute on function redrive.is_alive_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
 create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
     returns boolean
     language plpgsql stable security definer

@@ -450,8 +450,10 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         producing, upgrading = pool.submit(produce), pool.submit(upgrade)
         time.sleep(3)  # what needs the table to itself waits, in steps that keep nobody waiting
         holder.execute("commit")
-        applied = upgrading.result(120)
-        done.set()
+        try:
+            applied = upgrading.result(300)
+        finally:
+            done.set()
 
         assert set(applied) == {m.name for m in migrations()[7:]}
         assert producing.result(60) < 2  # of the three that the other's transaction was open

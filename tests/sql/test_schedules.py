@@ -486,3 +486,20 @@ def test_how_overdue_the_worst_is_is_a_figure(database: Database) -> None:
 
     store.retire(database.conn, worker)
     assert database.value(overdue) == 0, "it is not to be fired"
+
+
+@pytest.mark.parametrize(("silent", "is_declared"), [("14 minutes", True), ("16 minutes", False)])
+def test_c31_a_worker_lives_by_its_own_ttl(
+    database: Database, silent: str, is_declared: bool
+) -> None:
+    """With a ttl of 15 minutes it beats every 150 s, and its schedules were off in between."""
+    worker = declare(database, DAILY)
+    database.rows(
+        "update redrive.workers set ttl = '15 minutes', seen_at = clock_timestamp() - %s::interval"
+        " where id = %s",
+        silent,
+        worker,
+    )
+
+    assert database.value("select count(*) from redrive.declared_schedules_v1()") == is_declared
+    assert database.value("select redrive.stats_v1('1 h') ->> 'workers'") == str(int(is_declared))

@@ -57,7 +57,7 @@ _HOURLY: LiteralString = """
 
 _WORKERS: LiteralString = """
     select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues, seen_at,
-           lost_at is null and seen_at > clock_timestamp() - interval '2 minutes' as is_alive
+           redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 
 BREAKERS: LiteralString = """

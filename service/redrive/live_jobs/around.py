@@ -29,7 +29,7 @@ _BREAKERS: LiteralString = """
     where state <> 'closed'"""
 _WORKERS: LiteralString = """
     select id, name, kinds, queues, depends_on, progress, seen_at,
-           lost_at is null and seen_at > clock_timestamp() - interval '2 minutes' as is_alive
+           redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers"""
 _SEEN: LiteralString = """
     select clock_timestamp(), greatest(

@@ -11,7 +11,7 @@ as $$
            d.id, d.schedule, d.kind, d.queue, d.cron, d.tz, d.catch_up
     from redrive.schedule_declarations d
     where exists (select from redrive.schedule_declarers l join redrive.workers w on w.id = l.worker
-                  where l.declaration = d.id and w.lost_at is null
-                    and w.seen_at > clock_timestamp() - interval '2 minutes')
+                  where l.declaration = d.id
+                    and redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl))
     order by d.schedule, d.id desc
 $$;

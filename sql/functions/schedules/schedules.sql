@@ -18,8 +18,8 @@ as $$
                  from redrive.schedule_declarers r
                  join redrive.schedule_declarations o on o.id = r.declaration
                  join redrive.workers w on w.id = r.worker
-                 where o.schedule = s.name and r.version <> '' and w.lost_at is null
-                   and w.seen_at > clock_timestamp() - interval '2 minutes'
+                 where o.schedule = s.name and r.version <> ''
+                   and redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
                  order by r.version)
     from redrive.schedules s
     left join redrive.declared_schedules_v1() l on l.schedule = s.name

@@ -138,11 +138,9 @@ begin
                                         'aborted')
                         and c.active_at > clock_timestamp() - interval '30 days'),
         'workers', (select count(*) from redrive.workers w
-                    where w.lost_at is null
-                      and w.seen_at > clock_timestamp() - interval '2 minutes'),
+                    where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)),
         'workers_lost', (select count(*) from redrive.workers w
-                         where (w.lost_at is not null
-                                or w.seen_at <= clock_timestamp() - interval '2 minutes')
+                         where not redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
                            and exists (select from redrive.held_v1(array[w.id]))),
         'oldest_transaction', (select coalesce(max(extract(
                                    epoch from clock_timestamp() - a.xact_start)), 0)::float8

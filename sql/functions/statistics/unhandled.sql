@@ -18,7 +18,7 @@ begin
     return query
     with alive as materialized (
         select w.kinds, w.queues from redrive.workers w
-        where w.lost_at is null and w.seen_at > clock_timestamp() - interval '2 minutes'),
+        where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)),
     waiting as (
         select t.queue, t.kind, sum(case when event = 'claimed' then -n else n end)::bigint as n
         from redrive.totals t
