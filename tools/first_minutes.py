@@ -3,8 +3,8 @@
     make first-minutes
 
 It needs Docker, or the command in FIRST_MINUTES_RUN. FIRST_MINUTES_IMAGE must have Python, and
-nothing of ours. The package is the wheel of this repository, and not one from a registry. The output
-is printed, and written to docs/first-minutes.md.
+nothing of ours. The package is the wheel of this repository, and not one from a registry. The
+output is printed, and written to docs/first-minutes.md.
 """
 
 import os
@@ -30,9 +30,9 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEAD = """\
 # The first minutes
 
-This is the output of `make first-minutes`. It types the commands of the [tutorial](tutorial.md) in a
-container that has only Python. The package is the wheel of this repository. The number in brackets
-is the number of seconds that had passed when a command was typed.
+This is the output of `make first-minutes`. It types the commands of the [tutorial](tutorial.md) in
+a container that has only Python. The package is the wheel of this repository. The number in
+brackets is the number of seconds that had passed when a command was typed.
 """
 SERVE = """\
 python postgres.py > said &
