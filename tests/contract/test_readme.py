@@ -50,3 +50,8 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     said = run("worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty")
 
     assert "charging 49.90 for invoice 17, key invoice-17, attempt 1" in said
+
+
+def test_the_readme_is_read_in_three_minutes():
+    """A10: it had 471 lines, most of them reference."""
+    assert README.count("\n") <= 200
