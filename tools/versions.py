@@ -10,7 +10,6 @@ NAMED = re.compile(
 )
 PLACES = (
     "Dockerfile",
-    "README.md",
     "docs/compatibility.md",
     "docs/kubernetes.md",
     "helm/redrive/Chart.yaml",

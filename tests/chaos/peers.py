@@ -328,7 +328,7 @@ def main() -> int:
 
     if not chosen.only or REDRIVE.name in chosen.only:
         recovery = "REDRIVE_HEARTBEAT_TTL 3 s"
-        one(REDRIVE.name, Ours, version="this checkout", recovery=recovery, page="../README.md")
+        one(REDRIVE.name, Ours, version="this checkout", recovery=recovery, page="settings.md")
     for peer in wanted:
         system = by_name[peer.name]
         if system in ready:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,7 @@ def of_readers(conn: Connection) -> dict[str, Any]:
     """What a reader has, and pages do not show again."""
     pool = SimpleNamespace(connection=lambda: nullcontext(conn))
     return PUBLIC | {
+        "Decimal": Decimal,
         "UTC": UTC,
         "app": SimpleNamespace(conf={}),
         "ap_pool": pool,
@@ -60,20 +62,30 @@ def ended_job(conn: Connection) -> int:
     return job
 
 
+def handlers_of_the_readme() -> ModuleType:
+    """Return the module app.jobs, which several pages import."""
+    (block,) = (
+        block
+        for block in pages.blocks("python")
+        if block.page == "README.md" and block.text.startswith("# app/jobs.py")
+    )
+    module = ModuleType("app.jobs")
+    exec(compile(block.text, str(block), "exec"), vars(module))
+    return module
+
+
 @pytest.mark.parametrize("page", on_pages("python"))
 def test_python(page: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page; what has `(...)` in it is a sketch, and is compiled."""
     names = of_readers(database.conn)
+    monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
+    monkeypatch.setitem(sys.modules, "app.jobs", handlers_of_the_readme())
     for block in pages.blocks("python"):
         if block.page != page:
             continue
         code = compile(block.text, str(block), "exec")
         if "(...)" not in block.text:
             exec(code, names)  # what the page shows
-        if block.text.startswith("# app/jobs.py"):
-            monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
-            monkeypatch.setitem(sys.modules, "app.jobs", ModuleType("app.jobs"))
-            vars(sys.modules["app.jobs"]).update(names)
 
         assert set(looked_up(code)) - names.keys() - set(dir(builtins)) == set()
 

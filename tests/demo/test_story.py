@@ -25,11 +25,10 @@ def without_what_differs(text: str) -> list[str]:
     return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
 
 
-def shown_in_the_readme() -> list[str]:
-    """What the README says that the demo prints."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    readme = readme[readme.index("```console\n$ make demo") :]
-    shown = "".join(re.findall(r"^```console\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+def shown_on_the_page() -> list[str]:
+    """Return the lines that docs/demo.md says the demo prints."""
+    page = (Path(__file__).parents[2] / "docs" / "demo.md").read_text()
+    shown = "".join(re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     shown = shown.replace(" In another terminal:", "").replace("/tmp/redrive-demo", "<n>")
     return [line for line in without_what_differs(shown) if line != "$ make demo"]
 
@@ -49,7 +48,7 @@ def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: P
     assert "tok_" not in said
     assert [
         line
-        for line in shown_in_the_readme()
+        for line in shown_on_the_page()
         if "in a browser" not in line  # nobody has the time to, while it plays
         and line not in without_what_differs(said.replace(str(place.path / "redrive-demo"), "<n>"))
     ] == []
@@ -118,7 +117,7 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     console = re.search(r"look at it in a browser: (http://127.0.0.1:\d+)", running.said)
     assert console
     said = without_what_differs(running.said.replace(str(place.path / "redrive-demo"), "<n>"))
-    assert opening(said) == opening(shown_in_the_readme())
+    assert opening(said) == opening(shown_on_the_page())
     with urlopen(f"{console[1]}/groups", timeout=60) as answer:
         assert b"AttributeError" in answer.read()
 

@@ -1,4 +1,4 @@
-"""The recording of the demo in the README: from a run, and of the story that is told there."""
+"""The recording of the demo shows a real run of the story in docs/demo.md."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -6,14 +6,15 @@ from xml.etree import ElementTree as ET
 from redrive.database.migrate import latest
 from tools.recording import END, FILE, LONGEST, READ, ROOT, draw, lines
 
+PAGE = ROOT / "docs" / "demo.md"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_it_shows_the_commands_of_the_readme_and_names_nothing_of_who_recorded_it() -> None:
+def test_it_shows_the_commands_of_the_demo_page_and_names_nothing_of_who_recorded_it() -> None:
     """`make recording` draws it again."""
     drawn = FILE.read_text()
-    readme = (ROOT / "README.md").read_text()
-    story = readme.partition("Here is what happens")[2].partition("Ctrl-C leaves")[0]
+    page = PAGE.read_text()
+    story = page.partition("Here is what happens")[2].partition("Press Ctrl-C")[0]
     shown = "".join(ET.fromstring(drawn).itertext())
     commands = re.findall(r"^\$ redrive \w+ \w+", story, re.MULTILINE)
 
@@ -25,8 +26,8 @@ def test_it_shows_the_commands_of_the_readme_and_names_nothing_of_who_recorded_i
 
 
 def test_the_schema_version_that_is_shown_is_the_one_there_is() -> None:
-    """`make recording` draws it again; the README is written by hand."""
-    for page in (FILE, ROOT / "README.md"):
+    """`make recording` draws the file again; docs/demo.md is written by hand."""
+    for page in (FILE, PAGE):
         assert re.findall(r"schema version (\d+)", page.read_text()) == [str(latest())], page.name
 
 
