@@ -55,7 +55,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Undecryptable(RedriveError):
-    """It is not an envelope, its key is not configured, or it was changed or moved."""
+    """The value is not an envelope, its key is not configured, or it was changed or
+    moved.
+    """
 
 
 class Whose(NamedTuple):
@@ -76,7 +78,7 @@ class Whose(NamedTuple):
         return whose._replace(idempotency_key=None) if is_unique else whose
 
     def digest(self, second: str, random: str) -> str:
-        """What the header of its payload ends with."""
+        """Return the end of the header that belongs to its payload."""
         return _to_text(hashlib.sha256(_encode((self, second, random))).digest())
 
 
@@ -103,7 +105,7 @@ class Keyring:
         return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
 
     def open(self, envelope: Any, *where: str) -> bytes:
-        """What was sealed. Raises Undecryptable."""
+        """Open an envelope. Raises Undecryptable."""
         key = key_of(envelope)
         cipher = self._ciphers.get(key or "")
         if cipher is None:
@@ -123,7 +125,7 @@ class Keyring:
         return {MARK: {**sealed[MARK], "d": delivery}}
 
     def open_record(self, envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
-        """What `seal_record` sealed. Raises Undecryptable."""
+        """Open a record that `seal_record` sealed. Raises Undecryptable."""
         record = _decode(self.open(envelope, what, str(job)))
         # One of the release before has none: it ends with its key.
         if record.pop("delivery", delivery) != delivery:
@@ -149,7 +151,9 @@ class Keyring:
         return {MARK: {**envelope[MARK], "u": self.digest(plain)}}
 
     def digest(self, plain: Any) -> str:
-        """What is equal for equal values, and says nothing of them to whoever has not the key."""
+        """Return a keyed digest: equal for equal values, and meaningless without the
+        key.
+        """
         told = msgspec.json.encode(plain, order="sorted")
         return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
 
@@ -163,7 +167,7 @@ class Keyring:
     def seal_side_effect(
         self, what: str, detail: Any, job: int, delivery: int
     ) -> tuple[str, dict[str, Any]]:
-        """What a handler said it did."""
+        """Seal the side effect that a handler reported."""
         told = {"what": what, "detail": detail}
         return HIDDEN, self.seal_record(told, "side effect", job, delivery)
 
@@ -171,7 +175,7 @@ class Keyring:
 def open_noted(
     keyring: Keyring | None, value: dict[str, Any], what: str, job: int, delivery: int
 ) -> dict[str, Any]:
-    """What `Keyring.seal_record` sealed, or what was never sealed. Raises Undecryptable."""
+    """Open a record, sealed or plain. Raises Undecryptable."""
     if not is_sealed(value):
         return value
     return _required(keyring, value).open_record(value, what, job, delivery)
@@ -193,7 +197,7 @@ def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @cache
 def configured() -> Keyring | None:
-    """This process's keyring; None: encryption is off.
+    """Return the keyring of this process; None if encryption is off.
 
     Read once, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE. It is here and not in
     the settings because producers, who have none, encrypt as well.
@@ -286,7 +290,7 @@ def _is_bound(salt: str, whose: Whose) -> bool:
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether it is an envelope, or has one in it."""
+    """Return True if the value is an envelope or contains one."""
     return isinstance(value, dict) and MARK in value
 
 
@@ -343,7 +347,7 @@ def _unread(key: str | None) -> str:
 
 
 def _fault(words: Sequence[str], known: Container[str]) -> str | None:
-    """What is wrong with the words of a line, without the key."""
+    """Return the fault in the words of a key line, without the key."""
     if len(words) != 2:  # noqa: PLR2004 # id and key
         return f"write an id and a key, with a space between; it has {len(words)} words"
     name, key = words

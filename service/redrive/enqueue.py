@@ -65,7 +65,7 @@ _payload: Callable[[CheckedJob], str] = itemgetter("payload")
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of a job.
+    """Result of an enqueue.
 
     Attributes:
         id: of the job; of the one that has the key, if another has it.
@@ -204,7 +204,9 @@ def checked_at(path: str, job: Any) -> CheckedJob:
 
 
 def _is_plain(fields: Mapping[str, Any]) -> bool:
-    """Whether COPY can bring a job: the database need not look at other jobs or at its clock."""
+    """Return True if COPY can add the job: no look at other jobs or at the server's
+    clock is needed.
+    """
     for name in fields:  # noqa: SIM110 # a generator costs more than all the rest
         if name not in _COPIED and fields[name] is not None:
             return False
@@ -212,7 +214,7 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
 
 
 def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
-    """Those that COPY can bring, and the others."""
+    """Split jobs into those that COPY can add and the others."""
     plain = [job for job in jobs if _is_plain(job)]
     return plain, [job for job in jobs if not _is_plain(job)]
 
@@ -227,7 +229,7 @@ def _packed(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
 
 
 def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
-    """Those of one statement after the other."""
+    """Split jobs into chunks, one for each statement."""
     for at in range(0, len(jobs), CHUNK):
         chunk = jobs[at : at + CHUNK]
         parts = sum(map(len, map(_payload, chunk))) // CHUNK_CHARACTERS + 1

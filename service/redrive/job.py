@@ -1,4 +1,4 @@
-"""What a handler is told of its job, and what it can do with it."""
+"""Context of a handler: its job, and what it can do with it."""
 
 import asyncio
 import math
@@ -24,23 +24,23 @@ COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
 
 
 class Watch:
-    """Whom `Job.dependency` asks and tells; this one lets everything through."""
+    """Receiver of calls to `Job.dependency`; this one lets everything through."""
 
     def enter(self, name: str) -> None:
         """A dependency is about to be used. May raise DependencyOpen."""
 
     def leave(self, name: str, error: Exception | None) -> None:
-        """It was used, and failed with `error` or did not."""
+        """Record the use of a dependency: `error` is why it failed, or None."""
 
 
 class Notes:
-    """Where `Job.progress` and `Job.checkpoint` go; this one takes everything and keeps nothing."""
+    """Receiver of `Job.progress` and `Job.checkpoint`; this one keeps nothing."""
 
     def progress(self, share: float, text: str) -> None:
         """The work is so far. Any thread may say so, as often as it likes."""
 
     def checkpoint(self, data: str) -> "Future[bool]":
-        """Whether it was kept, once that is known: False: the job is not ours any more."""
+        """Store a checkpoint. The future is False if another worker has the job now."""
         kept: Future[bool] = Future()
         kept.set_result(bool(data))
         return kept

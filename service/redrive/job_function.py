@@ -1,4 +1,4 @@
-"""What a handler's decorator returns: the function as it was, and the way to enqueue its jobs.
+"""Decorated handlers: the function itself, and the way to enqueue its jobs.
 
 A producer that can import the handler need not know its queue, the version of its payload or its
 model: jobs that are enqueued through it go where the handler says, and fit what the handler takes.
@@ -33,17 +33,17 @@ class Registered(Protocol):
 
     @property
     def kind(self) -> str:
-        """What its jobs are; `mail.*` for all that begin so."""
+        """Return the kind of its jobs; `mail.*` for all kinds that begin so."""
         ...
 
     @property
     def queue(self) -> str:
-        """Where they go."""
+        """Return the queue of its jobs."""
         ...
 
     @property
     def version(self) -> int:
-        """Of the payload that it takes."""
+        """Return the version of its payload."""
         ...
 
     @property
@@ -168,7 +168,7 @@ def enqueue_for(
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
-    """What a job is enqueued with: what the producer says, and else what the handler says."""
+    """Merge the options of the producer with those of the handler."""
     said = JobOptions(queue=handler.queue)
     if handler.version > 1:
         said["version"] = handler.version
@@ -220,7 +220,7 @@ def check_payload(handler: Registered, text: str, version: Any) -> None:
 
 
 def _refused(handler: Registered, error: Exception, payload: Mapping[str, Any]) -> InvalidJob:
-    """Where a payload does not fit, in the words of its model, without its secrets."""
+    """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
         return InvalidJob(

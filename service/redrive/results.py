@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a job.
+    """End of a job.
 
     Attributes:
         outcome: `succeeded`, `dead`, `dismissed` or `cancelled`; `live`: it has not ended in time;
@@ -83,7 +83,9 @@ async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
 
 
 def _pauses() -> Iterator[float]:
-    """How long to wait after each look, for ever; spread, so that many waiters look apart."""
+    """Yield the pauses between looks, endlessly, with jitter so that waiters spread
+    out.
+    """
     pause = FIRST_PAUSE
     while True:
         yield pause * random.uniform(0.5, 1.0)

@@ -200,11 +200,11 @@ class Settings(BaseSettings):
         return self
 
     def name_of(self, field: str) -> str:
-        """How somebody gave a field, or may: the option that was typed, else the variable."""
+        """Return how a field was given or can be: the typed option, or the variable."""
         return _name_of(field, self._options)
 
     def address(self) -> Address:
-        """Where the database is, for what connects more than once.
+        """Return the address of the database, for callers that connect more than once.
 
         Raises:
             SettingsError: no variable says so, or several databases are meant.
@@ -224,7 +224,7 @@ class Settings(BaseSettings):
         return Address(file=self.database_url_file)
 
     def cells(self) -> "tuple[Cell, ...]":
-        """Those of REDRIVE_DATABASES that are meant; none where it is not set.
+        """Return the selected cells of REDRIVE_DATABASES; empty if it is not set.
 
         Raises:
             SettingsError: the file is wrong, or there is no such cell.
@@ -321,7 +321,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
 
 
 def _looks_ours(name: str, settings: Collection[str]) -> bool:
-    """Whether a variable must be one of an option, if it is anything. Settings come in any case."""
+    """Return True if a variable can only be meant for us. Settings may have any case."""
     upper = name.upper()
     if not upper.startswith(PREFIX) or upper.startswith(OTHERS_PREFIXES) or upper in settings:
         return False
@@ -352,7 +352,7 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """What a field takes, in words."""
+    """Describe the allowed values of a field in words."""
     annotation = cast("Any", field.annotation)
     if annotation is bool:
         return "true or false"

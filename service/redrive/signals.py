@@ -1,4 +1,4 @@
-"""What a handler raises to say how its attempt ends. They are not errors, nor logged as such."""
+"""Signals that a handler raises to end its attempt. They are not logged as errors."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ LONGEST_WAIT = timedelta(days=366)
 
 
 def is_duration(value: object) -> bool:
-    """Whether this is a duration, and not what only reads like one."""
+    """Return True if this is a duration, and not only something that reads like one."""
     return isinstance(value, (timedelta, float, int)) and not isinstance(value, bool)
 
 

@@ -67,9 +67,7 @@ def again(stats: DatabaseStats) -> str:
     return shown(stats)
 
 
-def test_two_exporters_show_the_same(
-    database: Database, reader, monkeypatch: pytest.MonkeyPatch
-):
+def test_two_exporters_show_the_same(database: Database, reader, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("redrive.observability.stats.MAX_AGE_SECONDS", 600.0)
     for n in range(700):
         database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")

@@ -63,7 +63,7 @@ def _choice_options(command: Command) -> Command:
 
 @click.group()
 def audit() -> None:
-    """Who changed what, when and why."""
+    """List who changed what, when and why."""
 
 
 @audit.command("ls")

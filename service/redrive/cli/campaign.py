@@ -283,7 +283,9 @@ def _healing(settings: Settings, *, as_json: bool) -> int:
 
 
 def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
-    """What of a plan the handlers cannot take, which leaves it; nothing without handlers."""
+    """Count the dead letters of a plan that the handlers cannot take, and leave them
+    out of it.
+    """
     if handlers is None or made.plan is None:
         return Unfit()
     with progress("read", made.matched) as advance:
@@ -297,7 +299,7 @@ def _tried(
     settings: Settings,
     count: int | None,
 ) -> "Tried | None":
-    """What became of those that the handlers were run on; None where that was not asked for."""
+    """Run the handlers on some dead letters of a plan; None if that was not asked for."""
     if not count or handlers is None or made.plan is None:
         return None
     from redrive.dry_run.tries import try_some  # noqa: PLC0415 # it brings the worker
@@ -389,7 +391,7 @@ def _agreed(
 
 
 def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]) -> list[str]:
-    """What to know before it is started."""
+    """List what to know before the campaign is started."""
     said = [counted(found["matched"], "dead letter")]
     for why, held in (("", found["blocked"]), (", invalid", found["invalid"])):
         said += [f"{n} will stay{why}: {printable(cause)}" for cause, n in sorted(held.items())]
@@ -455,7 +457,7 @@ def _say(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
 
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
-    """What of a campaign is said in words."""
+    """Return the fields of a campaign that are shown as words."""
     blocked = ", ".join(f"{n} {printable(cause)}" for cause, n in sorted(found["blocked"].items()))
     invalid = "".join(f"\n{n} invalid: {printable(why)}" for why, n in found["invalid"].items())
     said = f": {printable(found['said'])}" if found["said"] else ""

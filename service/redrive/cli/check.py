@@ -31,7 +31,7 @@ DEAD_SHARE = 10
 
 
 class Finding(NamedTuple):
-    """What one check found. `text`: what is wrong, and what to do about it; or what is right."""
+    """Result of one check. `text` says what is wrong and what to do, or what is right."""
 
     check: str
     ok: bool
@@ -104,7 +104,7 @@ def _handlers(target: str, name: str) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Vitals:
-    """What the database says of itself.
+    """Figures that the database reports about itself.
 
     Attributes:
         clock: its time of day, in seconds of Unix time.

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, where it is worked out by a copy of this process.
+    """Run `work` in a copy of this process, and return or raise what it does.
 
     Both have to be such as can be pickled. Beside other threads, whose locks a copy could find
     taken for ever, it is worked out here, and so it is when the copy was killed.

@@ -55,7 +55,8 @@ def database(
 def ask_each(
     cells: Sequence["Settings"], read: Callable[["Settings"], T]
 ) -> tuple[list[tuple[dict[str, str], T]], Exit]:
-    """What each cell answers, beside the column that tells it apart; and the exit code.
+    """Read every cell; return the answers, each with a column that names its cell, and
+    the exit code.
 
     Of several, one that does not answer is told on stderr and keeps nobody from seeing the others.
     With one there is no column, and its error is raised.
@@ -150,13 +151,15 @@ def explain(error: BaseException) -> tuple[Exit, str]:
 
 
 def refused(error: psycopg.Error) -> str:
-    """What the database said, without its DETAIL, which holds values of rows."""
+    """Return the message of a database error without its DETAIL, which holds values of
+    rows.
+    """
     message = error.diag.message_primary or type(error).__name__
     return f"the database refused: {message} ({error.sqlstate})"
 
 
 def trouble_of(failures: int, fault: str | None) -> str | None:
-    """What /readyz says of a link to the database; None = it is well."""
+    """Return what /readyz says about a link to the database; None if the link works."""
     if not failures:
         return None
     return f"{failures} calls failed in a row" + (f": {fault}" if fault else "")

@@ -83,7 +83,9 @@ Addresses = Mapping[Any, Address]
 
 
 def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
-    """Those of one database, once its schema is there; or of several by their cells."""
+    """Return the logins of one database, once its schema is there, or of several by
+    cell.
+    """
     from redrive.console.logins import Logins  # noqa: PLC0415 # an extra
 
     if len(cells) == 1:
@@ -135,7 +137,7 @@ def _require(roles: Collection[Any], settings: Settings, there_are: Collection[A
 
 
 def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
-    """Where a database is for each role that has a login there.
+    """Return the address of the database for each role that has a login.
 
     Raises:
         SettingsError: none has one, one cannot be read, or it is said twice where it is.
@@ -160,7 +162,7 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
 
 
 def _address(settings: Settings, role: str) -> Address | None:
-    """Where the database is for a role; None = it has no login."""
+    """Return the address of the database for a role; None if the role has no login."""
     variable = f"REDRIVE_CONSOLE_{role.upper()}_URL"
     values = settings.model_dump()
     url, file = values[f"console_{role}_url"], values[f"console_{role}_url_file"]

@@ -95,7 +95,7 @@ def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
 def _in_editor(
     conn: psycopg.Connection[Any], chosen: Filter, checked_by: Handlers
 ) -> tuple[Patch, Preview]:
-    """What somebody makes of a payload in an editor, as a patch, and what that would do."""
+    """Open a payload in an editor; return the edit as a patch and a preview of it."""
     letter = next(edits.find(conn, chosen), None)
     if not isinstance(letter, Letter) or letter.campaign:
         return [], edits.preview([] if letter is None else [letter], [], checked_by)
@@ -115,7 +115,7 @@ def _in_editor(
 
 
 def _again(error: Exception) -> bool:
-    """Whether somebody wants to mend what they wrote."""
+    """Ask whether to correct the edit."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     click.echo(f"redrive: {escaped(str(error))}", err=True)

@@ -122,7 +122,8 @@ def enqueue(
 
 
 def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
-    """What the handler of a kind says of its jobs; nothing where there is none here.
+    """Return the options that the handler of a kind declares; empty if there is no
+    handler here.
 
     Raises:
         CannotImport: the registry that REDRIVE_HANDLERS names fails.

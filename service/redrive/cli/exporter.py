@@ -53,7 +53,9 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
 
 
 class _Start(NamedTuple):
-    """What it starts with: its settings, without the libraries that read them."""
+    """Start-up values of the exporter: its settings, without the libraries that read
+    them.
+    """
 
     databases: Mapping[str | None, Address]
     """By their cells; that of one without cells by None."""
@@ -94,7 +96,7 @@ def _tend(stats: DatabaseStats, stop: threading.Event) -> None:
 
 
 def _stop_signal() -> threading.Event:
-    """What SIGTERM and Ctrl-C set."""
+    """Return an event that SIGTERM and Ctrl-C set."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())

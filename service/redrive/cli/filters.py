@@ -16,7 +16,7 @@ ANY = "any"
 
 
 class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
-    """What a job holds: payload.currency=XAU."""
+    """Condition on a field of a job: payload.currency=XAU."""
 
     name = "condition"
 

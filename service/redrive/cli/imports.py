@@ -64,7 +64,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
 
 
 class Came(NamedTuple):
-    """How many there were, how many of them are new, and how many came in before."""
+    """Numbers of imported dead letters: all, new, and those that came in before."""
 
     matched: int = 0
     imported: int = 0

@@ -189,7 +189,7 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
 
 
 def _nothing_kept(which: int, ended: Ended | None) -> str:
-    """What is said of a job that nothing tells of."""
+    """Return what is said about a job that left no trace."""
     if ended is None:
         return f"there is no job {which}"
     if ended.outcome == UNKNOWN:
@@ -205,7 +205,7 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
 
 
 def _sections(found: dict[str, Any]) -> Iterator[str]:
-    """What people see of a job."""
+    """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # not from the audit log alone
     yield (_SUMMARY if is_known else _GONE).format_map(
         printable_fields(found)
@@ -223,7 +223,7 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(found: dict[str, Any]) -> Iterator[str]:
-    """What is known in numbers; of a job that is gone not all is."""
+    """Format the numbers of a job; some are unknown once it is gone."""
     if found["attempt"] is not None:
         deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
         yield f"attempt {found['attempt']}, {deliveries}"
@@ -234,7 +234,7 @@ def _facts(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _notes(found: dict[str, Any]) -> Iterator[str]:
-    """What its handler said of long work."""
+    """Format the progress and the checkpoint that a handler reported."""
     if (progress := found["progress"]) is not None:
         said = f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
         yield f"{click.style('progress', bold=True)}  {printable(said)}"

@@ -43,7 +43,7 @@ class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
 
 @click.group()
 def limit() -> None:
-    """How many jobs run at once, or begin in a time."""
+    """Limit how many jobs run at once, or start in a period."""
 
 
 @limit.command("ls")

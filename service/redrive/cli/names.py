@@ -17,7 +17,7 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 
 
 def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
-    """What to say of a name that no job has had, None where one has."""
+    """Return a warning about a name that no job has had; None if some job has had it."""
     query, had = _KNOWN[what]
     with conn.cursor(row_factory=scalar_row) as cursor:
         known = cursor.execute(query).fetchall()
@@ -27,7 +27,7 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
 
 
 def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
-    """Where nothing was found, say on stderr which of the names that were asked for are none."""
+    """Warn on stderr about requested names that no job has had, if nothing was found."""
     for what, given in names.items():
         for name in given:
             if said := unknown(conn, what, name):

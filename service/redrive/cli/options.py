@@ -36,7 +36,7 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
 
 
 class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
-    """How far apart scheduled runs may be: a duration, or the cron expression itself; 0 = never."""
+    """Interval between scheduled runs: a duration or a cron expression; 0 = never."""
 
     name = "every"
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON lines for machines."""
+"""Output of commands: tables for people, JSON lines for machines."""
 
 import io
 import json
@@ -108,7 +108,7 @@ def _console() -> Any:
 
 
 def _fits(console: Any, drawn: Any) -> bool:
-    """Whether no cell has to be cut."""
+    """Return True if no cell has to be cut."""
     unbounded = console.options.update(max_width=10_000)
     return console.measure(drawn, options=unbounded).maximum <= console.width
 
@@ -146,7 +146,7 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
 
 
 def _cell(value: Any) -> str:
-    """As `printable`, with an instant as its distance from now."""
+    """Format a cell as `printable` does; show an instant as its distance from now."""
     return relative(value, datetime.now(UTC)) if isinstance(value, datetime) else printable(value)
 
 

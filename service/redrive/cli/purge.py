@@ -20,7 +20,7 @@ ENV = "REDRIVE_PURGE"
 
 
 class Purged(NamedTuple):
-    """How many dead letters were deleted, and how many rows of whatever else grows."""
+    """Numbers of deleted dead letters and of deleted rows of other tables."""
 
     letters: int
     others: int

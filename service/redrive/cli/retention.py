@@ -45,7 +45,7 @@ class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # ol
 
 @click.group()
 def retention() -> None:
-    """How long things are kept besides dead letters.
+    """Set how long everything but dead letters is kept.
 
     Workers delete what is past it, by and by; redrive purge does so at once.
     """

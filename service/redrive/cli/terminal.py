@@ -1,4 +1,4 @@
-"""What a command does only while somebody watches: ask, and show how far it is."""
+"""Interaction with a person at a terminal: questions and progress bars."""
 
 import sys
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import click
 
 
 def is_watched() -> bool:
-    """Whether somebody is there to be asked."""
+    """Return True if a person can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def confirm(question: str, word: str) -> bool:
-    """Whether the word was typed at a terminal. Without a terminal, no."""
+    """Ask for a word and return True if it was typed; False without a terminal."""
     if not is_watched():
         return False
     typed = click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False)
@@ -25,7 +25,7 @@ class Advance(Protocol):
     """Says how many more are done, and what it is called from now on."""
 
     def __call__(self, n: int, /, title: str | None = None) -> None:
-        """So many more."""
+        """Advance by this number."""
         ...
 
 

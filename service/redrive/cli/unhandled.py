@@ -1,4 +1,4 @@
-"""What commands say of kinds whose jobs wait while no living worker handles them."""
+"""Warnings of commands about kinds that no live worker handles while their jobs wait."""
 
 from redrive.cli.output import counted
 from redrive.live_jobs.unhandled import Unhandled

@@ -99,7 +99,7 @@ worker.add_command(list_workers)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a worker starts with: its settings, without the libraries that read them."""
+    """Start-up values of a worker: its settings, without the libraries that read them."""
 
     options: WorkerOptions
     log_format: Literal["json", "console"] | None
@@ -181,7 +181,7 @@ def _options(settings: "Settings", name: str, *, until_empty: bool, reload: bool
 
 
 def _where(settings: "Settings") -> dict[str, str]:
-    """What says where a failure happened."""
+    """Return the fields that tell where a failure happened."""
     known = {
         "pod": socket.gethostname(),
         "node": settings.node,
@@ -198,7 +198,7 @@ def _live(health: Health) -> Checks:
 
 
 def _ready(health: Health) -> Checks:
-    """What keeps this worker from working, by part."""
+    """Return the checks of readiness, by part."""
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
     return _live(health) | {
         "database": trouble_of(health.database_failures, health.database_fault),

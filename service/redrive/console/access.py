@@ -1,4 +1,5 @@
-"""Who asks, and in which role: bearer tokens, a trusted proxy, and the session of a signed-in one.
+"""Identities and roles: bearer tokens, a trusted proxy, and sessions of people who
+signed in.
 
 Nothing of it is kept in this process, so that any replica answers: a session is a signed cookie
 that names its token and ends with it, or the groups of whoever signed in at a provider. A token is
@@ -40,7 +41,9 @@ _LINE = "write: SHA-256 of the token as 64 hexadecimal digits, a role, a name"
 
 
 class Role(IntEnum):
-    """What one may do: each role also what those before it may. Postgres has the last word."""
+    """Permissions of a user: each role includes the roles before it. Postgres decides
+    in the end.
+    """
 
     VIEWER = 1
     OPERATOR = 2
@@ -57,7 +60,8 @@ ROLES: Mapping[str, Role] = {role.word: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks: `name` is what the audit log keeps, `session` what its forms are bound to.
+    """Identity of a user: `name` is written to the audit log, `session` binds their
+    forms.
 
     `may_forge`: a browser adds by itself what lets it in, so that other sites could use it.
     `renewed`: the cookie that takes the place of an older one, as the session is in use.
@@ -133,7 +137,7 @@ class Proxy:
     groups_header: str = "x-forwarded-groups"
 
     def knows(self, address: str | None) -> bool:
-        """Whether a connection comes from it."""
+        """Return True if a connection comes from the proxy."""
         try:
             peer = ip_address(address or "")
         except ValueError:
@@ -147,12 +151,12 @@ class Provider(Protocol):
 
     @property
     def host(self) -> str:
-        """Its name to people."""
+        """Return the name of the provider as people know it."""
         ...
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """What those in its groups may do."""
+        """Return the roles of the provider's groups."""
         ...
 
     async def begin(self, request: Any, pending: dict[str, Any]) -> Any:
@@ -210,7 +214,7 @@ class Access:
     def identify(
         self, peer: str | None, headers: Sequence[tuple[str, str]], cookie: str | None
     ) -> Identity | None:
-        """Who asks; None = nobody that we know.
+        """Identify the user of a request; None if they are unknown.
 
         Raises:
             Refused: somebody said who they are, and may not come in.
@@ -249,7 +253,7 @@ class Access:
         return replace(who, renewed=str(self._sessions.dumps(said)))
 
     def _signed_in(self, said: Mapping[str, Any]) -> Identity | None:
-        """Whose session it is, as tokens and groups are now."""
+        """Return the user of a session, with the tokens and groups of today."""
         if "token" not in said:
             if self.provider is None:
                 return None
@@ -300,15 +304,15 @@ class Access:
         return str(self._pending.dumps(sign_in))
 
     def was_pending(self, cookie: str | None) -> dict[str, Any]:
-        """What that cookie holds; nothing where it is none of ours, or too old."""
+        """Return the contents of the sign-in cookie; empty if it is forged or too old."""
         return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
     def form_token(self, who: Identity) -> str:
-        """What a form of theirs holds, and no other site knows."""
+        """Return the secret of a user's forms, which no other site knows."""
         return str(self._forms.dumps([who.name, who.session]))
 
     def is_own_form(self, who: Identity, token: str) -> bool:
-        """Whether a form was made for them."""
+        """Return True if a form was made for this user."""
         return _loaded(self._forms, token) == [who.name, who.session]
 
     def said(self, text: str) -> str:
@@ -328,7 +332,9 @@ def _loaded(
 
 
 def _dated(serializer: URLSafeTimedSerializer, text: str | None, age: int) -> tuple[Any, float]:
-    """What was signed and when; None where we did not, or longer ago than `age`."""
+    """Return the signed value and its time; None if it was not signed here or is older
+    than `age`.
+    """
     try:
         said, at = serializer.loads(text or "", max_age=age, return_timestamp=True)
     except BadData:
@@ -354,7 +360,7 @@ def cookie(name: str, value: str, seconds: int) -> str:
 
 
 def is_own_site(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that the page which sends this is one of ours."""
+    """Return True if the browser says that one of our own pages sends the request."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"

@@ -206,14 +206,14 @@ def list_schedules(here: Here, who: Signed) -> Response:
 
 @router.get("/workers")
 def list_workers(here: Here, who: Signed) -> Response:
-    """Who works, on what, and since when they were heard of."""
+    """List the workers, their queues and kinds, and when they were last heard."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": workers.find(conn), "after": None})
 
 
 @router.get("/audit", openapi_extra=described(None, *AUDIT_NAMES, "after"))
 def list_audit(request: Request, here: Here, who: Signed) -> Response:
-    """Who changed what, the newest line first."""
+    """List changes and who made them, newest first."""
     chosen = audit_choice(asked(request))
     before = audit_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
@@ -241,7 +241,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     for_: str | None = None
 
     def more(self) -> dict[str, str]:
-        """What it asks for besides, as the fields of a form."""
+        """Return the other fields of the request, as a form sends them."""
         given = msgspec.structs.asdict(self)
         return {
             name.strip("_").replace("_", "-"): str(value)
@@ -283,7 +283,7 @@ _BODY = {
 
 
 def _shown(here: Console, seen: Preview) -> dict[str, Any]:
-    """What a change would do, when nobody said yes."""
+    """Describe a change that was not confirmed."""
     rows = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
         "matched": seen.matched,
@@ -296,7 +296,7 @@ def _shown(here: Console, seen: Preview) -> dict[str, Any]:
 
 
 async def body(request: Request) -> Asked:
-    """What a change is asked for with.
+    """Read the body of a change.
 
     Raises:
         Refused: it is no JSON of ours.

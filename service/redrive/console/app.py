@@ -112,7 +112,9 @@ def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
 
 
 def _probes(app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition) -> None:
-    """What Kubernetes and Prometheus ask for; nobody signs in for it, and it tells nothing."""
+    """Add the probes of Kubernetes and Prometheus, which need no sign-in and reveal
+    nothing.
+    """
 
     @app.get("/livez", include_in_schema=False)
     def livez() -> Response:
@@ -159,7 +161,7 @@ def _failed(request: Request, status: int, text: str) -> Response:
 
 
 def _is_of_program(request: Request) -> bool:
-    """Whether it is about the API, of a cell or not, or of one that there is not."""
+    """Return True for API paths, with or without a cell prefix, known or not."""
     path = request.url.path
     if path.startswith(PREFIX):
         path = "/" + path.removeprefix(PREFIX).partition("/")[2]
@@ -196,7 +198,9 @@ def _not_signed_in(request: Request, _error: Exception) -> Response:
 
 
 def _of_database(request: Request, error: Exception) -> Response:
-    """What a database error becomes: never its DETAIL, which holds values of rows."""
+    """Turn a database error into a response without its DETAIL, which holds values of
+    rows.
+    """
     match error:
         case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
             text = (

@@ -24,7 +24,7 @@ def list_queues(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/workers")
 def list_workers(request: Request, here: Here, who: Signed) -> Response:
-    """Who works, on what, and since when they were heard of."""
+    """List the workers, their queues and kinds, and when they were last heard."""
     with here.logins.reading(who.role) as conn:
         found = workers.find(conn)
     shell = command(("worker", "ls"))

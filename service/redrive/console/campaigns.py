@@ -72,7 +72,7 @@ TERMS = ("rate", "canaries", "abort-share", "not-before", "when-breaker", "when-
 
 
 def _inputs(canaries: int) -> list[Input]:
-    """What a start asks for besides why."""
+    """Return the inputs of a start besides the reason."""
     return [
         Input("rate", "Jobs per second", hint="empty: as fast as they end"),
         Input("canaries", "Canaries", str(canaries), "so many go first; 0 = none"),
@@ -104,7 +104,7 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
 
 
 def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> list[str]:
-    """What one types in a shell for the same redrive on the same terms.
+    """Return the shell commands for the same redrive on the same terms.
 
     Args:
         word: the change; of two commands, as `dlq redrive` takes rate and canaries alone.
@@ -181,7 +181,7 @@ def _version(text: str | None) -> str | None:
 
 
 def estimate(matched: int, terms: Terms) -> str:
-    """How long it takes, and what it risks, in a sentence."""
+    """Estimate how long a redrive takes and what it risks, in a sentence."""
     if not matched:
         return ""
     lasts = (
@@ -237,7 +237,7 @@ def _stay(blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None) 
 
 
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
-    """Those of some kinds whose redrive takes two people."""
+    """Return the kinds whose redrive needs two people."""
     query = "select kind from redrive.approvals where kind = any (%s) order by kind"
     return [str(kind) for (kind,) in conn.execute(query, (kinds,))]
 
@@ -248,12 +248,14 @@ def _all(chosen: Filter) -> Filter:
 
 
 def _canaries(chosen: Filter, matched: int) -> int:
-    """As the command line has it."""
+    """Return the number of canaries, chosen as the command line does."""
     return 0 if chosen.ids or matched <= FEW else CANARIES
 
 
 def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
-    """What was looked at, frozen; its id. What the handlers cannot take is left out."""
+    """Freeze the dead letters that were seen, and return their plan; skip those the
+    handlers cannot take.
+    """
     chosen = letters_of(order.query)
     refuse_vague(chosen)
     with conn.transaction():

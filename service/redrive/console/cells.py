@@ -60,7 +60,9 @@ def refuse_unknown(here: Here, who: Known, name: str) -> Response:
 
 
 def rows(request: Request, who: Identity) -> list[dict[str, Any]]:
-    """What each cell is at; one that does not answer says so, and keeps nobody waiting for long."""
+    """Return a summary row for each cell; a cell that does not answer says so within a
+    bounded time.
+    """
     consoles: Mapping[str, Console] = request.app.state.consoles
     cells = console(request).cells
     asked = {cell: partial(_row, consoles[cell], who) for cell in cells}

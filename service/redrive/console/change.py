@@ -1,4 +1,4 @@
-"""What a change of the console is: a preview that counts first, and one way to do it.
+"""Changes in the console: a preview that counts, then the change.
 
 And what previews share: filters as they were seen, the same as a shell command, how many.
 """
@@ -41,7 +41,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a change is about, before it is done.
+    """Preview of a change.
 
     Attributes:
         matched: how many it would change.
@@ -84,7 +84,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a change: a sentence, the same as a report, and the page to go on with."""
+    """Result of a change: a sentence, the same as a report, and the next page."""
 
     text: str
     report: Mapping[str, Any]
@@ -114,7 +114,7 @@ class Change:
 
 
 def counted(n: int, one: str) -> str:
-    """So many of something, in words."""
+    """Format a number with its noun."""
     return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
 
 
@@ -142,12 +142,12 @@ def obstacle_of(chosen: Criteria, matched: int) -> str | None:
 
 
 def until_of(chosen: Filter | JobFilter) -> datetime | None:
-    """So that what comes after somebody has looked is not meant."""
+    """Return the end of the time filter, so that later dead letters are not included."""
     return chosen.until or (None if chosen.ids or not chosen.narrows() else datetime.now(UTC))
 
 
 def as_seen(chosen: Filter | JobFilter) -> Query:
-    """What stands for exactly this, also a minute later."""
+    """Return a query that selects exactly these rows, also a minute later."""
     limit = chosen.limit if (chosen.limit or MOST + 1) <= MOST else None
     return list(pairs(replace(chosen, limit=limit)))
 
@@ -162,27 +162,29 @@ def letters_of(query: Query, state: str = "open") -> Filter:
 
 
 def shell_of(words: Sequence[str], query: Query, of: type[Criteria], **more: str) -> str:
-    """As somebody would type it: without the instant at which they looked."""
+    """Return the shell command as a person types it, without the instant of the
+    preview.
+    """
     asked = [(name, value) for name, value in query if (name, value) != ("state", "open")]
     return command(words, parse(of, asked), **more)
 
 
 def refuse_other(matched: int, order: Order) -> None:
-    """What was seen is what is done."""
+    """Refuse a change whose selection is no longer what was previewed."""
     seen = order.more.get("seen")
     if seen is not None and seen != str(matched):
         raise Refused(409, f"{matched:,} match now, you saw {seen}: look again")
 
 
 def refuse_more(matched: int, order: Order) -> None:
-    """As many as one request may change."""
+    """Refuse to change more rows than one request may."""
     refuse_other(matched, order)
     if matched > MOST:
         raise Refused(409, f"more than {MOST:,} match: narrow the filter")
 
 
 def back(chosen: Filter) -> str:
-    """Where to look after a change: the one job, or the list."""
+    """Return the page to show after a change: the job, or the list."""
     if len(chosen.ids) == 1:
         return f"/jobs/{chosen.ids[0]}"
     return url("/dead-letters", replace(chosen, limit=None, until=None))

@@ -1,4 +1,5 @@
-"""What the console can change: each with a preview that counts first, and one way to do it.
+"""Registry of the console's changes: each has a preview that counts and one way to do
+it.
 
 Pages and the JSON API go through here, and from here to the functions that the command line calls.
 """

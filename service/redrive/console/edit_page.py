@@ -18,7 +18,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 @router.get("/edit")
 def look(request: Request, here: Here, who: Signed) -> Response:
-    """What there is to edit, and the form for it."""
+    """Show the payloads to edit, and the form."""
     require(who, Role.OPERATOR)
     return _looked(request, here, who, Order(asked(request), "", who.name, {}, here.handlers))
 

@@ -44,7 +44,7 @@ EXAMPLE = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What somebody is about to edit.
+    """Preview of an edit.
 
     Attributes:
         matched: how many open dead letters the filter selects.
@@ -81,7 +81,7 @@ def _mark(seen: Preview) -> str:
 
 
 def look(conn: Connection, order: Order) -> Look:
-    """What the patch of a form would do; without one, what there is to edit."""
+    """Preview the patch of a form, or show what can be edited if there is no patch."""
     chosen = letters_of(order.query)
     found = _found(conn, chosen, order)
     if found.obstacle:
@@ -95,7 +95,7 @@ def look(conn: Connection, order: Order) -> Look:
 
 
 def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
-    """What there is to edit, and one of it."""
+    """Find what can be edited, and a sample of it."""
     matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
     shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
     found = Look(as_seen(chosen), shell, matched, obstacle=obstacle_of(chosen, matched))
@@ -152,7 +152,7 @@ def edit(opening: Opening, order: Order) -> Done:
 
 
 def report(seen: Preview, causes: Counter[str | None] | None = None) -> dict[str, Any]:
-    """What the command line says of an edit."""
+    """Report an edit as the command line does."""
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
     if unreadable := seen.counts["unreadable"]:
         refused["unreadable"] = unreadable

@@ -1,4 +1,4 @@
-"""What the overview and the groups show besides lists: growth over time, and what is wrong now."""
+"""Figures of the overview and the groups: growth over time, and current problems."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, LiteralString
@@ -99,7 +99,7 @@ def workers(conn: Connection) -> list[Row]:
 
 
 def now(conn: Connection) -> dict[str, Any]:
-    """What a database is at, and what is wrong there."""
+    """Return the current figures of a database and its problems."""
     found, breakers, added = queues(conn), rows(conn, BREAKERS), growth(conn)
     alive = [worker for worker in workers(conn) if worker["is_alive"]]
     return {
@@ -113,7 +113,7 @@ def now(conn: Connection) -> dict[str, Any]:
 def troubles(
     found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong now: a sentence, and the page to look at."""
+    """List the current problems: a sentence and the page to open."""
     recent = sum(added[-5:])
     if recent:
         yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
@@ -135,7 +135,7 @@ def troubles(
 
 
 def _unhandled(queue: Row) -> str:
-    """So many jobs of some kinds in a queue, those of most jobs first."""
+    """Count the waiting jobs of unhandled kinds in a queue, most jobs first."""
     kinds = list(queue["unhandled"])
     named = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
     more = f" and {len(kinds) - len(named)} more kinds" if named != kinds else ""

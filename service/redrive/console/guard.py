@@ -1,4 +1,4 @@
-"""What every request passes first: sizes, rates, the host it names; and headers of every answer.
+"""Guard of every request: sizes, rates, the host name; and the headers of every answer.
 
 Plain ASGI, around the application: it also holds for what the framework answers by itself.
 """
@@ -155,7 +155,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What the application receives of a request that was read already."""
+    """Return a receiver that replays the body of a request that was already read."""
     events = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_event() -> dict[str, Any]:

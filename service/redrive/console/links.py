@@ -31,12 +31,12 @@ class Links:
         )
 
     def to_trace(self, trace_id: object) -> str | None:
-        """Where a trace is shown; None for what is no trace."""
+        """Return the address of a trace; None if the id is not a trace id."""
         is_one = isinstance(trace_id, str) and _TRACE.fullmatch(trace_id)
         return self.trace.replace("{trace_id}", str(trace_id)) if self.trace and is_one else None
 
     def to_logs(self, job: int) -> str | None:
-        """Where the log lines of a job are shown."""
+        """Return the address of a job's log lines."""
         return self.logs and self.logs.replace("{job_id}", str(job))
 
 

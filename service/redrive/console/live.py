@@ -35,7 +35,7 @@ STEPS = (State.PLANNED, State.WAITING, State.CANARY, State.RAMP, State.RUNNING, 
 
 @router.get("/campaigns/{campaign}")
 def show(request: Request, here: Here, who: Signed, campaign: int) -> Response:
-    """How far a campaign is, who started it and why, and what can be done."""
+    """Show a campaign: its progress, who started it and why, and its actions."""
     with here.logins.reading(who.role) as conn:
         found = found_in(conn, campaign)
         alive = [worker for worker in figures.workers(conn) if worker["is_alive"]]
@@ -51,7 +51,7 @@ def show(request: Request, here: Here, who: Signed, campaign: int) -> Response:
 
 
 def _values(found: dict[str, Any], who: Identity) -> dict[str, Any]:
-    """What the part that changes is made of."""
+    """Return the values of the part of the page that is updated."""
     return {
         "campaign": found,
         "may_change": who.role >= Role.OPERATOR,
@@ -98,7 +98,9 @@ def _news(here: Console, request: Request, campaign: int) -> News | None:
 
 @router.get("/estimate/{word}")
 def say_estimate(request: Request, here: Here, who: Signed, word: str) -> Response:
-    """How long a redrive takes on the terms of a form, and the command, while it is filled in."""
+    """Estimate a redrive on the terms of a form and show the command, while the form is
+    filled in.
+    """
     del who
     given = dict(request.query_params)
     query = [(n, v) for n, v in request.query_params.multi_items() if n not in TERMS]

@@ -1,4 +1,4 @@
-"""What the console counts of its own work."""
+"""Metrics of the console itself."""
 
 from redrive.observability.metrics import CALL_BUCKETS, Counter, Histogram
 
@@ -6,7 +6,7 @@ ACCEPTED, REFUSED = SIGN_INS = ("accepted", "refused")
 
 
 def requests() -> Histogram:
-    """How long it took to answer, of each page."""
+    """Make the histogram of response times by page."""
     return Histogram(
         "redrive_console_request_seconds",
         "Time until the console answers, by page and status; 401: nobody could be signed in.",
@@ -16,7 +16,7 @@ def requests() -> Histogram:
 
 
 def sign_ins() -> Counter:
-    """Who came in, and who did not."""
+    """Make the counter of sign-ins, accepted and refused."""
     made = Counter(
         "redrive_console_sign_ins_total",
         "Sessions that began, and tokens, people of a provider and of a proxy that were not let in,"

@@ -31,7 +31,7 @@ FAILED = "the sign-in did not come through: begin again"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Client:
-    """What a provider knows of this console, and which of its claims say who somebody is."""
+    """Registration of this console at a provider, and the claims that identify a user."""
 
     issuer: str
     client_id: str
@@ -57,12 +57,12 @@ class Provider:
 
     @property
     def host(self) -> str:
-        """Its name to people."""
+        """Return the name of the provider as people know it."""
         return urlsplit(self.client.issuer).hostname or ""
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """What those in its groups may do."""
+        """Return the roles of the provider's groups."""
         return self._roles
 
     async def begin(self, request: Request, pending: dict[str, Any]) -> Response:
@@ -112,7 +112,9 @@ class Provider:
         found["id_token_signing_alg_values_supported"] = [a for a in offered if a in ALGORITHMS]
 
     async def _claims(self, token: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those of the ID token; what it leaves out is asked for, as the standard has it."""
+        """Return the claims of the ID token, completed from the userinfo endpoint as
+        the standard says.
+        """
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:
             raise Refused(403, FAILED)

@@ -175,7 +175,9 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
 
 @router.get("/explain/{fingerprint:path}")
 def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
-    """What the dead letters of a group have in common: a page, or the part of the group's."""
+    """Explain what the dead letters of a group have in common, as a page or a part of
+    one.
+    """
     most = LOOKED_AT if request.headers.get("hx-request") else explaining.OF_GROUP
     with here.logins.reading(who.role) as conn:
         found = explaining.explain(conn, _text(fingerprint), most=most)
@@ -295,7 +297,7 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/audit")
 def list_audit(request: Request, here: Here, who: Signed) -> Response:
-    """Who changed what, when and why."""
+    """List who changed what, when and why."""
     query = asked(request)
     chosen = audit_choice(query)
     before = audit_place(request.query_params.get("after"))
@@ -338,7 +340,7 @@ def audit_place(text: str | None) -> int | None:
 
 @router.get("/change/{word}")
 def look(request: Request, here: Here, who: Signed, word: str) -> Response:
-    """What a change would do, and the form that does it."""
+    """Preview a change and show the form that does it."""
     require(who, Role.OPERATOR)
     return _looked(request, here, who, word)
 
@@ -417,7 +419,7 @@ def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> 
 
 
 def _own_path(path: str | None) -> str:
-    """Where to go on: a path of ours, whatever the address says."""
+    """Return the path of the next page; always one of ours, whatever the address says."""
     path = path if path and len(path) <= MOST_PATH else "/"
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and path.isascii() else "/"

@@ -97,7 +97,7 @@ def _number(field: str, text: str) -> int:
 
 
 def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
-    """What is set in a filter, by name, one value at a time."""
+    """Yield the filter's set fields by name, one value at a time."""
     for field, value in chosen.described().items():
         many: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
         yield from ((name_of(field), str(one)) for one in many)
@@ -111,7 +111,7 @@ def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str
 
 
 def command(words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None) -> str:
-    """What one types in a shell for the same."""
+    """Return the shell command with the same filter."""
     flags = [
         part for name, value in (pairs(chosen) if chosen else ()) for part in _flag(name, value)
     ]
@@ -124,7 +124,7 @@ def _flag(name: str, value: str) -> tuple[str, ...]:
 
 
 def place_of(at: datetime, job: int) -> str:
-    """Where a dead letter stands in a list, for the address of the next page."""
+    """Return the position of a dead letter in a list, for the address of the next page."""
     return f"{at.isoformat()}/{job}"
 
 
@@ -141,7 +141,9 @@ def dead_letter_place(text: str | None) -> Place | None:
 
 
 def job_place(text: str | None) -> str | None:
-    """Where a live job stands in the list. Raises Refused for what is no place."""
+    """Return the position of a live job in the list. Raises Refused if the text is not
+    a position.
+    """
     if text and not PLACES.fullmatch(text):
         raise Refused(400, f"after is {text!r}; take the link of the page before")
     return text or None

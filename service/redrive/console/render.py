@@ -1,4 +1,6 @@
-"""How values become HTML: escaped twice over, times relative with the exact one beside them."""
+"""Conversion of values to HTML: escaped twice, times relative with the exact time as a
+title.
+"""
 
 import json
 from collections.abc import Sequence
@@ -75,7 +77,9 @@ def cell(value: Any, name: str = "") -> Any:
 
 
 def relative(at: datetime | str | None) -> Markup:
-    """How long ago an instant is, or how far ahead; the exact one in its title."""
+    """Format how long ago an instant is, or how far ahead, with the exact time as a
+    title.
+    """
     if at is None:
         return Markup("")
     if isinstance(at, str):

@@ -18,7 +18,9 @@ logger = logging.getLogger("redrive.console")
 
 
 def is_ended(conn: psycopg.Connection, session: str) -> bool:
-    """Whether somebody signed out of it. One look-up, by its key; "" is of a program."""
+    """Return True if the session was signed out: one look-up by key. "" belongs to a
+    program.
+    """
     query = "select from redrive.ended_sessions where session = %s"
     return bool(session) and conn.execute(query, (session,)).rowcount > 0
 

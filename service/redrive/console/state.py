@@ -1,4 +1,4 @@
-"""What every page and every call of the API gets: who asks, the connections, the form."""
+"""State of every request: the user, the connections, the form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ class NotSignedIn(Exception):
 
 
 class NoCell(Exception):
-    """What is asked for is of one database, and the address names none of several."""
+    """The request is about one database, and its address names none of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Console:
 
     @property
     def root(self) -> str:
-        """What the addresses of its pages begin with.
+        """Return the prefix of every page's address.
 
         The cell is a part of each of them, so what an old tab sends goes to the database that the
         tab shows, whatever was looked at since.
@@ -70,7 +70,7 @@ class Console:
         return {"": those, **each}
 
     def command(self, shell: str) -> str:
-        """What one types for the same, for this database."""
+        """Return the shell command for this database."""
         return f"{shell} --cell {self.cell}" if self.cell and shell else shell
 
     def page(
@@ -107,7 +107,7 @@ Here = Annotated[Console, Depends(console)]
 
 
 def known(request: Request, here: Here) -> Identity:
-    """Who asks, whatever they may do there.
+    """Return the user of a request, whatever they may do.
 
     Raises:
         NotSignedIn: nobody that we know.
@@ -129,7 +129,7 @@ Known = Annotated[Identity, Depends(known)]
 
 
 def signed_in(here: Here, who: Known) -> Identity:
-    """Who asks for something of a database.
+    """Return the user of a request about a database.
 
     Raises:
         NotSignedIn: they signed out of this session.

@@ -19,7 +19,7 @@ MOST = 100
 
 
 class News(NamedTuple):
-    """What a look found: HTML, and whether nothing more will come."""
+    """Update of a stream: HTML, and whether it is the last."""
 
     html: str
     is_last: bool
@@ -33,7 +33,7 @@ class Streams:
         self._is_over = False
 
     def has_room(self, session: str) -> bool:
-        """Whether one more is not too many."""
+        """Return True if one more stream fits."""
         return self._open.count(session) < MOST_OF_ONE and len(self._open) < MOST
 
     def end(self) -> None:
@@ -41,7 +41,7 @@ class Streams:
         self._is_over = True
 
     async def events(self, session: str, look: Callable[[], News | None]) -> AsyncIterator[str]:
-        """What a browser is sent.
+        """Yield the events that a browser is sent.
 
         Args:
             session: of whoever listens, as forms know it.

@@ -1,4 +1,4 @@
-"""What the console switches: queues, breakers, groups, limits and schedules."""
+"""Switches of the console: queues, breakers, groups, limits and schedules."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -206,7 +206,7 @@ def _set_limit(opening: Opening, order: Order) -> Done:
 
 
 def _sentence(said: str | None) -> list[str]:
-    """As one on a page, if anything is said."""
+    """Format the message of a change as a sentence, if there is one."""
     if said is None:
         return []
     return [said[0].upper() + said[1:] + ("" if said.endswith("?") else ".")]

@@ -33,7 +33,7 @@ class Array(Generic[T]):
         self._packed = b""
 
     def packed(self) -> bytes:
-        """As the server reads it."""
+        """Return the array in the binary format of the server."""
         if not self._packed:
             oid = postgres.types[self.elements].oid
             self._packed = _HEADER.pack(1, 1, oid, len(self.values), 1) + self._pack()

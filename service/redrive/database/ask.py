@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T]:
-    """What each cell answers within a time; whoever does not is left out, and no other waits."""
+    """Ask all cells at once and return the answers that came in time."""
     answers: dict[str, T] = {}
 
     def ask(cell: str, answer: Callable[[], T]) -> None:

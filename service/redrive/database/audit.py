@@ -26,7 +26,7 @@ _FIELDS: LiteralString = "a.id, a.at, a.actor, a.db_user as login, a.action, a.w
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which lines: those that match every field that is set."""
+    """Filter of audit lines: those that match every field that is set."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -63,7 +63,7 @@ def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
 
 
 class Verdict(NamedTuple):
-    """How many lines there are; the first fault, None = they are as they were written."""
+    """Verdict about the audit log: the number of lines, and the first fault or None."""
 
     lines: int
     fault: str | None
@@ -92,14 +92,16 @@ class Seal(NamedTuple):
 
 
 def newest_seal(conn: Connection) -> Seal:
-    """That of the newest line: kept elsewhere, it shows a log that was written anew."""
+    """Return the seal of the newest line; a copy kept elsewhere reveals a rewritten
+    log.
+    """
     query = "select id, encode(hash, 'hex') from redrive.audit_chain"
     row: Any = conn.execute(query).fetchone()
     return Seal(*row)
 
 
 def compare(conn: Connection, kept: Seal) -> str | None:
-    """What is wrong with a line, from its seal that was kept; None = nothing."""
+    """Compare a line with a seal that was kept elsewhere; return the fault, or None."""
     query = "select encode(hash, 'hex') from redrive.audit where id = %s"
     found = conn.execute(query, (kept.line,)).fetchone()
     if found is None:

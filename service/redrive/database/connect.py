@@ -83,7 +83,7 @@ In English. In another language (lc_messages) it is an outage without a reason, 
 
 
 class Trouble(Enum):
-    """What an error of the database means for the statement that met it."""
+    """Meaning of a database error for the statement that met it."""
 
     LOST = "the connection is gone, and whether the statement took effect is unknown"
     AGAIN = "the statement was rolled back whole and may be sent again"
@@ -114,7 +114,9 @@ _RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
 
 
 def refusal(error: psycopg.Error) -> str:
-    """What refused a statement: the constraint, or the function of a trigger. No values."""
+    """Name what refused a statement: the constraint or the trigger's function, without
+    values.
+    """
     diag = error.diag
     said = f"{type(error).__name__} ({error.sqlstate})"
     if diag.constraint_name is not None:
@@ -126,7 +128,8 @@ def refusal(error: psycopg.Error) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the database is: a URL, or the file that holds it, read again for each connection.
+    """Address of the database: a URL, or the file that holds it, read again for each
+    connection.
 
     So a password that is changed in the file, as a Secret is in a pod, wants no restart.
     """
@@ -143,7 +146,7 @@ class Address:
         return connect(self.read(), name=name, **settings, **self.role_setting())
 
     def role_setting(self) -> dict[str, str]:
-        """What each transaction begins with, besides the settings that are asked for."""
+        """Return the settings that begin each transaction because of the role."""
         return {"role": self.role} if self.role else {}
 
     def read(self) -> str:
@@ -166,7 +169,7 @@ class Address:
         return _checked(text.strip(), name)
 
     def origin(self) -> str:
-        """Where the URL comes from, and since when it is what it is there."""
+        """Return where the URL comes from, and when it last changed."""
         if self.file is None:
             return f"the URL is {self.variable}, which only a restart changes"
         with contextlib.suppress(OSError):
@@ -240,7 +243,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next statement begins a transaction."""
+        """True if the next statement begins a transaction."""
         return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @functools.cached_property
@@ -249,7 +252,9 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def has_settings(self) -> bool:
-        """Whether the session has them, and no transaction need begin by them."""
+        """True if the session has our settings, so that no transaction must begin with
+        them.
+        """
         return self.settings == self._held
 
     def begin(self) -> None:
@@ -410,7 +415,7 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """Whether there is no connection just now."""
+        """True if there is no connection at the moment."""
         return self._conn is None
 
     @contextlib.contextmanager

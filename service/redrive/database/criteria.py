@@ -9,7 +9,7 @@ from typing import Any, LiteralString, get_type_hints
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What a field of a filter means.
+    """Meaning of a field of a filter.
 
     Attributes:
         condition: over the rows, with the value as its parameter; None = not a condition.
@@ -50,7 +50,7 @@ class Criteria:
         return " and ".join(conditions), parameters
 
     def narrows(self) -> bool:
-        """Whether anything but state and limit is set."""
+        """True if any field besides state and limit is set."""
         return bool(self._given().keys() - {"state", "limit"})
 
     def described(self) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def driver_of(conn: Any) -> str:
 
 
 def in_transaction(conn: Any) -> bool:
-    """Whether a transaction is open on the connection."""
+    """Return True if a transaction is open on the connection."""
     family = driver_of(conn)
     if family == "django":
         return conn.connection is not None and _is_open(conn.connection)
@@ -134,7 +134,7 @@ def itself(conn: Any) -> Any:
 
 
 def is_async(conn: Any) -> bool:
-    """Whether what is asked of the connection must be awaited."""
+    """Return True if calls on the connection must be awaited."""
     return driver_of(conn) in {"psycopg async", "sqlalchemy async", "asyncpg"}
 
 

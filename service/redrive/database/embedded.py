@@ -112,7 +112,7 @@ class EmbeddedPostgres:
         return self.home / f"postgres-{self.version}"
 
     def url(self, database: str = "postgres") -> str:
-        """Where to connect."""
+        """Return the URL to connect to."""
         user = "postgres" if self.password is None else f"postgres:{quote(self.password, safe='')}"
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
@@ -162,7 +162,7 @@ class EmbeddedPostgres:
         self._pg_ctl("-w", "-t", "60", "-m", mode, "stop")
 
     def is_running(self) -> bool:
-        """Whether a server serves the data directory."""
+        """Return True if a server uses the data directory."""
         try:
             self._pg_ctl("status")
         except (subprocess.SubprocessError, OSError):

@@ -1,4 +1,6 @@
-"""What somebody else made in our schema: whoever calls it does what they want."""
+"""Objects that others made in our schema: code in them would run with the caller's
+rights.
+"""
 
 from typing import Any, LiteralString
 

@@ -1,4 +1,4 @@
-"""How much a search looks at: little first, then more, and no more than there is time for."""
+"""Sizes of the steps of a search: small first, then larger, until its time is up."""
 
 import time
 from collections.abc import Iterator

@@ -68,12 +68,12 @@ class Migration:
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether it builds indexes beside those who write."""
+        """True if the migration builds indexes while others write."""
         return self.text.startswith("-- concurrently:")
 
     @property
     def drops_functions(self) -> bool:
-        """Whether it has to share the transaction in which functions are made."""
+        """True if the migration must share the transaction in which functions are made."""
         return "drop function" in self.text
 
     @property
@@ -84,7 +84,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run found and did. `without_roles` says why no roles were made, or is None."""
+    """Result of a run. `without_roles` says why no roles were made, or is None."""
 
     before: int
     after: int
@@ -175,7 +175,7 @@ def require(conn: Connection) -> None:
 
 
 def _serves_us(conn: Connection) -> bool:
-    """Whether a schema newer than this program says that programs of this age go on with it."""
+    """Return True if a newer schema says that it works with programs of this version."""
     newer = "select max(coalesce(serves, version)) from redrive.migrations where version > %s"
     return int(_scalar(conn, newer, latest())) <= latest()
 
@@ -382,7 +382,7 @@ def _refuse_unfit(conn: Connection) -> None:
 
 
 def _refuse_foreign(conn: Connection) -> None:
-    """Whoever made the schema first could have put a trigger there, which we would run."""
+    """Refuse a schema whose first owner could have added a trigger, which we would run."""
     found = foreign.find(conn)
     if found is not None:
         thing, owner = found
@@ -398,7 +398,9 @@ def _refuse_foreign(conn: Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """Who migrates; whether as a member of redrive_owner, and whether that role may create."""
+    """Rights of the user who migrates: member of redrive_owner or not, and may that
+    role create.
+    """
 
     database: str
     user: str

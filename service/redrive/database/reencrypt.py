@@ -250,7 +250,7 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
 
 
 def count_stale(conn: Connection, key: str) -> int:
-    """How many rows are to be sealed anew with the key."""
+    """Count the rows that must be sealed again with the key."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return sum(
             cursor.execute(

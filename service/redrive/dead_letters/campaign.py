@@ -38,7 +38,7 @@ STEPS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a campaign would put back; the ids are in the database.
+    """Plan of a campaign; its ids are in the database.
 
     Attributes:
         plan: its id, that of the campaign; None = nothing was frozen.
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a campaign is carried out. `breakers`: name -> the state to wait for."""
+    """Terms of a campaign. `breakers`: name -> the state to wait for."""
 
     rate: float | None = None
     canaries: int = rules.CANARIES
@@ -75,14 +75,14 @@ class Terms:
     version: str | None = None
 
     def conditions(self) -> dict[str, Any]:
-        """What it waits for besides its time, as the database keeps it."""
+        """Return the conditions to wait for besides a time, as the database keeps them."""
         conditions = {"breakers": dict(self.breakers), "version": self.version}
         return {name: value for name, value in conditions.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What came of a campaign so far. `blocked`: cause -> how many stayed."""
+    """Progress of a campaign. `blocked`: cause -> number of dead letters that stay."""
 
     matched: int
     redriven: int = 0
@@ -114,7 +114,8 @@ def plan(
 
 
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
-    """What a plan would be, at a bounded cost; and of how many it is known what would stay.
+    """Preview a plan at a bounded cost; also return for how many obstacles were
+    checked.
 
     All are counted, and their kinds told. What would stay, and what they died of, takes several
     times as long: of more than `most` it is asked of the oldest alone.
@@ -132,7 +133,9 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
 
 
 def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
-    """What those of a plan have on record, and of how many jobs; the most frequent first."""
+    """List the side effects on record for a plan and the jobs of each, most frequent
+    first.
+    """
     return conn.execute(
         "select e.what, count(distinct e.job)::int from redrive.campaign_jobs j"
         " join redrive.side_effects e on e.job = j.id where j.campaign = %s"
@@ -208,7 +211,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
 
 
 def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
-    """Whether this step was taken, and not another one before it."""
+    """Take a step; return False if another driver took one first."""
     fed = _value(
         conn,
         "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s, %s::float8, %s::float8)",
@@ -298,7 +301,9 @@ def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Of those that their client carries out nobody counts what waits."""
+    """Convert a row; campaigns driven by a client report no waiting or in-flight
+    counts.
+    """
     if row["planned_login"] is None:
         return row | {"waiting": 0, "in_flight": 0}
     return row

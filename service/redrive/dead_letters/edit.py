@@ -85,7 +85,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Preview:
-    """What a patch would do.
+    """Preview of a patch.
 
     Attributes:
         found: the open dead letters there are.
@@ -108,11 +108,13 @@ class Preview:
 
     @property
     def matched(self) -> int:
-        """How many open dead letters there are."""
+        """Return the number of open dead letters."""
         return len(self.found)
 
     def chunks(self) -> Iterator[dict[int, bytes]]:
-        """Those that can be edited, a chunk at a time, with what each was seen as."""
+        """Yield the editable dead letters in chunks, each id with the digest of what
+        was seen.
+        """
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
             places = range(start * DIGEST, (start + len(chunk)) * DIGEST, DIGEST)

@@ -1,4 +1,4 @@
-"""What the dead letters of a group have in common, that others and jobs that succeeded have not.
+"""Comparison of a group's dead letters with others and with jobs that succeeded.
 
 The work is bounded, however large the group: the newest, and some of each part of its time.
 """
@@ -82,7 +82,7 @@ _SUCCEEDED: LiteralString = """
 def explain(
     conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
 ) -> dict[str, Any] | None:
-    """What sets one group apart, the clearest first, and how much was looked at.
+    """Find what sets one group apart, clearest first, and say how much was examined.
 
     Args:
         most: dead letters of the group that are looked at, and of others in proportion.

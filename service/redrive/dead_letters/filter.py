@@ -1,4 +1,4 @@
-"""Which dead letters are meant: the one list of filters, for SQL, options and environment."""
+"""Filter of dead letters: one list of fields for SQL, options and environment."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ CATEGORIES = tuple(category.value for category in Category)
 
 @dataclass(frozen=True, slots=True)
 class Filter(Criteria):
-    """Which dead letters: those that match every field that is set.
+    """Selection of dead letters: those that match every field that is set.
 
     Each field is an option of the command line and, for redrive and purge, a variable of the
     environment (`redrive.cli.filters`). One that holds a sequence matches any of its values.

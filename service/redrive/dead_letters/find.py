@@ -127,13 +127,13 @@ def failures_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[s
 
 
 def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
-    """What the handlers of any job said that they had done, the first of it first."""
+    """List the side effects that handlers of a job reported, oldest first."""
     found = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
     return [shown_side_effect(job, effect) for effect in found]
 
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
-    """What is said of an edit, and what it changed."""
+    """Describe an edit and what it changed."""
     return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 
@@ -145,7 +145,7 @@ def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
 def _redacted(
     latest: dict[str, Any], edits: list[dict[str, Any]], failures: list[dict[str, Any]]
 ) -> tuple[list[Any], Any]:
-    """Its payload before each edit and as it is, and its headers, without what is secret in any."""
+    """Return the payload before each edit and now, and the headers, without secrets."""
     payloads = [shown_payload(latest | _before(edit)) for edit in edits]
     payloads.append(shown_payload(latest))
     declared = declared_secret(failures)

@@ -27,7 +27,7 @@ _IMPORT: LiteralString = "select n, id from redrive.import_v1(%s, %s::jsonb, %s,
 
 
 class Group(NamedTuple):
-    """What dead letters that are alike have in common."""
+    """Fields that similar dead letters have in common."""
 
     fingerprint: str
     kind: str
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Preview:
-    """What would come in.
+    """Preview of an import.
 
     Attributes:
         matched: dead letters that were looked at.

@@ -87,7 +87,8 @@ def _looked(
     after: Place | None,
     bounds: tuple[int, int],
 ) -> tuple[list[dict[str, Any]], datetime | None]:
-    """Those of the next that match; and how far back it was looked, None = to the end.
+    """Return the matching rows of the next batch, and how far back it reached; None =
+    to the end.
 
     Args:
         bounds: how many are looked at, and how many are wanted.
@@ -107,7 +108,9 @@ def _looked(
 
 
 def _statement(of_list: LiteralString, conditions: LiteralString) -> LiteralString:
-    """Where the next look ends; and of what is before, the latest of each list, then of all."""
+    """Build the statement: the end of the batch, the latest of each list, then the
+    latest of all.
+    """
     return f"""
         with edge as materialized (
             select max(e.died_at) as at from unnest(%s::text[]) v(value) cross join lateral (

@@ -89,7 +89,7 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def _common(explained: dict[str, Any] | None) -> Iterator[str]:
-    """What sets the group apart, where anything does."""
+    """Describe what sets the group apart, if anything does."""
     if explained is not None and explained["findings"]:
         yield "## What they have in common"
         yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])
@@ -128,5 +128,5 @@ def _code(text: str) -> str:
 
 
 def _longest_run(text: str) -> int:
-    """How many backticks stand side by side at most."""
+    """Return the length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)

@@ -1,4 +1,6 @@
-"""What a redrive, a purge and a re-encryption share: one runs at a time, each leaves a record."""
+"""Base of redrive, purge and re-encryption: one runs at a time, and each leaves a
+record.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

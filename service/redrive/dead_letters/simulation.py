@@ -1,4 +1,4 @@
-"""What the policies in the code would have done with the failures on record, before a deploy."""
+"""Simulation of the policies in the code on the recorded failures, before a deploy."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -48,7 +48,9 @@ _RECORDED: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of a failure, then and now: 'retry', or the reason of the death."""
+    """Effect of a policy on a failure, before and after: 'retry', or the reason of the
+    death.
+    """
 
     kind: str
     error_class: str
@@ -59,7 +61,7 @@ class Change:
 
     @property
     def is_none(self) -> bool:
-        """Whether the failure would be treated as it was."""
+        """True if the failure is treated as before."""
         return (self.category_then, self.then) == (self.category_now, self.now)
 
 

@@ -1,4 +1,4 @@
-"""What an operator decides about single dead letters. Each change is kept in the audit log."""
+"""Decisions about single dead letters. Each change is written to the audit log."""
 
 from collections.abc import Sequence
 from typing import Any, LiteralString

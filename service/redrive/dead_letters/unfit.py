@@ -1,4 +1,5 @@
-"""What of a plan its handlers could not take: found before it starts, and left out.
+"""Check of a plan against its handlers: dead letters they cannot take are left out of
+it.
 
 Causes hold no value of any payload: whoever may look at a campaign sees them.
 """
@@ -35,7 +36,7 @@ _READ: LiteralString = """
 
 @dataclass(slots=True)
 class Unfit:
-    """What of a plan does not fit: cause -> how many.
+    """Dead letters that do not fit: cause -> number.
 
     Attributes:
         invalid: its handler cannot read it, or its `validate` refuses it.

@@ -45,7 +45,7 @@ class Payment(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What the customer is told."""
+    """Receipt for the customer."""
 
     order: Text
     to: Address

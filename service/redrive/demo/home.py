@@ -97,7 +97,9 @@ def _holds_more_than_the_lock(path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a directory of this user: the place for temporary files is everybody's."""
+    """Return True if the directory belongs to this user; anybody can write to the
+    temporary directory.
+    """
     found = path.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 

@@ -29,7 +29,9 @@ class Mailbox:
 
 
 def _name_of(content: bytes) -> str:
-    """What a mail's Message-ID has before the @, as the name of a file; empty without one."""
+    """Return the part of a mail's Message-ID before the @ as a file name; empty if
+    there is none.
+    """
     key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
     return "".join(c for c in key if c.isalnum() or c == "-")
 

@@ -27,7 +27,7 @@ DURATION = re.compile(
 
 
 def find(program: str) -> str | None:
-    """Where a program is; Debian calls its alertmanager prometheus-alertmanager."""
+    """Find a program; Debian calls its alertmanager prometheus-alertmanager."""
     return shutil.which(program) or shutil.which(f"prometheus-{program}")
 
 
@@ -99,7 +99,7 @@ class Monitoring:
             pass
 
     def is_watching(self) -> bool:
-        """Whether every target was scraped."""
+        """Return True if every target was scraped."""
         return self._query("sum(up)") == [len(self.targets)]
 
     def growth(self, queue: str) -> list[float]:

@@ -86,7 +86,9 @@ class Pager:
 
 
 def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an event says, by name: all that a phone shows of a page, or which incident ended."""
+    """Return the fields of an event by name, as a phone shows a page, or the incident
+    that ended.
+    """
     payload = event["payload"]
     summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":

@@ -46,13 +46,13 @@ class Account:
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are the same."""
+        """Return True if both totals are equal."""
         return (self.booked, self.amount) == (self.expected, self.expected_amount)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far the shop has come: its accounts, and what is open of its jobs."""
+    """Status of the shop: its accounts, and its open jobs."""
 
     accounts: list[Account]
     dead: int
@@ -67,12 +67,12 @@ class Status:
 
     @property
     def is_well(self) -> bool:
-        """Whether the books are right and no job or dead letter is open."""
+        """Return True if the books are right and no job or dead letter is open."""
         return not (self.wrong or self.dead or self.is_busy)
 
 
 class Switch(NamedTuple):
-    """How a switch of the stage should stand, and how it stands."""
+    """Switch of the stage: its wanted and its actual position."""
 
     wanted: str
     actual: str
@@ -94,7 +94,7 @@ def place(conn: Connection, order: dict[str, str]) -> Enqueued:
 
 
 def status(conn: Connection) -> Status:
-    """How far the shop has come."""
+    """Read the status of the shop."""
     causes, dead = _open_dead_letters(conn)
     return Status(list(accounts(conn)), dead, causes, waiting(conn), is_busy(conn))
 
@@ -117,7 +117,7 @@ def _booked(conn: Connection) -> dict[str, tuple[int, Decimal]]:
 
 
 def switch(conn: Connection, name: str) -> Switch | None:
-    """How a switch of the stage should stand and stands; None where no demo runs."""
+    """Return the wanted and the actual position of a switch; None if no demo runs."""
     if not _scalar(conn, "select to_regclass('demo.switches') is not null"):
         return None
     with conn.cursor(row_factory=class_row(Switch)) as cursor:
@@ -149,17 +149,17 @@ def set_objective(conn: Connection, dead_letters: int) -> None:
 
 
 def is_placed(conn: Connection) -> bool:
-    """Whether orders have arrived here before."""
+    """Return True if orders have arrived here before."""
     return _exists(conn, "from redrive.jobs union all select from redrive.completions")
 
 
 def is_busy(conn: Connection) -> bool:
-    """Whether any job is left that has not ended."""
+    """Return True if any job has not ended."""
     return _exists(conn, "from redrive.jobs")
 
 
 def is_held_up(conn: Connection) -> bool:
-    """Whether nothing is left but receipts behind an open breaker."""
+    """Return True if only receipts behind an open breaker are left."""
     is_open = _exists(
         conn, "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')"
     )
@@ -167,7 +167,7 @@ def is_held_up(conn: Connection) -> bool:
 
 
 def waiting(conn: Connection) -> int:
-    """How many receipts are not out yet."""
+    """Count the receipts that have not been sent."""
     return int(_scalar(conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'"))
 
 
@@ -188,7 +188,7 @@ def group(conn: Connection, job: int) -> str:
 
 
 def amount(conn: Connection, job: int) -> str:
-    """What an open dead letter of a payment says that is to be booked."""
+    """Return the amount that the open dead letter of a payment would book."""
     query = "select payload ->> 'amount' from redrive.dead_letters where state = 'open' and id = %s"
     return str(_scalar(conn, query, job))
 
@@ -199,12 +199,12 @@ def last_campaign(conn: Connection) -> int:
 
 
 def has_healed(conn: Connection, version: str) -> bool:
-    """Whether what died before this version has been looked at, and is tried where it may help."""
+    """Return True if heal has examined everything that died before this version."""
     return _exists(conn, "from redrive.heals where version = %s and ended_at is not null", version)
 
 
 def _open_dead_letters(conn: Connection) -> tuple[int, int]:
-    """How many causes the open dead letters have, and how many there are."""
+    """Count the groups of open dead letters, and the dead letters."""
     row = conn.execute(
         "select count(distinct fingerprint), count(*)"
         " from redrive.dead_letters where state = 'open'"

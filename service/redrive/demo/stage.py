@@ -1,4 +1,6 @@
-"""What a demo runs: Postgres, mail server, worker, console; Prometheus on demand; two switches."""
+"""Stage of a demo: Postgres, mail server, worker, console; Prometheus on demand; two
+switches.
+"""
 
 import contextlib
 import os
@@ -71,7 +73,7 @@ class Stage:
 
     @property
     def env_file(self) -> Path:
-        """What a shell reads to type short commands."""
+        """Return the file that a shell sources to get short commands."""
         return self.home / "env"
 
     def listen_for_the_end(self) -> None:
@@ -323,7 +325,7 @@ def _last_lines(log: Path, count: int) -> list[str]:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a port can be served on all addresses."""
+    """Return True if a port is free on all addresses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

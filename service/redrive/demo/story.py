@@ -1,4 +1,4 @@
-"""What happens in a demo and what it says: an incident, and the commands that mend it.
+"""Story of the demo: an incident, and the commands that mend it.
 
 The commands are made from what is in the database at that moment, so each of them works as it is
 printed.
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """What is to be done, and the commands that do it.
+    """Chapter of the story: a task and its commands.
 
     `drains`: then wait until no job is left; `aborts`: the last one ends with 1, which is right.
     """
@@ -118,7 +118,9 @@ def _observe(stage: Stage, say: Say) -> None:
 
 
 def _absent() -> str:
-    """Which programs of the monitoring are not installed, and how to install them, or nothing."""
+    """Name the monitoring programs that are missing and how to install them; empty if
+    none is.
+    """
     missing = [program for program in PACKAGES if not find(program)]
     packages = " ".join(PACKAGES[program] for program in missing)
     names = " and ".join(missing)
@@ -167,7 +169,7 @@ def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
 
 
 def chapters(stage: Stage) -> list[Chapter]:
-    """What to type, with the ids of this database in it; a chapter without commands is left out."""
+    """Return the chapters with the ids of this database; skip those without commands."""
     is_held_up = shop.waiting(stage.conn) > 0
     found = [
         Chapter(
@@ -193,7 +195,7 @@ def chapters(stage: Stage) -> list[Chapter]:
 
 
 def _bug(stage: Stage) -> list[Chapter]:
-    """What release 1.0 cannot read, from the first look to the last payment."""
+    """Tell the bug of release 1.0, from the first look to the last payment."""
     crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
     if not crashed:
         return []
@@ -348,7 +350,7 @@ def _type(stage: Stage, command: str, code: int) -> None:
 
 
 def _show_pages(stage: Stage) -> None:
-    """What PagerDuty was told since the last time."""
+    """Print the PagerDuty events since the last call."""
     for event in stage.monitoring.pager.news() if stage.monitoring else ():
         rings = event["event_action"] == "trigger"
         title, colour = ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")

@@ -1,4 +1,4 @@
-"""Where the jobs are: a database of settings.DATABASES."""
+"""Database of the jobs: one of settings.DATABASES."""
 
 import os
 from collections.abc import Iterator

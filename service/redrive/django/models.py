@@ -7,7 +7,7 @@ class Console(models.Model):
     """The console, as the admin and its permissions know it."""
 
     class Meta:
-        """It has no table."""
+        """The model has no table."""
 
         managed = False
         default_permissions = ("view",)

@@ -1,4 +1,4 @@
-"""What a worker runs: the handlers of all apps, in a Django that is set up.
+"""Handlers of all apps, in a Django that is set up, for a worker.
 
 REDRIVE_HANDLERS=redrive.django.worker:jobs, as `manage.py redrive worker` has it by itself.
 """

@@ -145,7 +145,9 @@ class ConfinedRunner:
             self._channel.send(message)
 
     def _hear(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Iterator[Up]:
-        """What it says within this time, or that after a call; all its calls are refused."""
+        """Yield the messages of the runner within a time, or after a call; refuse all
+        its calls.
+        """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             writes = select.POLLOUT if self._channel.is_blocked else 0
@@ -187,7 +189,7 @@ class ConfinedRunner:
                 self._said = (self._said + said)[:MAX_SAID]
 
     def status(self) -> int:
-        """Its exit status, negative: a signal; it ends now, if it has not."""
+        """End the runner and return its exit status; negative for a signal."""
         self._kill()
         return self._process.returncode
 

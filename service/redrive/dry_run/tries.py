@@ -49,7 +49,7 @@ _CHOSEN: LiteralString = """
 
 @dataclass(slots=True)
 class Tried:
-    """How they ended.
+    """Results of the trials.
 
     Attributes:
         returned: the handler returned, and no call of it was refused.
@@ -126,7 +126,7 @@ class _Trial:
             tried.again += failure["fingerprint"] == row["fingerprint"]
 
     def _failure(self, runner: ConfinedRunner, row: Row) -> Row | None:
-        """What ended the attempt; None = its handler returned."""
+        """Return the failure of the attempt; None if its handler returned."""
         limit = seconds(self._handlers.known(row["kind"]).policy.timeout)
         try:
             report = runner.run(_work(row), row["queue"], min(limit, MAX_SECONDS) + SLACK_SECONDS)

@@ -1,4 +1,4 @@
-"""What a handler may be declared with; the rest is refused where it stands."""
+"""Checks of a handler's declaration, made where it is declared."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +15,9 @@ Value = TypeVar("Value")
 
 
 def _are_names(value: Any) -> bool:
-    """Whether these are several texts: one alone would be read by its letters."""
+    """Return True for a collection of texts; a single text would be read letter by
+    letter.
+    """
     is_one = isinstance(value, (str, bytes)) or not isinstance(value, Collection)
     return not is_one and all(isinstance(name, str) for name in cast("Collection[object]", value))
 

@@ -1,4 +1,4 @@
-"""What the function of a handler takes, as it says itself."""
+"""Signature of a handler's function."""
 
 import inspect
 import typing
@@ -13,7 +13,7 @@ _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def takes_job(kind: str, function: Callable[..., Any]) -> bool:
-    """Whether the function takes (payload, job) and not the payload alone."""
+    """Return True if the function takes (payload, job) and not only the payload."""
     positional = [
         parameter
         for parameter in inspect.signature(function).parameters.values()
@@ -90,7 +90,7 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def faults_of(error: ValueError) -> str:
-    """What is wrong with a payload, by field where it has a model; never its values."""
+    """Return the faults of a payload by field, without its values."""
     errors: Any = getattr(error, "errors", None)
     if errors is None:
         return type(error).__name__

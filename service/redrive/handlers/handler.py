@@ -57,7 +57,7 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When a breaker opens, and for how long; `window` and `cooldown` are in seconds."""
+    """Settings of a breaker; `window` and `cooldown` are in seconds."""
 
     threshold: int = 5
     window: float = 10.0
@@ -66,7 +66,9 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What `on_dead` is given. The message is the stored one: bounded, and without secrets."""
+    """Argument of `on_dead`. The message is the stored one: bounded, and without
+    secrets.
+    """
 
     id: int
     kind: str

@@ -47,7 +47,7 @@ def search_working_directory() -> None:
 
 
 def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport:
-    """What failed, and the frames of the application on the way there."""
+    """Describe a failed import, with the frames of the application that led to it."""
     from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
     from redrive.rules.failure import describe  # noqa: PLC0415 # as above
     from redrive.rules.redact import secrets_of_environment  # noqa: PLC0415 # as above
@@ -68,7 +68,7 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
 
 
 def _leads_there(frame: Mapping[str, Any]) -> bool:
-    """Whether a frame is of the import itself."""
+    """Return True if a frame belongs to the import itself."""
     return frame["module"].startswith(("redrive.", "importlib")) or frame["file"].startswith("<")
 
 

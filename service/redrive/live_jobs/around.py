@@ -1,4 +1,4 @@
-"""What there is around jobs: pauses, breakers, workers; and who stands before one of them."""
+"""Surroundings of jobs: pauses, breakers, workers, and the jobs ahead of one."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -74,7 +74,7 @@ SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
 
 
 class Surroundings:
-    """What is known of a moment; read once, for as many jobs as are looked at."""
+    """State of the system at one moment, read once for all jobs of a list."""
 
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self._conn = conn
@@ -139,7 +139,7 @@ class Surroundings:
         return Hold(row["ordering_key"], len(before) + 1, *found)
 
     def _head(self, row: Row, before: Sequence[int]) -> Head | None:
-        """Whoever its ordering key waits for, if that is another one."""
+        """Return the job that its ordering key waits for, unless it is this job."""
         asked = {**row, "most": MOST_AHEAD}
         ids = before or [job for (job,) in self._conn.execute(_ACTIVE, asked)]
         found = self._conn.execute(_HEAD, {"ids": ids}).fetchone() if ids else None
@@ -148,7 +148,9 @@ class Surroundings:
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
 
     def _batch(self, row: Row) -> int | None:
-        """Whose callback a parked job is; it has no ordering key then."""
+        """Return the batch whose callback this parked job is; such a job has no
+        ordering key.
+        """
         if row["ordering_key"] is not None:
             return None
         (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)

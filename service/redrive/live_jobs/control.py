@@ -20,7 +20,9 @@ LIVE = results.LIVE
 
 
 class Cancelled(NamedTuple):
-    """How many jobs were cancelled at once, and how many that run were asked to end."""
+    """Numbers of jobs that were cancelled at once, and of running jobs that were asked
+    to end.
+    """
 
     cancelled: int
     asked: int
@@ -70,7 +72,7 @@ def run_now(
 
 
 def _chunks(ids: Sequence[int], progress: Callable[[int], None]) -> Iterator[list[int]]:
-    """So many at a time; how many were handled is told when the next are asked for."""
+    """Yield ids in chunks and report the progress before each chunk."""
     for start in range(0, len(ids), CHUNK):
         chunk = list(ids[start : start + CHUNK])
         yield chunk

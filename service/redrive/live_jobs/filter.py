@@ -1,4 +1,4 @@
-"""Which live jobs are meant, for SQL and options."""
+"""Filter of live jobs, for SQL and options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "
 
 @dataclass(frozen=True, slots=True)
 class JobFilter(Criteria):
-    """Which live jobs: those that match every field that is set.
+    """Selection of live jobs: those that match every field that is set.
 
     Conditions are over `jobs j`, `f`, its last failure, and `w`, what the walk over the jobs found.
     """

@@ -122,7 +122,9 @@ def _pages(
 def walk(
     conn: Connection, chosen: JobFilter, after: str | None, looks: int
 ) -> list[dict[str, Any]]:
-    """Those of the next `looks` jobs that match; last a row without id if there may be more."""
+    """Return the matching jobs of the next `looks`; the last row has no id if there may
+    be more.
+    """
     where, parameters = chosen.where()
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     asked = (list(chosen.queue) or None, list(chosen.state) or None, after, looks)
@@ -160,7 +162,7 @@ def described(
 
 
 def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """How far the handlers of these jobs said that they were, of those that said so."""
+    """Return the reported progress of these jobs, by id."""
     return {row["job"]: _progress(row) for row in _rows(conn, _PROGRESS, (list(jobs),))}
 
 

@@ -35,7 +35,7 @@ _SHOWN: LiteralString = " from redrive.history h where h.id = %s order by h.ende
 
 @dataclass(frozen=True, slots=True)
 class _Named(Criteria):
-    """What an index finds."""
+    """Condition that an index can find."""
 
     ids: Annotated[Sequence[int], Criterion("h.id = any (%s::bigint[])", "")] = ()
     tenant: Annotated[Sequence[str], Criterion("h.tenant = any (%s::text[])", "")] = ()
@@ -45,7 +45,7 @@ class _Named(Criteria):
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Criteria):
-    """What is looked for among those."""
+    """Condition that is checked on the rows found."""
 
     kind: Annotated[Sequence[str], Criterion("h.kind = any (%s::text[])", "")] = ()
     queue: Annotated[Sequence[str], Criterion("h.queue = any (%s::text[])", "")] = ()

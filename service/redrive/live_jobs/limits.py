@@ -24,13 +24,13 @@ def find(conn: Connection) -> list[dict[str, Any]]:
 
 
 def names(conn: Connection) -> list[str]:
-    """What handlers declare that their jobs count under, and what is limited."""
+    """List the names that handlers declare as limits, and the limits that are set."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute("select redrive.names_of_limits_v1()").fetchall()
 
 
 def unused(conn: Connection, name: str) -> str | None:
-    """What to say of a name that nothing counts under, so that a slip is seen; None of others."""
+    """Return a warning about a limit that no job counts under; None for other names."""
     known = names(conn)
     if any(counts_under(name, one) for one in known):
         return None

@@ -72,7 +72,7 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
 def _notes(
     conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What its handler said of long work."""
+    """Return the progress and the checkpoint that the handler reported."""
     with conn.cursor(row_factory=dict_row) as cursor:
         checkpoint = cursor.execute(_CHECKPOINT, (job,)).fetchone()
     return {
@@ -82,7 +82,7 @@ def _notes(
 
 
 def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """What its next attempt goes on from, without secrets."""
+    """Return the checkpoint that the next attempt starts from, without secrets."""
     when = {"at": row["at"], "delivery": row["deliveries"]}
     said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
     return {"data": redact(said.get("data", said), dead_letters.declared_secret(failures))} | when
@@ -174,7 +174,7 @@ def _story(
     effects: list[dict[str, Any]],
     lines: list[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """What happened, in any order."""
+    """Yield the events of a job's life, in any order."""
     if job["created_at"] is not None:
         yield _step(job["created_at"], _enqueued(job["schedule"]))
     for failure in failures:
@@ -195,7 +195,7 @@ def _story(
 
 
 def _act(line: Row) -> str:
-    """What a line of the audit log is about."""
+    """Return the act that a line of the audit log describes."""
     action: str = line["action"]
     return f"edited: {', '.join(line['paths'])}" if action == _EDIT else action
 
@@ -216,7 +216,7 @@ def _enqueued(schedule: Mapping[str, str] | None) -> str:
 
 
 def _end(job: Row) -> Iterator[dict[str, Any]]:
-    """How it ended, as the history has it."""
+    """Yield the end of a job that the history has kept."""
     if "ended_at" in job:
         yield _step(job["ended_at"], job["state"], job["worker"])
 

@@ -1,1 +1,1 @@
-"""What Redrive shows of itself: metrics, logs, traces, health."""
+"""Observability: metrics, logs, traces and health."""

@@ -59,7 +59,7 @@ class _Connection(H11Protocol):
 
     @property
     def has_asked(self) -> bool:
-        """Whether the head of a request has come."""
+        """True if the head of a request has arrived."""
         return cast("Any", self.cycle) is not None
 
 
@@ -105,7 +105,7 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
 
 
 class _Application:
-    """What is answered: probes at once, scrapes from threads, a few at a time."""
+    """Handler of requests: probes are answered at once, scrapes in a few threads."""
 
     def __init__(self, registry: CollectorRegistry, probes: Mapping[str, Checks]) -> None:
         self._metrics = cast("Any", make_wsgi_app(registry))
@@ -146,7 +146,9 @@ class _Application:
 
 
 async def _in_thread(work: Callable[[], Answer]) -> Answer:
-    """What `work` returns or raises; no executor, whose threads would hold up the process's end."""
+    """Run `work` in a thread; the threads of an executor would delay the exit of the
+    process.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Answer] = loop.create_future()
 

@@ -38,7 +38,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
-    """What a JSON line has of a failure's record."""
+    """Return the fields of a failure that a JSON log line has."""
     return {
         "error_class": failure["error_class"],
         "message": failure["message"][:MAX_MESSAGE],
@@ -116,6 +116,8 @@ def set_up(log_format: str | None, level: str) -> None:
 
 
 def _has_colours() -> bool:
-    """Whether stderr is a terminal with colours, and nobody wants it without (no-color.org)."""
+    """Return True if stderr is a terminal with colours and NO_COLOR is not set
+    (no-color.org).
+    """
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stderr.isatty() and not is_plain

@@ -233,7 +233,7 @@ class Metrics:
 
 
 class Exposition:
-    """What /metrics shows: of the process itself, of its work, and of other sources."""
+    """Contents of /metrics: the process, its work, and other sources."""
 
     def __init__(self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)

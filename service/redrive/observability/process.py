@@ -1,4 +1,4 @@
-"""What every process says of itself: its version, and what it takes of the machine."""
+"""Metrics of every process: its version, and its use of the machine."""
 
 import platform
 from collections.abc import Callable, Iterable, Iterator

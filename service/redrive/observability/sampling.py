@@ -26,7 +26,7 @@ class Sampler(Generic[Sort]):
         self._over_at = float("inf")
 
     def lets_through(self, sort: Sort, now: float) -> bool:
-        """Whether a line is one of the first of its sort; the others are counted."""
+        """Return True for the first lines of a sort; the others are counted."""
         if self._over_at == float("inf"):
             self._over_at = now + WINDOW_SECONDS
         if sort not in self._seen and len(self._seen) >= MAX_SORTS:

@@ -1,4 +1,6 @@
-"""Where spans wait for export, bounded: OpenTelemetry's own processor flushes without a limit."""
+"""Bounded queue of spans before export; OpenTelemetry's own processor flushes without a
+limit.
+"""
 
 import logging
 import threading

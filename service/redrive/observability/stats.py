@@ -55,7 +55,7 @@ Values = Mapping[Labels, float]
 
 
 class Tally(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How often an event has happened. `reason` is that of a death, or a redriven job's outcome.
+    """Count of an event. `reason` is that of a death, or the outcome of a redriven job.
 
     The kind '' stands for those that were forgotten; it counts for its queue.
     """
@@ -88,7 +88,7 @@ class Objective(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """How far a limit is used; `customer:*` stands for all keys, which have no slots together."""
+    """Use of a limit; `customer:*` stands for all its keys, which share no slots."""
 
     name: str
     slots: int | None
@@ -97,7 +97,7 @@ class Limit(NamedTuple):
 
 
 class Chore(NamedTuple):
-    """When a maintenance task last succeeded (Unix time), and how often it should (seconds)."""
+    """Last success of a chore (Unix time), and its interval (seconds)."""
 
     task: str
     ran_at: float | None
@@ -130,7 +130,7 @@ class Unhandled(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What `redrive.stats_v1` returns. Instants are Unix time, ages seconds.
+    """Result of `redrive.stats_v1`. Instants are Unix time, ages seconds.
 
     `bases`: what queues had counted while they were among `other`. `totals` count it there still.
     """
@@ -269,7 +269,7 @@ BIRTHS = ("enqueued", "completed", "dead", "imported")
 
 
 def _campaigns(snapshot: Snapshot) -> Values:
-    """How many there are in each state."""
+    """Count campaigns by state."""
     states = [campaign.state for campaign in snapshot.campaigns]
     return {(state,): states.count(state) for state in CAMPAIGN_STATES}
 
@@ -525,7 +525,7 @@ class DatabaseStats:
 
 
 def up(*, is_up: bool) -> Metric:
-    """Whether the figures that follow could be read."""
+    """Return the metric that says whether the following figures could be read."""
     about = "1 if the database's figures could be read, else 0."
     return _gauge("redrive_stats_up", about, (), {(): is_up})
 

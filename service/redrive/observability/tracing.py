@@ -37,7 +37,7 @@ ROLES = {
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether spans should be exported."""
+    """Return True if spans are to be exported."""
     return any(environment.get(name) for name in ENDPOINTS)
 
 
@@ -89,7 +89,7 @@ class Tracing:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether spans made now would be dropped, so that none should be made."""
+        """True if new spans would be dropped, so that none should be made."""
         return self._spans is not None and self._spans.is_full
 
     @contextmanager
@@ -180,7 +180,7 @@ def traceparent(span: "Span") -> str:
 
 
 def is_sampled(span: "Span") -> bool:
-    """Whether the trace is kept, so that it is worth pointing to."""
+    """Return True if the trace is kept, so that it is worth linking to."""
     return span.get_span_context().trace_flags.sampled
 
 

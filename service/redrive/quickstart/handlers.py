@@ -8,7 +8,7 @@ jobs = Handlers()
 
 
 class Order(BaseModel):
-    """What the job of an order carries."""
+    """Payload of an order's job."""
 
     number: int
     amount: str

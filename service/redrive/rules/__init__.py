@@ -1,1 +1,1 @@
-"""What Redrive decides, as pure functions and values: no I/O, no clock, no chance."""
+"""Decisions of Redrive as pure functions and values: no I/O, no clock, no randomness."""

@@ -1,4 +1,5 @@
-"""Which addresses a name may lead to: those of the internet, and the networks that were named.
+"""Allowed addresses: those of the internet, and the networks that the configuration
+names.
 
 Whoever answers for a name can let it lead inwards, to a database, to this machine or to the
 credentials that a cloud hands out at an address of its own.
@@ -20,7 +21,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_allowed(text: str, named: Iterable[Network]) -> bool:
-    """Whether a connection may be made to an address.
+    """Return True if a connection to an address is allowed.
 
     Args:
         text: the address, as the resolver has it.

@@ -50,7 +50,7 @@ EXACTLY = "==="
 
 
 class State(StrEnum):
-    """Where a campaign stands."""
+    """State of a campaign."""
 
     PLANNED = "planned"
     WAITING = "waiting"
@@ -68,7 +68,7 @@ GOING = frozenset({State.WAITING, State.CANARY, State.RAMP, State.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a campaign at one moment. Instants are Unix time of the database's clock.
+    """Snapshot of a campaign. Instants are Unix time of the database's clock.
 
     Attributes:
         step: the number of its next step.
@@ -115,7 +115,7 @@ class Seen:
 
     @property
     def tries_first(self) -> bool:
-        """Whether its canaries have not all ended."""
+        """True if some canary has not ended."""
         if not self.canaries:
             return False
         is_fed = self.fed >= self.canaries
@@ -124,7 +124,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: how many have their turn, and the state it is in then. `said`: why.
+    """Decision about a campaign: how many dead letters to process, and its new state
+    and reason.
 
     `late_before` is of the step with which it begins.
     """
@@ -137,7 +138,7 @@ class Step:
     held_since: float | None = None
 
     def stands_as(self, seen: Seen) -> bool:
-        """Whether nothing is different after it, but for what it feeds."""
+        """Return True if the step changes nothing besides what it releases."""
         after = (self.state, self.said, self.held_since)
         return after == (seen.state, seen.said, seen.held_since)
 
@@ -149,7 +150,7 @@ class Step:
 
 
 def next_step(seen: Seen) -> Step:
-    """What to do with a campaign now."""
+    """Decide the next step of a campaign."""
     stay = Step(seen.state, 0, seen.fed_at, seen.said)
     if seen.state not in GOING:
         return stay
@@ -193,7 +194,7 @@ def exposure(canaries: int) -> int:
 
 
 def is_version(said: str, wanted: str) -> bool:
-    """Whether a version is among those wanted; one that is no version is not, but for `===`."""
+    """Return True if a version matches; an invalid version matches only `===`."""
     if wanted.startswith(EXACTLY):
         return said == wanted.removeprefix(EXACTLY)
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns wait for one
@@ -234,7 +235,7 @@ def _open(seen: Seen) -> list[str]:
 
 
 def _waits_for(seen: Seen) -> str | None:
-    """What it still waits for; None = nothing."""
+    """Return the condition that a campaign still waits for; None if there is none."""
     if seen.not_before is not None and seen.now < seen.not_before:
         return "its time has not come"
     states = seen.breakers or {}
@@ -257,7 +258,7 @@ def _waits_for(seen: Seen) -> str | None:
 
 
 def _feed(seen: Seen) -> tuple[int, float]:
-    """How many have their turn, and up to when the rate is used up then."""
+    """Return how many to release, and until when the rate is used up then."""
     room = min(_room(seen), seen.matched - seen.place)
     if seen.rate is None:
         return max(room, 0), seen.now
@@ -273,7 +274,7 @@ def _feed(seen: Seen) -> tuple[int, float]:
 
 
 def _room(seen: Seen) -> int:
-    """How many more may be in flight."""
+    """Return how many more jobs may be in flight."""
     if seen.tries_first:
         return seen.canaries - seen.fed
     rate = seen.rate

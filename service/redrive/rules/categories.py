@@ -1,4 +1,4 @@
-"""Which category a failure belongs to: the handler's own rules, then a table; first match wins.
+"""Category of a failure: the handler's own rules, then a table; the first match wins.
 
 An exception is matched by the names of its class and its base classes, so the table can speak of
 libraries that are not installed. Status codes and SQLSTATEs are read off the attributes that the
@@ -98,7 +98,8 @@ MAX_CLASS_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a failure is judged by. It is kept with the record, so it can be judged again.
+    """Facts by which a failure is judged. They are stored with it, so it can be judged
+    again.
 
     `classes` are the full names of the exception's class and its bases, nearest first.
     """
@@ -140,7 +141,7 @@ class Rule:
             raise ValueError(msg)
 
     def matches(self, evidence: Evidence) -> bool:
-        """Whether the rule applies to this failure."""
+        """Return True if the rule applies to the failure."""
         return (
             (self.error is None or _name_of(self.error) in evidence.classes)
             and (self.status is None or _is_among(evidence.status, self.status))

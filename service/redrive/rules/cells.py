@@ -1,4 +1,4 @@
-"""Which of several databases a key belongs to: rendezvous hashing, the same in every language."""
+"""Database of a key among several: rendezvous hashing, the same in every language."""
 
 from collections.abc import Iterable
 from hashlib import sha256

@@ -41,7 +41,7 @@ def of_all(template: str) -> str:
 
 
 def counts_under(name: str, template: str) -> bool:
-    """Whether a limit of this name limits jobs that count under a template, or is the same one."""
+    """Return True if a limit of this name applies to jobs that count under a template."""
     pattern = ".+".join(map(re.escape, _FILLED.split(template)))
     return name in {template, of_all(template)} or bool(re.fullmatch(pattern, name, re.DOTALL))
 

@@ -1,4 +1,4 @@
-"""What secrets look like, as data: the names they go by, the forms they have, look-alike letters.
+"""Patterns of secrets, as data: their names, their forms, and look-alike letters.
 
 The rules of secret scanners are the yardstick (`tests/rules/test_scanners.py`). None of them is at
 hand while a job runs: they bring an HTTP client, and are made to find one secret in a repository
@@ -104,7 +104,7 @@ LOOK_ALIKES = str.maketrans(
 
 
 class Leak(NamedTuple):
-    """What a secret in a text looks like: the pattern's group `secret`.
+    """Pattern of a secret in a text: the group `secret`.
 
     `hints`: the text must hold one of them, in small letters, for the pattern to be worth a try. A
     pattern with a group `name` counts where that sounds secret. All of them take linear time: what

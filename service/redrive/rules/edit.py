@@ -112,7 +112,7 @@ def _is_pointer(text: Any) -> bool:
 
 
 def apply(patch: Patch, payload: Any) -> Any:
-    """What a patch makes of a payload, which is left as it is. Raises NotApplicable, InvalidJob."""
+    """Apply a patch to a copy of a payload. Raises NotApplicable, InvalidJob."""
     made = _decode(_encode(payload))
     for n, operation in enumerate(patch):
         try:
@@ -128,7 +128,7 @@ def apply(patch: Patch, payload: Any) -> Any:
 
 
 def is_same(before: Any, after: Any) -> bool:
-    """Whether two payloads are the same, in whatever order their keys are."""
+    """Return True if two payloads are equal, whatever the order of their keys."""
     return _encode_in_order(before) == _encode_in_order(after)
 
 
@@ -154,7 +154,7 @@ def difference(shown: Any, edited: Any) -> Patch:
 
 
 def paths(patch: Patch) -> list[str]:
-    """What a patch changes: its paths without values, for records and people."""
+    """Return the paths that a patch changes, without values, for records and people."""
     changed = dict.fromkeys(
         scrub(path or "/") for operation in patch for path in _changed(operation)
     )

@@ -40,5 +40,5 @@ def _spelled_out(found: re.Match[str]) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """As `escaped`, of each line of a text that may have several."""
+    """Escape each line of a text as `escaped` does."""
     return "\n".join(map(escaped, text.split("\n")))

@@ -1,4 +1,5 @@
-"""What sets some jobs apart from others: in which fields, how clearly, and how surely.
+"""Comparison of sets of jobs: the fields that set them apart, how clearly and how
+surely.
 
 Each condition that a good part of the jobs meets is counted in both sets. Whether the difference
 may be chance is Fisher's exact test, one-sided (Fisher, The Logic of Inductive Inference, 1935),
@@ -46,7 +47,7 @@ OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "ho
 
 
 class Test(StrEnum):
-    """How a field is looked at."""
+    """Way to test a field."""
 
     __test__ = False  # pytest takes it for one of its own
 
@@ -74,14 +75,14 @@ class Base(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What may be true of a job."""
+    """Condition that a job may meet."""
 
     field: str
     test: Test
     value: Mark = None
 
     def holds(self, facts: Facts) -> bool:
-        """Whether it is true of a job with these facts."""
+        """Return True if a job with these facts meets the condition."""
         is_there = self.field in facts
         mark = facts.get(self.field)
         match self.test:
@@ -116,17 +117,17 @@ class Finding:
 
     @property
     def share(self) -> float:
-        """Of the jobs that meet it."""
+        """Return the share of the jobs that meet the condition."""
         return self.n / self.of
 
     @property
     def base_share(self) -> float:
-        """Of the others that meet it."""
+        """Return the share of the other jobs that meet the condition."""
         return self.base_n / self.base_of
 
     @property
     def g(self) -> float:
-        """How much it tells about which set a job is of."""
+        """Return how much the condition tells about the set of a job."""
         return g_test(self.n, self.of, self.base_n, self.base_of)
 
 
@@ -139,7 +140,7 @@ class _Counted(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What is compared with which base: the fields, and those of which one must be in a finding."""
+    """Comparison with a base: the fields, and those of which a finding must have one."""
 
     base: Base
     fields: Callable[[str], bool]
@@ -147,7 +148,7 @@ class _Look(NamedTuple):
 
 
 def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
-    """What sets these jobs apart, the clearest first; nothing where nothing stands out.
+    """Find what sets these jobs apart, clearest first; empty if nothing stands out.
 
     Each field is compared with the first of `bases` that has enough jobs whose field is known.
     """
@@ -248,7 +249,7 @@ def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
 def _conditions(
     jobs: Sequence[Observed], others: Sequence[Observed], knows: Callable[[str], bool]
 ) -> Iterator[Condition]:
-    """Those that enough of the jobs meet."""
+    """Yield the conditions that enough of the jobs meet."""
     fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
     least = max(2, math.ceil(MIN_SHARE * len(jobs)))
     for field in sorted(fields):
@@ -304,7 +305,9 @@ def _is_number(mark: Mark) -> bool:
 
 
 def _drift(pairs: Sequence[tuple[float, float]]) -> float:
-    """How far numbers go in step with time: Spearman's rank correlation, without its sign."""
+    """Return how closely numbers follow time: the absolute value of Spearman's rank
+    correlation.
+    """
     if len(pairs) < MIN_JOBS:
         return 0.0
     first, second = (_ranks([pair[n] for pair in pairs]) for n in (0, 1))
@@ -344,7 +347,7 @@ def _more(counted: _Counted, jobs: int, others: int) -> float:
 
 
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
-    """Of conditions that the same jobs meet, the first: the simplest."""
+    """Keep the simplest of the conditions that the same jobs meet."""
     return list({(c.jobs, c.others): c for c in reversed(list(counted))}.values())[::-1]
 
 
@@ -357,7 +360,7 @@ class _Trial(NamedTuple):
     tries: int
 
     def finding(self, counted: tuple[_Counted, ...]) -> Finding | None:
-        """What these conditions come to together; None where it is little, or may be chance."""
+        """Combine conditions into a finding; None if it is small or may be chance."""
         others = len(self.base.jobs)
         n = reduce(int.__and__, (c.jobs for c in counted)).bit_count()
         base_n = reduce(int.__and__, (c.others for c in counted)).bit_count()
@@ -381,7 +384,9 @@ class _Trial(NamedTuple):
         return sorted(filter(None, found), key=_rank)[:MAX_PAIRS]
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
-        """Whether one condition tells the sets apart among the jobs that meet the other."""
+        """Return True if a condition still separates the sets among the jobs that meet
+        the other.
+        """
         jobs, others = other.jobs.bit_count(), other.others.bit_count()
         n, base_n = (one.jobs & other.jobs).bit_count(), (one.others & other.others).bit_count()
         return (

@@ -1,4 +1,4 @@
-"""What is known of a job in a form that can be compared and counted, and that tells no content.
+"""Facts of a job: they can be compared and counted, and reveal no content.
 
 A fact is a path (`payload.currency`) and a mark. Of a text the mark is a short digest: equal texts
 have equal marks, and nobody reads the text out of one. Numbers, true, false and null are their own
@@ -46,7 +46,7 @@ def facts_of(  # noqa: PLR0913 # what is known of a job
     secrets: Collection[str] = (),
     texts: MutableMapping[str, str] | None = None,
 ) -> dict[str, Mark]:
-    """What is compared of a job's content.
+    """Return the facts of a job's content.
 
     Args:
         payload: None where it cannot or must not be read.
@@ -66,7 +66,7 @@ def facts_of(  # noqa: PLR0913 # what is known of a job
 
 
 def type_of(mark: Mark) -> str:
-    """What kind of value a mark is of, in a word."""
+    """Return the type of a mark's value, as a word."""
     match mark:
         case None:
             return "null"
@@ -83,7 +83,7 @@ def type_of(mark: Mark) -> str:
 
 
 def is_value(mark: Mark) -> bool:
-    """Whether it can be said of a mark which value it is of."""
+    """Return True if the mark stands for a value that may be shown."""
     return not (isinstance(mark, str) and mark.startswith("?"))
 
 

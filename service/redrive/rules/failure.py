@@ -278,12 +278,14 @@ def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file lies where packages are installed."""
+    """Return True if a file lies where packages are installed."""
     return path.startswith(_LIBRARY_PATHS) or "site-packages" in path
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """What led to it: causes, contexts and the members of groups, each once, at most MAX_CAUSES."""
+    """Return the causes, contexts and group members of an error, each once, at most
+    MAX_CAUSES.
+    """
     found: list[BaseException] = []
     seen = {id(error)}
     waiting = deque([error])

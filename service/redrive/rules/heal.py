@@ -1,4 +1,4 @@
-"""When dead letters of a kind are tried by themselves: after a deploy, a few of each group."""
+"""Conditions of heal: after a deploy, a few dead letters of each group are tried."""
 
 from dataclasses import dataclass
 
@@ -39,5 +39,5 @@ class Heal:
 
 
 def worded(cause: str | None, version: str | None) -> str:
-    """Whether a group is to be tried with a version, or why not."""
+    """Say whether a group is tried with a version, or why not."""
     return CAUSES[cause].format(version=version) if cause else f"to be tried with {version}"

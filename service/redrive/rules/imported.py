@@ -28,7 +28,7 @@ OF_THE_JOB = ("kind", "payload", "queue", "tenant", "headers", "idempotency_key"
 
 
 class _Form(NamedTuple):
-    """How a line of a stack names a place; whether the innermost comes first."""
+    """Format of a line of a stack, and whether the innermost line comes first."""
 
     place: re.Pattern[str]
     is_innermost_first: bool
@@ -143,7 +143,7 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
 
 
 def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
-    """Its fields as a job's; where it came from is among its headers, for people and filters."""
+    """Convert the fields to those of a job; its origin is stored in the headers."""
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # else its own check refuses it
         origin = {"source": source} | ({} if source_id is None else {"source_id": source_id})

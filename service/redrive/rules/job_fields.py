@@ -61,7 +61,7 @@ Objects are JSON text, durations are seconds.
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What there is to say of a field, besides its name and its type in Python.
+    """Description of a field, besides its name and its Python type.
 
     Attributes:
         type: what it is on its way to the database.
@@ -83,7 +83,7 @@ class Field:
 
 
 class JobOptions(TypedDict, total=False):
-    """What `enqueue` takes besides the kind and the payload."""
+    """Options of `enqueue` besides the kind and the payload."""
 
     queue: Annotated[
         str,
@@ -239,7 +239,7 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
 
 
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the runner finds the version of a payload."""
+    """Move the version of the payload to the headers, where the runner finds it."""
     others = dict(fields)
     version = others.pop("version")
     if version is None:

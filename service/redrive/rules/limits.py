@@ -1,4 +1,4 @@
-"""What a job may hold: the same rules as in SQL, with the path of what breaks them.
+"""Limits of a job: the same rules as in SQL, and errors with the path of the fault.
 
 A producer on one version of Python must not be able to enqueue what a worker on another cannot
 read: `json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity
@@ -184,7 +184,9 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Whether these are of JSON's exact types, as in almost every payload, `depth` levels down."""
+    """Return True if these have exact JSON types, as in almost every payload, `depth`
+    levels down.
+    """
     for item in items:
         kind = cast("type[object]", type(item))
         if kind is str or item is None or kind is bool:
@@ -236,7 +238,7 @@ def _check_tree(field: str, root: Mapping[str, Any]) -> None:
 
 
 def _children(path: str, node: Any, depth: int) -> Iterable[tuple[str, Any, int]]:
-    """What is in an object or an array, with its path."""
+    """Yield the members of an object or an array, with their paths."""
     if isinstance(node, (list, tuple)):
         items = cast("Sequence[Any]", node)
         return [(f"{path}[{n}]", item, depth) for n, item in enumerate(items)]
@@ -254,7 +256,9 @@ def _check_key(path: str, key: object) -> None:
 
 
 def _fault_of_leaf(value: object) -> str:
-    """What is wrong with a value that is neither an object nor an array, or nothing."""
+    """Return the fault of a value that is neither object nor array; empty if there is
+    none.
+    """
     match value:
         case None:
             return ""
@@ -274,7 +278,7 @@ def _fault_of_number(number: float) -> str:
 
 
 def _fault_of(text: str) -> str:
-    """What keeps Postgres from storing this text, or nothing."""
+    """Return the reason why Postgres cannot store this text; empty if it can."""
     if "\0" in text:
         return "contains the character NUL, which Postgres cannot store"
     if not text.isascii():

@@ -33,7 +33,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a decision about a claimed job needs to know of it.
+    """Facts about a claimed job that decisions need.
 
     `losses` counts the processes that died under it, `streak` its failures in a row with
     `fingerprint`, `expires_in` the seconds left of its window (None: no window).
@@ -50,7 +50,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is recorded of an attempt that went wrong: JSON, bounded, free of control characters.
+    """Record of a failed attempt: JSON, bounded, free of control characters.
 
     `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the
     handler's policy asks for whatever the category (retry, give_up, cancel), or None.

@@ -1,4 +1,4 @@
-"""Which name was probably meant by one that is not known."""
+"""Search for the name that a typo probably meant."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""When to retry and when to give up: the only place that decides it, and it is pure.
+"""Decision to retry or give up: the only place that makes it, without side effects.
 
 A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which
 judges what the runner cannot: its own death.
@@ -55,7 +55,7 @@ EXPECTED_TO_REPEAT = frozenset({Category.TRANSIENT, Category.THROTTLED, Category
 
 
 def is_whole(value: object) -> bool:
-    """Whether this is a whole number."""
+    """Return True if this is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -90,7 +90,7 @@ _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a kind of job is retried. Durations are timedeltas or seconds.
+    """Rules for retrying jobs of a kind. Durations are timedeltas or seconds.
 
     Args:
         max_attempts: attempts in all, the first one included.
@@ -280,7 +280,7 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
 
 
 def _limit(job: Claimed, policy: Policy) -> int:
-    """How many attempts a job has: as it says itself, else as the policy of its kind says."""
+    """Return the attempts that a job has: its own number, or that of its kind's policy."""
     return job.max_attempts or policy.max_attempts
 
 

@@ -114,7 +114,9 @@ def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] 
 
 
 def is_secret(key: str, declared: Collection[str] = ()) -> bool:
-    """Whether a key's value is secret, by its name or because the handler says so."""
+    """Return True if a key's value is secret, by its name or because the handler says
+    so.
+    """
     return key in declared or _sounds_secret(key[-MAX_NAME:])
 
 
@@ -204,14 +206,14 @@ def _are_secret(words: list[str]) -> bool:
 
 
 def _is_about_one(words: list[str]) -> bool:
-    """Whether a name tells of a secret without holding it, or of a number of tokens."""
+    """Return True if a name is about a secret without holding it, or counts tokens."""
     return len(words) > 1 and (
         words[-1] in like.DESCRIBING or (words[-1] == "tokens" and words[0] in like.COUNTING)
     )
 
 
 def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
-    """Where the secrets in a text stand; in no order, and one may overlap another."""
+    """Yield the positions of secrets in a text, unordered; they may overlap."""
     if secrets:
         yield from _known(text, secrets)
     yield from _named(text)
@@ -226,7 +228,9 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 
 def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
-    """Where these stand, in whatever form. What takes too long to seek could be anywhere."""
+    """Yield the positions of these secrets in any form. If the search takes too long,
+    all is secret.
+    """
     forms: set[str] = set()
     if len(secrets) <= MAX_SECRETS:
         forms.update(form for secret in secrets for form in _forms(secret))
@@ -242,7 +246,9 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 
 def _forms(secret: str) -> set[str]:
-    """What a text can look like in another one, where that is long enough to be looked for."""
+    """Return the forms that a text can have inside another one, if it is long enough to
+    search for.
+    """
     if secret.isascii() and secret.isalnum():
         return {secret} if len(secret) >= SHORTEST_SECRET else set()
     forms: set[str] = set()
@@ -254,7 +260,9 @@ def _forms(secret: str) -> set[str]:
 
 
 def _end_of(form: str, text: str, start: int) -> int:
-    """Where a form that begins in a text stops: at its end, or where it was cut off."""
+    """Return the end of a form that begins in a text: its own end, or where it was cut
+    off.
+    """
     if text.startswith(form, start):
         return start + len(form)
     agreed = HEAD
@@ -303,7 +311,9 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
 
 
 def _end_of_brackets(text: str, start: int) -> int:
-    """Where what is opened at `start` is closed again; the end of a text that was cut off."""
+    """Return where the bracket at `start` is closed, or the end of a text that was cut
+    off.
+    """
     depth = 0
     for found in _BRACKETS.finditer(text, start):
         depth += (found[0] in "[{(") - (found[0] in "]})")
@@ -313,7 +323,8 @@ def _end_of_brackets(text: str, start: int) -> int:
 
 
 def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
-    """Whether what follows a name and a colon is the rest of a sentence or of an address.
+    """Return True if the text after a name and a colon is prose or an address, not a
+    value.
 
     It looks no further than it must: a value that is left alone is looked through again.
     """
@@ -327,13 +338,13 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
 
 
 def _is_prose(text: str, start: int) -> bool:
-    """Whether a word of a sentence begins here: `token: has expired`."""
+    """Return True if a word of a sentence begins here: `token: has expired`."""
     found = _PLAIN_WORD.match(text, start)
     return found is not None and (bool(found["more"]) or found["word"].lower() in like.PROSE)
 
 
 def _is_empty(value: str) -> bool:
-    """Whether a value is none, or a sentence on one that is missing."""
+    """Return True if a value is empty, or a sentence about a missing one."""
     return value.strip("\\\"'.,`").lower() in like.NOTHING or bool(_SENTENCE.fullmatch(value))
 
 
@@ -351,14 +362,16 @@ def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
 
 
 def _addressed(text: str) -> Iterator[Span]:
-    """Where the passwords of URLs stand."""
+    """Yield the positions of passwords in URLs."""
     for leak in like.LEAKS:
         if "@" in leak.hints:
             yield from _leaked(leak, text)
 
 
 def _is_card(text: str) -> bool:
-    """Whether the issuer is one, and the check digit right (Luhn, ISO/IEC 7812-1)."""
+    """Return True for a card number with a known issuer and check digit (Luhn, ISO/IEC
+    7812-1).
+    """
     digits = [int(c) for c in text if c.isdigit()]
     signs = {c for c in text if not c.isdigit()}
     if len(signs) > 1 or not like.ISSUERS.fullmatch("".join(map(str, digits))):
@@ -368,7 +381,7 @@ def _is_card(text: str) -> bool:
 
 
 def _is_iban(text: str) -> bool:
-    """Whether the check digits are right (ISO 7064, mod 97-10)."""
+    """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(c for c in text if c.isalnum())
     return int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1
 
@@ -391,7 +404,9 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
 
 @lru_cache(4_096)
 def _plain(character: str) -> str:
-    """What a character looks like: without width, accents and script; nothing if invisible."""
+    """Return what a character looks like: without width, accents and script; empty if
+    invisible.
+    """
     if len(character) == len("\\n"):
         return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
     if len(character) > 1:

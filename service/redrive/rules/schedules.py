@@ -1,4 +1,4 @@
-"""How far apart the runs of a schedule are, from the cron expression that a CronJob has."""
+"""Interval between the runs of a schedule, from the cron expression of a CronJob."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ def longest_gap(schedule: str) -> timedelta:
 
 
 def interval(schedule: str) -> timedelta | None:
-    """How far apart the runs of `@every 1h30m` are; None: it is no such schedule."""
+    """Return the interval of `@every 1h30m`; None for other schedules."""
     every = _EVERY.match(schedule.strip())
     if every is None:
         return None

@@ -1,4 +1,4 @@
-"""How an attempt ends: the five settlements, and the words for each of them, everywhere.
+"""Ends of an attempt: the five settlements, and the words for each of them.
 
 | settlement | statement | counter event, metric label | log line |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""When a schedule is due: its slots, by a cron expression and a time zone.
+"""Slots of a schedule, by a cron expression and a time zone.
 
 How changes of the clocks are borne is cronsim's rule, which is Debian's: an expression whose minute
 or hour begins with `*` is an interval and goes by real time; any other names times of the day, of
@@ -31,7 +31,7 @@ _SHORTEST = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When jobs of a kind come by themselves.
+    """Schedule of a kind's jobs.
 
     Attributes:
         cron: five fields, `@daily` and its like, or `@every 90m`, which goes by real time from
@@ -77,7 +77,7 @@ class Declaration:
 
 
 def declaration(kind: str, queue: str, schedule: Schedule) -> Declaration:
-    """What is declared for a kind.
+    """Return the declaration of a kind's schedule.
 
     Raises:
         InvalidJob: a name is not valid, or the payload is none.
@@ -102,7 +102,7 @@ class Plan(NamedTuple):
 
 
 def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) -> Plan:
-    """What to fire of a schedule whose slot `next_at` has come."""
+    """Decide what to fire of a schedule whose slot `next_at` has come."""
     next_at, now = next_at.astimezone(UTC), now.astimezone(UTC)
     slots = _lately(cron, tz, max(next_at, now - ON_TIME), now, MOST_MISSED)
     if catch_up == "all":
@@ -122,7 +122,7 @@ def next_slot(cron: str, tz: str, after: datetime) -> datetime:
 
 
 def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
-    """Its slots, in UTC and in order; for ever, unless none comes for fifty years.
+    """Yield the slots in UTC, in order, endlessly unless none comes for fifty years.
 
     Raises:
         ValueError: it is no cron expression, or no time zone that is known here.

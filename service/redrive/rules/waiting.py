@@ -50,7 +50,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a queue, when and why."""
+    """Pause of a queue: who paused it, when and why."""
 
     by: str
     why: str
@@ -86,17 +86,17 @@ class Worker:
     seen: datetime | None = None
 
     def serves(self, queue: str) -> bool:
-        """Whether it claims from a queue."""
+        """Return True if the worker claims from a queue."""
         return self.queues is None or queue in self.queues
 
     def handles(self, kind: str) -> bool:
-        """Whether it has a handler for a kind."""
+        """Return True if the worker has a handler for a kind."""
         return self.kinds is None or _matching(kind, self.kinds) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What there is around all jobs, as of `now`: pauses by queue, open breakers by name.
+    """State around all jobs, as of `now`: pauses by queue, open breakers by name.
 
     `gone`: workers that fell silent, until they are forgotten; of one that ended in peace nothing
     is left. `seen`: when any worker at all was last known to live.
@@ -203,7 +203,7 @@ def why_queue(queue: str, around: Around) -> Why | None:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """How long ago, or how long from now, an instant is: 3 min."""
+    """Format how long ago an instant is, or how far ahead: 3 min."""
     return span(abs((now - at).total_seconds()))
 
 
@@ -288,7 +288,9 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
 
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
-    """Whether it was given back for a breaker: then its time is soon after that may close."""
+    """Return True if the job was released for a breaker, and will be due soon after it
+    may close.
+    """
     until = max(breaker.open_until or now, now)
     at = job.run_at
     return (
@@ -363,7 +365,7 @@ def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
 
 
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
-    """Those that could run it beat, and none of them asks for jobs."""
+    """Explain that all workers which could run the job are alive but ask for no jobs."""
     asked = [worker.asked for worker in workers if worker.asked is not None]
     if len(asked) < len(workers) or not asked:
         return None

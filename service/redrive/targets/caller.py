@@ -47,7 +47,9 @@ NOT_RETRYABLE = Rule(status=frozenset(range(300, 500)) - RETRIED, then="give_up"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a failure is judged by; names of headers in small letters."""
+    """Answer of an endpoint, by which a failure is judged; names of headers are lower
+    case.
+    """
 
     status_code: int
     headers: Mapping[str, str]
@@ -246,14 +248,16 @@ async def _read_some(response: httpcore.Response) -> bytes:
 
 
 def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
-    """What an endpoint is sent and must not give back: keys, headers that sound secret."""
+    """Return the secrets sent to an endpoint: keys, and headers whose names sound
+    secret.
+    """
     without_scheme = {name: value.rpartition(" ")[2] for name, value in headers.items()}
     found = secrets_of_environment(headers) | secrets_of_environment(without_scheme)
     return found | {b64encode(key).decode().rstrip("=") for key in keys}
 
 
 def _text(read: bytes, known: Collection[str]) -> str:
-    """What a failure keeps of an answer."""
+    """Return the part of an answer that a failure keeps."""
     return _redacted(read.decode("utf-8", "replace"), known)[:KEPT_BODY].strip()
 
 

@@ -19,7 +19,7 @@ HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 
 
 class TargetHeal(BaseModel):
-    """As `redrive.Heal`."""
+    """Heal of a target; see `redrive.Heal`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,7 +28,9 @@ class TargetHeal(BaseModel):
 
 
 class Target(BaseModel):
-    """Where a kind of job goes. Durations are in seconds; retries are set as in `Policy`."""
+    """Target of a kind's jobs. Durations are in seconds; retries are set as in
+    `Policy`.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,7 +53,7 @@ class Target(BaseModel):
 
 
 class TargetSchedule(BaseModel):
-    """When jobs of a kind come by themselves; the rest as in `redrive.Schedule`."""
+    """Schedule of a kind's jobs; see `redrive.Schedule`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,7 +67,7 @@ class TargetSchedule(BaseModel):
 
 
 class Targets(BaseModel):
-    """What the file holds; `targets` are by kind, or by a prefix that ends in `*`."""
+    """Contents of the file; `targets` are by kind, or by a prefix that ends in `*`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,7 +124,7 @@ def _refused(path: Path, why: str) -> SettingsError:
 
 
 def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
-    """What is wrong with a target's URL, or nothing."""
+    """Return the fault of a target's URL; empty if there is none."""
     try:
         parts = urlsplit(url)
         _ = parts.port

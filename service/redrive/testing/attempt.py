@@ -55,7 +55,7 @@ IS_LEFT = "select exists (select from redrive.jobs where id = cast(%s as bigint)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the attempt would have ended.
+    """Expected end of the attempt.
 
     Attributes:
         outcome: completed, retried, released, dead or cancelled.
@@ -143,7 +143,7 @@ def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
 
 
 async def answer(given: Any) -> Any:
-    """What a connection answers, sync or async."""
+    """Return what a connection answers, sync or async."""
     return await given if inspect.isawaitable(given) else given
 
 
@@ -215,7 +215,7 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
 
 
 async def _has_completed(conn: Any, work: Work, settlement: NotComplete | None) -> bool:
-    """Whether the completion by the handler itself stands, whatever it raised after it."""
+    """Return True if the handler's own completion stands, whatever it raised later."""
     if conn is None:  # then the best is supposed of its transaction
         return _is_not_committed(settlement)
     return not await answer(sql_drivers.scalar(conn, IS_LEFT, (work.id,), bool))

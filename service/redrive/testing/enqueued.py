@@ -81,7 +81,7 @@ def _the_one(
 
 
 def _fits(job: dict[str, Any], payload: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    """Whether a job has at least this payload and these fields."""
+    """Return True if a job has at least this payload and these fields."""
     has_payload = all(job["payload"].get(name) == value for name, value in payload.items())
     return has_payload and all(job[name] == value for name, value in fields.items())
 

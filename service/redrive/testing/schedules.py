@@ -1,4 +1,4 @@
-"""When a schedule fires, and what its job does, in a test."""
+"""Schedules in tests: when they fire, and what their jobs do."""
 
 from datetime import UTC, datetime
 from itertools import islice

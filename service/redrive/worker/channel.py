@@ -1,4 +1,6 @@
-"""How messages cross the socket pair between supervisor and runner: as frames, both ways."""
+"""Frames: messages cross the socket pair between supervisor and runner in both
+directions.
+"""
 
 import socket
 import struct
@@ -30,7 +32,7 @@ class Channel:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something waits for the other side to read."""
+        """True if something waits for the other side to read."""
         return bool(self._out)
 
     def send(self, message: Down | Up) -> None:

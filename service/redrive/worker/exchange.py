@@ -67,7 +67,7 @@ class Lane:
 
 
 class Place(NamedTuple):
-    """Where to go on in a lane: after the job `id` that is due at `run_at`.
+    """Place in a lane: scans continue after the job `id` that is due at `run_at`.
 
     All before it had been claimed when the claim `as_of` was made.
     """
@@ -93,7 +93,7 @@ class LaneArrays(NamedTuple):
 
 
 def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
-    """What a claim says of its lanes."""
+    """Convert lanes and places to the arrays of a claim."""
     return LaneArrays(
         Texts([lane.queue for lane in lanes]),
         Smallints([lane.priority for lane in lanes]),
@@ -106,7 +106,7 @@ def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What to claim: lanes in the order to look, and where each one's scan starts.
+    """Request of a claim: the lanes in order, and the place where each scan starts.
 
     `from_start`: from the beginning instead, for what has become visible there. `after`: the last
     claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
@@ -126,7 +126,7 @@ class ClaimRequest:
 
 
 class LaneClaim(NamedTuple):
-    """What came of a claim in one lane: claim_v2 says more."""
+    """Result of a claim in one lane; see claim.sql."""
 
     lane_no: int | None
     jobs: int
@@ -141,7 +141,7 @@ _OF_A_LANE = len(LaneClaim._fields)
 
 
 class Settlements(NamedTuple):
-    """What to settle. `ended`: the claims of which nothing is left with it.
+    """Settlements to send. `ended`: the claims that become empty with this batch.
 
     `results`: of some of the completions.
     """
@@ -153,7 +153,7 @@ class Settlements(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an exchange came to.
+    """Result of an exchange.
 
     The ids that were completed (None: all of them), those settled by reports, the claims and what
     makes the rows of their jobs, to be called once; or why nothing was claimed.
@@ -233,7 +233,9 @@ def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
 def _claimed(
     conn: OwnConnection, reading: Cursor | None, claim: ClaimRequest | None
 ) -> tuple[list[LaneClaim], Callable[[], list[Row]]]:
-    """What came of a claim, and its jobs, asked for now if they did not come with it."""
+    """Return the claims and their jobs; read the jobs now if they did not come with the
+    claim.
+    """
     if claim is None:
         return [], list
     found = _claiming(conn).fetchall()

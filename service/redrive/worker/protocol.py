@@ -1,4 +1,4 @@
-"""What supervisor and runner say to each other.
+"""Messages between supervisor and runner.
 
 Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload
 that cannot be read must fail its own job and not the batch it came in.
@@ -41,14 +41,14 @@ class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LastCheckpoint(msgspec.Struct, frozen=True):
-    """What an attempt before handed over, under which delivery; `data` may be an envelope."""
+    """Checkpoint of an earlier attempt, and its delivery; `data` may be an envelope."""
 
     delivery: int
     data: dict[str, Any]
 
 
 class Extras(msgspec.Struct, frozen=True):
-    """What few jobs have."""
+    """Fields that few jobs have."""
 
     max_attempts: int | None = None
     losses: int = 0
@@ -84,7 +84,9 @@ decode_extras = msgspec.json.Decoder(Extras).decode
 
 
 def read_extras(text: str | None) -> Extras:
-    """What few jobs have, for whoever must not fail: headers can hold what Python cannot read."""
+    """Read the rare fields of a job without failing: headers can hold what Python
+    cannot read.
+    """
     if text is None:
         return NO_EXTRAS
     try:
@@ -107,13 +109,13 @@ def read_extras(text: str | None) -> Extras:
 
 
 def has_expired(text: str | None) -> bool:
-    """Whether the window of a job with this `Extras` had closed when it was claimed."""
+    """Return True if the job's window had closed when it was claimed."""
     expires_in = read_extras(text).expires_in
     return expires_in is not None and expires_in <= 0
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):
-    """How an attempt ended, in the form of settle_v1's parameters; `report_of` writes it.
+    """End of an attempt in the form of settle's parameters; `report_of` writes it.
 
     `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of its own, so
     finding no row is the expected end, and this report is for the transaction that was rolled
@@ -136,7 +138,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Kind(msgspec.Struct, array_like=True, frozen=True):
-    """What the supervisor must know of a handler."""
+    """Facts about a handler that the supervisor needs."""
 
     kind: str
     max_attempts: int
@@ -152,7 +154,7 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
-    """How a breaker is set.
+    """Settings of a breaker.
 
     `threshold` failures within `window` seconds open it, at first for `cooldown` seconds.
     """
@@ -179,7 +181,7 @@ class Stop(msgspec.Struct, array_like=True, tag="stop"):
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """Up: ready, and this is what I can run."""
+    """Up: the runner is ready, and lists the kinds that it can run."""
 
     kinds: list[Kind]
     dependencies: list[Dependency]
@@ -197,13 +199,13 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 
 
 class Ended(msgspec.Struct, array_like=True, tag="ended"):
-    """Up: attempts that ended otherwise."""
+    """Up: attempts that ended in another way."""
 
     reports: list[Report]
 
 
 class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
-    """Up: a handler says what it has done."""
+    """Up: a side effect that a handler reports."""
 
     id: int
     deliveries: int
@@ -212,7 +214,7 @@ class SideEffect(msgspec.Struct, array_like=True, tag="side_effect"):
 
 
 class Checkpoint(msgspec.Struct, array_like=True, tag="checkpoint"):
-    """Up: a handler hands over what the next attempt is to go on from, its `n`th; JSON."""
+    """Up: a checkpoint for the next attempt, the `n`th of this one, as JSON."""
 
     id: int
     deliveries: int
@@ -221,13 +223,17 @@ class Checkpoint(msgspec.Struct, array_like=True, tag="checkpoint"):
 
 
 class Progress(msgspec.Struct, array_like=True, tag="progress"):
-    """Up: how far handlers are, as (id, deliveries, share, JSON of the text or an envelope)."""
+    """Up: progress of handlers as (id, deliveries, share, JSON of the text or an
+    envelope).
+    """
 
     rows: list[tuple[int, int, float, str]]
 
 
 class Returned(msgspec.Struct, array_like=True, tag="returned"):
-    """Up, before `Done`: what a handler returned, as JSON, to be kept for so many seconds."""
+    """Up, before `Done`: the result of a handler as JSON, to be kept for this many
+    seconds.
+    """
 
     id: int
     deliveries: int
@@ -245,7 +251,7 @@ class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
 
 
 class Sampled(msgspec.Struct, array_like=True, tag="sampled"):
-    """Up: a job of this kind succeeded, and these are its facts, as JSON."""
+    """Up: facts of a job of this kind that succeeded, as JSON."""
 
     kind: str
     facts: str
@@ -265,7 +271,7 @@ class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
 
 
 class Observed(msgspec.Struct, array_like=True, tag="observed"):
-    """Up: a handler used a dependency by name, and it worked or not."""
+    """Up: a handler used a dependency by name, with or without success."""
 
     name: str
     succeeded: bool
@@ -288,7 +294,7 @@ class CancelJob(msgspec.Struct, array_like=True, tag="cancel_job"):
 
 
 class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
-    """Up: jobs that were never started, after a Stop."""
+    """Up: jobs that were not started before a Stop."""
 
     ids: list[int]
 

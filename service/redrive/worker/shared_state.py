@@ -32,7 +32,9 @@ class Running(NamedTuple):
 
 
 class SharedState:
-    """What one runner shows; the supervisor makes it, the runner opens the inherited descriptor."""
+    """State of one runner in shared memory; the supervisor makes it, the runner opens
+    its descriptor.
+    """
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
         self.slots = slots

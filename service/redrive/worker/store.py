@@ -62,7 +62,7 @@ WorkerSideEffect = tuple[int, SideEffect]
 
 
 class Noted(NamedTuple):
-    """What the handler of a job that is held says of it; `data` is JSON."""
+    """Checkpoint or progress of a held job; `data` is JSON."""
 
     worker: int
     claim: int
@@ -73,7 +73,7 @@ class Noted(NamedTuple):
 
 
 class BreakerRow(NamedTuple):
-    """How a dependency stands; `open_for`: seconds until a probe may be sent."""
+    """State of a dependency; `open_for`: seconds until a probe may be sent."""
 
     name: str
     state: str
@@ -82,7 +82,7 @@ class BreakerRow(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """What a worker says of itself.
+    """Registration of a worker.
 
     It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
     `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
@@ -120,7 +120,7 @@ class DueSchedule(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """What a rescue came to: workers lost, jobs rescued, jobs dead-lettered."""
+    """Result of a rescue: workers lost, jobs rescued, jobs dead-lettered."""
 
     workers: int
     jobs: int
@@ -194,7 +194,9 @@ def breakers(
 
 
 def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
-    """Whether this worker may let one job try a half-open dependency, for `lease` seconds."""
+    """Try to get the probe of a half-open dependency for `lease` seconds; True if this
+    worker has it.
+    """
     return bool(
         _value(
             conn,
@@ -239,12 +241,13 @@ def beat(
 
 
 def others(conn: Connection, workers: Sequence[int]) -> int:
-    """How many other workers look for the same jobs as these identities of one."""
+    """Count the other workers that look for the same jobs."""
     return _value(conn, "select redrive.others_v1(%s::int[])", list(workers)) or 0
 
 
 def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
-    """Which of these jobs cannot be settled now, because somebody else has locked them.
+    """Return the jobs that cannot be settled now, because another session has locked
+    them.
 
     The others are locked until the end of the transaction.
     """
@@ -278,7 +281,7 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
 
 
 class Retired(NamedTuple):
-    """What retiring an identity came to. `is_over`: it need not be retired again."""
+    """Result of retiring an identity. `is_over`: it need not be retired again."""
 
     released: int
     is_over: bool
@@ -306,7 +309,7 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Whether this worker is to do a chore now: one of all does it, once in `every` seconds."""
+    """Try to take a chore; one worker of all gets it, once in `every` seconds."""
     return bool(
         _value(conn, "select redrive.take_chore_v1(%s, %s * interval '1 second')", name, every)
     )
@@ -444,7 +447,9 @@ def fire_schedule(
 def is_pending(
     conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str], horizon: float
 ) -> bool:
-    """Whether a job of these kinds runs or is due within `horizon` seconds; `queues` None = all."""
+    """Return True if a job of these kinds runs or is due within `horizon` seconds; None
+    = all queues.
+    """
     return bool(
         _value(
             conn,

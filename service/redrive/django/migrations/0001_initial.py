@@ -1,10 +1,10 @@
-"""What the admin and its permissions know of Redrive. It makes no table."""
+"""Models for the admin and its permissions. This migration creates no table."""
 
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """As `makemigrations` makes it."""
+    """Migration as `makemigrations` writes it."""
 
     initial = True
     operations = (

@@ -188,7 +188,7 @@ class Attempt:
             raise
 
     def _may_be_refused(self, handler: Handler) -> bool:
-        """Whether there is anything for `_admit` to look at; for most jobs there is not."""
+        """Return True if `_admit` has anything to check; for most jobs it has not."""
         return (
             self.work.extras is not None
             or self.is_cancelled
@@ -289,11 +289,13 @@ class Attempt:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its job, and under which delivery."""
+        """Return the job and its delivery."""
         return self.work.id, self.work.deliveries
 
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
-        """How far it is, as a row of `Progress`: without secrets, sealed where failures are."""
+        """Return the progress as a row of `Progress`: without secrets, and sealed if
+        failures are.
+        """
         said = scrub(text, self.secrets())
         return (*self.key, share, self._sealed_note({"text": said}, "progress"))
 
@@ -368,7 +370,7 @@ class Attempt:
             self.task.uncancel()
 
     def _judge(self, error: BaseException) -> NotComplete:
-        """What follows from what the handler, or a step before it, raised."""
+        """Decide what follows from an error of the handler or of a step before it."""
         claimed, policy, jitter = self._claimed(), self.handler.policy, random.random()
         if self.is_overdue:
             return decide(claimed, self._deadline_exceeded(), policy, jitter)
@@ -482,7 +484,7 @@ class Attempt:
         return self.known
 
     def _trace(self) -> dict[str, str]:
-        """Where to find this attempt among the traces."""
+        """Return where to find this attempt among the traces."""
         if self.traceparent is None:
             return {}
         return {"traceparent": self.traceparent, "trace_id": self.traceparent.split("-")[1]}
@@ -505,7 +507,9 @@ class _AttemptNotes(Notes):
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-    """What a function returns and raises: no Future carries StopIteration or GeneratorExit."""
+    """Call a function; return its value and its error. A Future cannot carry
+    StopIteration.
+    """
     try:
         return function(*arguments), None
     except BaseException as error:  # noqa: BLE001 # raised again where the attempt is judged

@@ -1,4 +1,4 @@
-"""What a runner knows of dependencies: the breakers that are open, and the probes it may send."""
+"""State of dependencies in a runner: the open breakers, and the probes it may send."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""What handlers say of long work: how far it is, and what the next attempt is to go on from."""
+"""Progress and checkpoints that handlers report."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ class Noting(Protocol):
 
     @property
     def key(self) -> Key:
-        """Of its job."""
+        """Return the key of its job."""
         ...
 
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:

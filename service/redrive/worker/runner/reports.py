@@ -1,4 +1,4 @@
-"""How attempts ended, on its way to the supervisor: in batches, one for each turn of the loop."""
+"""Reports of ended attempts, sent to the supervisor in one batch per turn of the loop."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from redrive.worker.runner.sampler import Sampler
 
 
 class Reports:
-    """What has ended since the last batch was sent; `flushed_ns`, monotonic, says when that was.
+    """Ends since the last batch was sent; `flushed_ns`, monotonic, says when that was.
 
     Of each batch the `sampler` is offered one job that succeeded and may be sampled.
     """

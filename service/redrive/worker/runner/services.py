@@ -1,4 +1,4 @@
-"""What the attempts of one runner share."""
+"""Services that the attempts of one runner share."""
 
 import inspect
 import os

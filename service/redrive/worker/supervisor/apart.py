@@ -58,12 +58,12 @@ class Apart:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is set aside that no more jobs are to be claimed."""
+        """True if so many jobs are set aside that no more are claimed."""
         return self._pending.aside >= MAX_ASIDE
 
     @property
     def due_at(self) -> float:
-        """When to try again what was set aside; monotonic."""
+        """Return when to retry what was set aside; monotonic."""
         return self._retry_at if self._pending.aside else float("inf")
 
     def abandoned(self, held: Held) -> None:
@@ -71,7 +71,7 @@ class Apart:
         self._abandoned.add((held.id, held.deliveries))
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for that."""
+        """Return True if it is time to retry."""
         return now >= self.due_at
 
     def retry(self, now: float) -> None:

@@ -41,7 +41,7 @@ BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
 @dataclass(slots=True)
 class Standing:
-    """How a dependency stood at the last report. `open_until` is a monotonic instant."""
+    """State of a dependency at the last report. `open_until` is a monotonic instant."""
 
     state: str = "closed"
     open_until: float = 0.0
@@ -49,12 +49,12 @@ class Standing:
 
     @property
     def is_closed(self) -> bool:
-        """Whether jobs may use it."""
+        """True if jobs may use it."""
         return self.state == "closed"
 
     @property
     def is_to_blame(self) -> bool:
-        """Whether failures of jobs that depend on it are put down to it."""
+        """True if failures of dependent jobs are blamed on it."""
         return self.failing or not self.is_closed
 
 
@@ -90,7 +90,7 @@ class Breakers:
 
     @property
     def is_used(self) -> bool:
-        """Whether any handler depends on anything."""
+        """True if any handler has a dependency."""
         return bool(self._settings)
 
     def succeeded(self, kind: str) -> None:
@@ -129,7 +129,7 @@ class Breakers:
     # ------------------------------------------------------------------ the report
 
     def is_due(self, now: float, *, was_notified: bool) -> bool:
-        """Whether to report now."""
+        """Return True if it is time to report."""
         has_reason = bool(self._failures) or was_notified or now >= self._check_at
         return self.is_used and has_reason and now >= self._quiet_until
 
@@ -171,7 +171,7 @@ class Breakers:
             self._probing[one.name] = now + PROBE_LEASE_SECONDS
 
     def _is_probing(self, name: str, now: float) -> bool:
-        """Whether one job of this worker may try a half-open dependency."""
+        """Return True if one job of this worker may try a half-open dependency."""
         return self._probing.get(name, 0.0) > now
 
     def _final(self, held: Held, report: Report) -> Report:
@@ -195,7 +195,7 @@ class Breakers:
 
     @property
     def is_any_open(self) -> bool:
-        """Whether any breaker keeps jobs from running."""
+        """True if any breaker stops jobs from running."""
         return any(not standing.is_closed for standing in self._standing.values())
 
     def put_off(self, jobs: Sequence[Held]) -> tuple[list[Held], list[tuple[Held, Release]]]:
@@ -226,7 +226,7 @@ class Breakers:
         return None
 
     def news(self, now: float) -> OpenBreakers | None:
-        """What the runners must be told, or None when they know."""
+        """Return the breakers that the runners do not know of yet, or None."""
         names = self._open()
         probes = {name: self._probing[name] for name in names if self._is_probing(name, now)}
         news = OpenBreakers(names, probes)
@@ -245,7 +245,7 @@ class Breakers:
 
 
 def _refunded(report: Report, wait: float, refunds: int) -> Report:
-    """As a retry when the dependency may be back, the later the more refunds the job has had."""
+    """Turn the report into a retry; the more refunds the job has had, the later."""
     spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
     return msgspec.structs.replace(
         report,
@@ -257,12 +257,12 @@ def _refunded(report: Report, wait: float, refunds: int) -> Report:
 
 
 def _is_for_good(report: Report) -> bool:
-    """Whether another attempt would not have helped: the job is dead for what it is."""
+    """Return True if another attempt would not have helped."""
     return report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
 
 
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
-    """Whether they say the same.
+    """Return True if both reports say the same.
 
     Each report counts anew how long a breaker stays open, a few milliseconds apart. While a probe
     is out its breaker is due at every moment: that it is a later one is nothing new.

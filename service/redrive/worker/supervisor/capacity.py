@@ -1,4 +1,4 @@
-"""How many jobs to have in hand.
+"""Number of jobs to hold.
 
 Enough that no slot waits for the database, not so many that jobs wait behind others.
 
@@ -20,7 +20,9 @@ MEASURED_ROUNDS = 4
 
 
 class Capacity:
-    """How many jobs the runners of one worker can take, of so many slots each."""
+    """Number of jobs that the runners of one worker can take, with this many slots
+    each.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots

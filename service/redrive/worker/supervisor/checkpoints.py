@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class Checkpoints:
-    """Those of one worker. Each stays here until the database has answered for it."""
+    """Checkpoints of one worker. Each stays here until the database has answered."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
@@ -42,7 +42,7 @@ class Checkpoints:
         self._again_at = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether there are any to be sent."""
+        """Return True if any checkpoint must be sent."""
         return bool(self._waiting) and now >= self._again_at
 
     def send(self, conn: store.Connection, now: float) -> None:

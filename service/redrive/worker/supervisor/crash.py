@@ -1,4 +1,4 @@
-"""How runners end: what becomes of their jobs, and what is known of the death."""
+"""Deaths of runners: their cause, and the settlements of their jobs."""
 
 import logging
 import random
@@ -36,7 +36,7 @@ MAX_UNTOLD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """How a runner died, and with what in it.
+    """Death of a runner.
 
     `status`: its exit status, negative for a signal. `peak_memory` in bytes; `oom_kills` of the
     kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries) that were no
@@ -111,7 +111,7 @@ class Crashes:
         return None
 
     def _is_unable_to_start(self, runner: RunnerProcess, status: int) -> bool:
-        """Whether it could not even load the handlers, and has said why.
+        """Return True if it could not load the handlers and has said why.
 
         One that was killed is another matter: the next one may start.
         """
@@ -189,7 +189,7 @@ def decide_crash(
 
 
 def _detail(held: Held, kinds: KnownKinds, where: Mapping[str, str]) -> dict[str, object]:
-    """What is kept with every failure of a job."""
+    """Return the details that every failure of a job keeps."""
     known = kinds.find(held.kind)
     return {**where, **({"secret_fields": known.secret} if known and known.secret else {})}
 

@@ -53,7 +53,7 @@ class Dispatch:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there are jobs of a claim that nobody has looked at."""
+        """True if jobs of a claim have not been looked at."""
         return bool(self._claimed)
 
     def unload(self) -> Sequence[Held]:
@@ -75,7 +75,9 @@ class Dispatch:
         return releases
 
     def _is_any(self, held: Held, releases: list[tuple[Held, Release]]) -> bool:
-        """Whether any runner may have the job; a suspect is kept, or its release is added."""
+        """Return True if any runner may have the job; keep a suspect, or add its
+        release.
+        """
         losses = read_extras(held.extras).losses
         most = self._kinds.policy(held.kind).max_losses
         if losses == 0 or losses < most - 1:

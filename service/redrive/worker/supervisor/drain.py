@@ -29,20 +29,20 @@ class Drain:
 
     @property
     def is_on(self) -> bool:
-        """Whether the loop has begun to act on it."""
+        """True if the loop has begun to drain."""
         return self._is_on
 
     def begins(self) -> bool:
-        """Whether it was asked for since the last call, and is on from now."""
+        """Return True once, when the drain has been requested and begins now."""
         if self._is_on or not self._is_asked:
             return False
         self._is_on = True
         return True
 
     def is_over(self, now: float) -> bool:
-        """Whether what still runs must be given back."""
+        """Return True if running jobs must be given back."""
         return now >= self._over_at
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the process must end, whatever hangs."""
+        """Return True if the process must end, even if something hangs."""
         return now >= self._exit_at

@@ -1,4 +1,4 @@
-"""What of its environment a worker hands to its runners: not what would open the database."""
+"""Environment of runners: without the variables that open the database."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase

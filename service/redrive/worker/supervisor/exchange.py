@@ -37,7 +37,7 @@ BACK_OFF_SECONDS = 1.0
 
 
 class Exchange:
-    """What one worker tells the database of its jobs, and the jobs it gets.
+    """Exchange of one worker with the database: settlements go, jobs come.
 
     A round trip under way lets the runners work on what they have, so batches grow by themselves
     under load and are one job long when there is only one. What they say meanwhile may be told:
@@ -111,12 +111,12 @@ class Exchange:
 
     @property
     def is_settling(self) -> bool:
-        """Whether there is anything that the database does not know of yet."""
+        """True if the database does not know of every settlement yet."""
         return bool(self._pending)
 
     @property
     def is_held_up(self) -> bool:
-        """Whether that is only what was set aside, because somebody has locked it for example."""
+        """True if only settlements that were set aside are left."""
         return 0 < len(self._pending) == self._pending.aside
 
     @property
@@ -125,7 +125,9 @@ class Exchange:
         return max(self._hold_off_until, self._link.retry_at)
 
     def due_at(self, linger: float) -> float:
-        """When to settle, if settlements may wait for `linger` seconds; monotonic."""
+        """Return when to settle if settlements may wait for `linger` seconds;
+        monotonic.
+        """
         return max(min(self._pending.due_at(linger), self._apart.due_at), self.available_at)
 
     def jobs(self) -> Iterable[Held]:
@@ -215,7 +217,9 @@ class Exchange:
     def _request(
         self, conn: store.Connection, worker: int, room: int, now: float
     ) -> ClaimRequest | None:
-        """What to claim from which lanes; None when none is known, even after a look for some."""
+        """Return the request of a claim; None if no lane is known, even after a look
+        for some.
+        """
         polling = self._polling
         self.asked_at = now
         self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
@@ -283,7 +287,7 @@ class Exchange:
 
     @property
     def looks_for_lanes(self) -> bool:
-        """Whether `look_for_lanes` is due."""
+        """True if `look_for_lanes` is due."""
         return self._looks_for_lanes
 
     def look_for_lanes(self) -> None:
@@ -371,7 +375,7 @@ class Exchange:
 
 
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
-    """Whether a part of the same batch may be settled though the whole was not.
+    """Return True if a part of the batch may be settled although the whole was not.
 
     Not when the server has no room, stops the statement, or asks for the whole once more.
     """

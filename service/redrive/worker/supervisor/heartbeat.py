@@ -92,7 +92,7 @@ class Heartbeat:
         self._lost -= workers
 
     def identities(self) -> list[int]:
-        """Those it beats for. Any thread may ask."""
+        """Return the identities that it beats for. Any thread may call it."""
         return list(self._heard)
 
     def lost(self) -> set[int]:
@@ -101,11 +101,15 @@ class Heartbeat:
 
     @property
     def is_silent(self) -> bool:
-        """Whether an identity was not heard for so long that others may have taken its jobs."""
+        """True if an identity was silent for so long that others may have taken its
+        jobs.
+        """
         return bool(self._silent)
 
     def silent_seconds(self, now: float) -> float:
-        """Since the database last confirmed a beat, of any identity."""
+        """Return the seconds since the database last confirmed a heartbeat of any
+        identity.
+        """
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:

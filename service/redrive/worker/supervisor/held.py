@@ -13,7 +13,7 @@ from redrive.worker.protocol import Returned, Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What jobs claimed together share: the identity that claimed, and the queue of each lane."""
+    """Facts that jobs claimed together share: the identity, and the queue of each lane."""
 
     worker: int
     queues: list[str]
@@ -56,7 +56,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
         return self.batch.worker
 
     def work(self) -> Work:
-        """What a runner needs of it."""
+        """Return the part of the job that a runner needs."""
         return Work(
             self.id,
             self.deliveries,

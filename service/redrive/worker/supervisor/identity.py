@@ -1,4 +1,4 @@
-"""Who the worker is in the database: the identity that claims jobs, and those it left behind.
+"""Identities of the worker: the one that claims jobs, and those it left behind.
 
 An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
 for it, what nobody knows of is given back at once, and it beats on while anything known of it is
@@ -48,7 +48,7 @@ class Identity:
 
     @property
     def is_lost(self) -> bool:
-        """Whether others may have declared any of them lost."""
+        """True if any identity may have been declared lost."""
         return bool(self._heartbeat.lost())
 
     def leave_lost(self) -> set[int]:

@@ -1,4 +1,4 @@
-"""What the supervisor does with what its runners say."""
+"""Reactions of the supervisor to the messages of its runners."""
 
 import time
 from collections import deque

@@ -9,7 +9,7 @@ from redrive.worker.protocol import Kind
 
 
 class KnownKinds:
-    """What runners said they can run; empty until the first has."""
+    """Kinds that runners can run; empty until the first runner is ready."""
 
     def __init__(self) -> None:
         self._kinds: Mapping[str, Kind] = {}
@@ -51,7 +51,7 @@ class KnownKinds:
         return {name: kind.heal for name, kind in self._kinds.items() if kind.heal}
 
     def find(self, name: str) -> Kind | None:
-        """What is known of a kind, None when no runner has a handler for it."""
+        """Return what is known of a kind; None if no runner has a handler for it."""
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")
 
     def timeout(self, name: str) -> float:
@@ -60,7 +60,9 @@ class KnownKinds:
         return float("inf") if known is None else known.timeout
 
     def policy(self, name: str) -> Policy:
-        """As much of a kind's policy as the supervisor knows; the defaults for an unknown kind."""
+        """Return the supervisor's part of a kind's policy; the defaults for an unknown
+        kind.
+        """
         known = self.find(name)
         if known is None:
             return Policy()

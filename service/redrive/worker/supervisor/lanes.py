@@ -1,4 +1,4 @@
-"""Which lanes to look at, in what order, and from which place.
+"""Order of lanes to look at, and the place where each scan starts.
 
 The claims of a lane follow each other: a worker remembers, for each lane, up to where it has been
 claimed, and its next scan starts there instead of walking again over the dead index entries behind
@@ -76,11 +76,15 @@ class LaneBook:
 
     @property
     def may_look_at(self) -> float:
-        """When to look again at the soonest, monotonic: it may cost a twentieth of the time."""
+        """Return the earliest time of the next look, monotonic: looks may cost a
+        twentieth of the time.
+        """
         return self._may_look_at
 
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
-        """Whether it is time to ask the database; a notification may mean a lane never seen."""
+        """Return True if it is time to ask the database; a notification may mean a new
+        lane.
+        """
         has_reason = was_notified or not self._lanes
         return now >= self._fresh_until or (has_reason and now >= self._may_look_at)
 
@@ -123,7 +127,7 @@ class LaneBook:
     def request(
         self, worker: int, want: int, now: float, *, after: int = 0, is_large: bool = True
     ) -> ClaimRequest | None:
-        """What to ask for, where first. None when there is nowhere to look."""
+        """Return the request of the next claim; None if there is no lane to look at."""
         if not self._lanes or want <= 0:
             return None
         order, places, arrays = self._ready or self._next()

@@ -44,7 +44,7 @@ class Listener:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether the session is a pooler's, so that nothing will ever be heard."""
+        """True if a pooler owns the session, so that no notification arrives."""
         return self._is_shared
 
     def hear(self, conn: store.Connection, seconds: float, rest: float = 0.0) -> bool:
@@ -82,7 +82,7 @@ class Listener:
 
 
 def _heard(conn: store.Connection) -> list[int]:
-    """What has come until now, of each notification the queues."""
+    """Return the queues of each notification that has arrived."""
     return [_slots(one.payload) for one in conn.notifies(timeout=0, stop_after=1)]
 
 

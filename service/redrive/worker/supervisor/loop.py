@@ -81,7 +81,7 @@ SEE_OUT_SECONDS = 1.2
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker runs.
+    """Options of a worker.
 
     Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept with every
     failure; `environment` names the variables that runners get; `samples`: whether they sample jobs
@@ -106,7 +106,7 @@ class WorkerOptions:
     samples: bool = True
 
     def of_runners(self) -> RunnerOptions:
-        """What concerns the runners."""
+        """Return the options of its runners."""
         return RunnerOptions(
             self.handlers,
             self.targets,
@@ -122,7 +122,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a probe may ask of a worker, in seconds since something last happened."""
+    """Health of a worker, in seconds since something last happened."""
 
     loop_seconds: float
     heartbeat_thread_seconds: float
@@ -237,7 +237,9 @@ class Supervisor:
         )
 
     def _registration(self) -> Registration:
-        """What this worker says of itself; nobody asks before a runner has said its kinds."""
+        """Return the registration of this worker; it is needed only once a runner is
+        ready.
+        """
         options = self._options
         return Registration(
             options.name,
@@ -256,7 +258,7 @@ class Supervisor:
         self._crashes.refused(held, error)
 
     def _progress(self, worker: int) -> str:
-        """How far the jobs of an identity are. Any thread may ask."""
+        """Return the progress of an identity's jobs. Any thread may call it."""
         asked = time.monotonic() - self._exchange.asked_at
         return self._pool.progress(worker, asked, is_draining=self._drain.is_on)
 
@@ -265,7 +267,7 @@ class Supervisor:
         return sum(runner.memory() for runner in list(self._pool.runners))
 
     def health(self, now: float) -> Health:
-        """How this worker is. Any thread may ask."""
+        """Return the health of this worker. Any thread may call it."""
         beat_seconds = self._heartbeat.silent_seconds(now)
         return Health(
             now - self._ticked_at,
@@ -327,7 +329,7 @@ class Supervisor:
             self._stop_when_empty(now)
 
     def _due_at(self) -> float:
-        """When something is due by itself; monotonic."""
+        """Return when something is due without a message; monotonic."""
         if self._dispatch.is_loaded:
             return 0.0
         due_at = self._housekeeping_at
@@ -379,7 +381,7 @@ class Supervisor:
             self._exchange.look_for_lanes()
 
     def _keeps_up(self) -> bool:
-        """Whether only what has just come waits for us."""
+        """Return True if only jobs that have just arrived wait for the loop."""
         return not (self._polling.expects_more or self._dispatch.is_loaded)
 
     def _use_wait(self) -> None:
@@ -509,7 +511,7 @@ class Supervisor:
         self._crashes.tell()
 
     def _is_busy(self) -> bool:
-        """Whether there is anything that a clock must be kept for."""
+        """Return True if anything needs a clock."""
         return bool(self._pool.held() or self._dispatch or self._identity.left or self._drain.is_on)
 
     def _declared_lost(self) -> None:
@@ -576,7 +578,7 @@ class Supervisor:
             self._selector.wake()
 
     def _exit_when_overdue(self, now: float) -> None:
-        """Whatever hangs, the process ends: what is not settled by then is rescued by others."""
+        """Exit although something hangs: other workers rescue what is not settled."""
         if self._drain.is_overdue(now):
             self._pool.kill()
             os._exit(1)
@@ -608,7 +610,9 @@ class Supervisor:
         self._pool.stop()
 
     def _finish(self, now: float) -> None:
-        """While draining: end once everything is settled; when time is up, give the rest back."""
+        """Drain: end once everything is settled, and give the rest back when time is
+        up.
+        """
         if self._pool.held() and self._drain.is_over(now):
             self._pool.kill()
             for runner in list(self._pool.runners):

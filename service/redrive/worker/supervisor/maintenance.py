@@ -110,7 +110,9 @@ class Maintenance:
         self._stopping.set()
 
     def fault(self, now: float) -> str | None:
-        """What is wrong with it, in words; None when it is well. Any thread may ask."""
+        """Return the fault of maintenance in words; None if it works. Any thread may
+        call it.
+        """
         if now - self._ticked_at > STANDSTILL_SECONDS:
             return "stood still"
         for name, failing in list(self._failing.items()):

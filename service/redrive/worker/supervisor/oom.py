@@ -1,4 +1,4 @@
-"""What the kernel tells of processes that it killed for want of memory."""
+"""Counters of the kernel about processes that it killed for lack of memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,9 @@ class OomWatch:
 
 
 def _oom_files() -> Iterator[Path]:
-    """Where cgroups of version 1 and 2 tell: ours, or the root that a container sees as its own."""
+    """Yield the files of cgroups 1 and 2: ours, or the root that a container sees as
+    its own.
+    """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""When to ask the database for jobs.
+"""Times of polling.
 
 Soon after activity, rarely when idle, at once when there is a reason to expect some. What wakes one
 worker wakes all of them, and one of them gets the job: so whoever has found too little rests, for
@@ -31,7 +31,7 @@ JUST_AFTER_SECONDS = 0.001
 
 
 def rest_seconds(others: int, look: float = 0.0) -> float:
-    """How long a worker rests that has so many others beside it, on average.
+    """Return how long a worker with this many others rests on average.
 
     `look`: seconds that one takes which finds nothing. Where that is long there is no processor to
     spare, and one of all of them at a time is enough.
@@ -65,22 +65,22 @@ class Polling:
 
     @property
     def expects_more(self) -> bool:
-        """Whether more jobs were likely to wait than the last claim took."""
+        """True if more jobs were likely to wait than the last claim took."""
         return self._expects_more
 
     @property
     def was_notified(self) -> bool:
-        """Whether the database has said that jobs were enqueued, since somebody looked."""
+        """True if the database has announced jobs since the last look."""
         return self._was_notified
 
     def due_at(self) -> float:
-        """When to poll; 0.0 at once."""
+        """Return when to poll; 0.0 = at once."""
         if self._expects_more:
             return 0.0
         return min(self._due_at, self._rests_until) if self._was_notified else self._due_at
 
     def is_due(self, now: float) -> bool:
-        """Whether to poll now."""
+        """Return True if it is time to poll."""
         return now >= self.due_at()
 
     def notified(self, now: float) -> bool:

@@ -30,7 +30,7 @@ END_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """What runners are started with, and how many. `memory_limit` in bytes, 0 = none.
+    """Options of runners, and their number. `memory_limit` in bytes, 0 = none.
 
     `environment`: the names of variables that they get, as `handed_over` takes them. `reload`: the
     code may change meanwhile, and may be broken for a while.
@@ -79,7 +79,8 @@ class RunnerPool:
         return (held for runner in self.runners for held in runner.jobs())
 
     def progress(self, worker: int, asked: float, *, is_draining: bool) -> str:
-        """How far the jobs of an identity are: `workers.progress`. Any thread may ask.
+        """Return the progress of an identity's jobs as `workers.progress`. Any thread
+        may call it.
 
         `asked`: seconds since it last asked for jobs.
         """
@@ -109,7 +110,7 @@ class RunnerPool:
     # ------------------------------------------------------------------ whom to talk to
 
     def is_any_ready(self) -> bool:
-        """Whether any runner has loaded its handlers."""
+        """True if any runner has loaded its handlers."""
         return any(runner.ready for runner in self.runners)
 
     def listener(self) -> RunnerProcess | None:
@@ -208,7 +209,7 @@ class RunnerPool:
                 runner.stop()
 
     def is_current(self, runner: RunnerProcess) -> bool:
-        """Whether it runs the code as it is now, as far as is known."""
+        """Return True if the runner has today's code, as far as is known."""
         return runner.generation == self._generation
 
     def retire_outdated(self) -> None:
@@ -218,7 +219,7 @@ class RunnerPool:
                 runner.stop()
 
     def waits_for_change(self, runner: RunnerProcess, status: int) -> bool:
-        """Whether a dead one could not load code that somebody works on.
+        """Return True if a dead runner could not load code that is being edited.
 
         Another one would fail alike, so none is started until the code changes.
         """
@@ -271,7 +272,7 @@ class RunnerPool:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether nothing runs until it is known whose the jobs are."""
+        """True if all runners are stopped until the database says who owns their jobs."""
         return self._suspended_at is not None
 
     def suspend(self) -> None:

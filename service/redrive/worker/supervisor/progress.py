@@ -1,4 +1,4 @@
-"""How far handlers say that they are, on its way to the database: it may be late, or lost."""
+"""Progress of handlers on its way to the database: it may be late, or lost."""
 
 from collections import deque
 
@@ -9,7 +9,9 @@ from redrive.worker.supervisor.held import Held
 
 
 class ProgressBook:
-    """What was said since the last write; the loop notes it, the maintenance thread writes it."""
+    """Progress since the last write; the loop adds to it, the maintenance thread writes
+    it.
+    """
 
     def __init__(self) -> None:
         self._noted: deque[Noted] = deque()

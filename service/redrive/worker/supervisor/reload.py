@@ -83,7 +83,8 @@ class CodeWatch:
 
 
 def code_of(handlers: str) -> Path:
-    """Where to watch: the directory that the registry's package is imported from.
+    """Return the directory to watch: the one that the registry's package is imported
+    from.
 
     Its neighbours are the application's too, unless it is installed as libraries are.
     """

@@ -42,7 +42,7 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(slots=True)
 class Remains:
-    """What a dead runner left.
+    """Remains of a dead runner.
 
     `running` when it died, `completed` or `failed` but not reported, `waiting`: never started.
     """
@@ -83,7 +83,7 @@ class RunnerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Return the id of its process."""
         return self.process.pid
 
     @property
@@ -97,12 +97,12 @@ class RunnerProcess:
 
     @property
     def takes_any(self) -> bool:
-        """Whether it gets jobs as they come."""
+        """True if it takes jobs as they come."""
         return self.ready and not self.retiring and not self.alone
 
     @property
     def takes_suspects(self) -> bool:
-        """Whether it can be given a suspect now."""
+        """True if it can take a suspect now."""
         return self.alone and self.ready and not self.retiring and not self.held
 
     # ------------------------------------------------------------------ its channel
@@ -113,7 +113,7 @@ class RunnerProcess:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something waits for it to read."""
+        """True if something waits for it to read."""
         return self.channel.is_blocked
 
     def tell(self, message: Down) -> None:
@@ -127,7 +127,7 @@ class RunnerProcess:
             self.channel.flush()
 
     def receive(self) -> Iterator[Up] | None:
-        """What it said since; None when its channel has closed."""
+        """Return its messages since the last call; None once its channel has closed."""
         frames = self.channel.receive()
         if frames is None:
             return None
@@ -135,7 +135,7 @@ class RunnerProcess:
         return map(decode_up, frames)
 
     def greeted(self) -> None:
-        """It has loaded its handlers, and said so."""
+        """Note that it has loaded its handlers."""
         self.ready = True
 
     # ------------------------------------------------------------------ its jobs
@@ -211,7 +211,8 @@ class RunnerProcess:
         self.speed.measure(now, is_busy=bool(self.held))
 
     def progress(self, worker: int) -> tuple[dict[str, float], list[int]]:
-        """Of an identity's jobs: id -> seconds of those that run, and those that have not begun.
+        """Return the running jobs of an identity with their seconds, and the waiting
+        ones.
 
         Any thread may ask. What begins between the two looks is in neither, and may have begun.
         """
@@ -272,7 +273,9 @@ class RunnerProcess:
                 yield held.id
 
     def _running(self) -> list[Running]:
-        """What runs in it; nothing once the loop has closed it, as another thread may see late."""
+        """Return the running jobs; empty once the loop has closed it, which other
+        threads see late.
+        """
         try:
             return self.shared.running()
         except ValueError:  # its memory is given back
@@ -284,12 +287,14 @@ class RunnerProcess:
         self.killed_for.add(job)
 
     def must_die(self, now: float) -> bool:
-        """Whether it is time to kill it, for a job that hangs or because it does not end."""
+        """Return True if it must be killed, for a job that hangs or because it does not
+        end.
+        """
         lingers = self.retiring and not self.held and now - self.idle_since > RETIRE_SECONDS
         return self.kill_at <= now or lingers
 
     def memory(self) -> int:
-        """Its resident memory in bytes; 0 where the system does not tell."""
+        """Return its resident memory in bytes; 0 if the system does not tell."""
         try:
             statm = Path(f"/proc/{self.pid}/statm").read_bytes()
             return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -336,7 +341,7 @@ class RunnerProcess:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process has ended.
+        """True if its process has ended.
 
         Its channel need not say so: a child of a handler may hold it open.
         """
@@ -345,7 +350,7 @@ class RunnerProcess:
 
     @property
     def _has_ended(self) -> bool:
-        """As `is_dead`, for any thread: it only looks, and leaves its end to be asked for."""
+        """Return `is_dead` for any thread, without collecting the exit status."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return False
         try:
@@ -355,7 +360,9 @@ class RunnerProcess:
             return True
 
     def wait(self, patience: float = float("inf")) -> int | None:
-        """Its exit status, negative for a signal; None if it lives on after `patience` seconds."""
+        """Return its exit status, negative for a signal; None if it still runs after
+        `patience` seconds.
+        """
         give_up_at = time.monotonic() + patience
         while not self.is_dead and time.monotonic() < give_up_at:
             time.sleep(REAP_SECONDS)

@@ -18,7 +18,8 @@ logger = logging.getLogger("redrive.schedules")
 
 
 class Schedules:
-    """What this worker declares; false while that is nothing, and then it fires nothing.
+    """Schedules that this worker declares; false while there are none, and then it
+    fires none.
 
     `version` is the application's.
     """

@@ -1,4 +1,6 @@
-"""What the supervisor waits for: runners that speak, room in their channels, a wake-up call."""
+"""Events of the supervisor: messages of runners, room in their channels, a wake-up
+call.
+"""
 
 import contextlib
 import os

@@ -43,7 +43,7 @@ class SettlementBatch:
         return len(self.completions) + len(self.reports)
 
     def columns(self, claims: Counter[Claim]) -> Settlements:
-        """What the database is to know of them; `claims` as below."""
+        """Return the settlements as the database takes them; `claims` as below."""
         return Settlements(
             [
                 (held.id, held.deliveries, held.claim.id, held.batch.worker)
@@ -58,7 +58,7 @@ class SettlementBatch:
         )
 
     def claims(self) -> Counter[Claim]:
-        """How many of the jobs of each claim these are."""
+        """Count the jobs of each claim."""
         return Counter(map(_claim_of, self.held()))
 
     def held(self) -> Iterable[Held]:
@@ -77,7 +77,7 @@ class SettlementBatch:
         )
 
     def parted(self, jobs: Container[int]) -> tuple["SettlementBatch", "SettlementBatch"]:
-        """Those of these jobs, and those of others."""
+        """Split the batch into the settlements of these jobs and the others."""
         return self._where(lambda held: held.id in jobs), self._where(
             lambda held: held.id not in jobs
         )
@@ -91,7 +91,7 @@ class SettlementBatch:
 
 
 class PendingSettlements:
-    """Those of one worker's jobs. `telemetry` hears of each once, when it is known to be one.
+    """Settlements of one worker. `telemetry` hears of each once, when it is certain.
 
     Most go together. Some are set aside: whatever keeps them from being settled, the others do not
     wait for it.
@@ -110,7 +110,7 @@ class PendingSettlements:
 
     @property
     def aside(self) -> int:
-        """How many are set aside."""
+        """Return how many are set aside."""
         return len(self._aside)
 
     def completed(
@@ -133,7 +133,9 @@ class PendingSettlements:
             self._first_at = time.monotonic()
 
     def due_at(self, linger: float) -> float:
-        """When to send those that go together, if the first may wait for `linger` seconds."""
+        """Return when to send the common batch if its first settlement may wait for
+        `linger` seconds.
+        """
         return 0.0 if len(self._waiting) >= FULL_BATCH else self._first_at + linger
 
     def take(self) -> SettlementBatch:
@@ -207,7 +209,7 @@ def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
 
 
 def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
-    """What to say in place of a report that the database refused."""
+    """Yield reports to send in place of one that the database refused."""
     text = f"the failure could not be stored: {refusal}"
     constant = made_up("UnstorableError", text, Category.OTHER, held.kind)
     has_failure = report.failure is not None

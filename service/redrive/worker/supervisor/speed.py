@@ -1,4 +1,4 @@
-"""How fast a runner ends jobs while it has any: waiting for the database does not make it slow."""
+"""Speed of a runner while it has jobs: waiting for the database does not make it slow."""
 
 from dataclasses import dataclass
 

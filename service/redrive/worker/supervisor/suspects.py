@@ -22,7 +22,7 @@ IDLE_SECONDS = 20.0
 
 
 class Suspects:
-    """Those of one worker, and the runners kept for them."""
+    """Suspects of one worker, and the runners kept for them."""
 
     def __init__(self, pool: RunnerPool) -> None:
         self._pool = pool
@@ -30,7 +30,7 @@ class Suspects:
         self._put_off = 0
 
     def waiting(self) -> list[Held]:
-        """Those that have not started."""
+        """Return the suspects that have not started."""
         return list(self._waiting)
 
     def take(self, held: Held) -> Release | None:

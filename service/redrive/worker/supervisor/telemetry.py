@@ -1,4 +1,4 @@
-"""What metrics and log hear of a job's life: one method per event, called once per batch.
+"""Telemetry of a job's life: one method per event, called once per batch.
 
 | event | when | metric | log level |
 |---|---|---|---|
@@ -48,7 +48,7 @@ _decode_extras = _decode_failure = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """What makes a failure's record like another one; the rest of it is skipped."""
+    """Fields that make records of failures alike; the rest is skipped."""
 
     error_class: str = ""
     fingerprint: str = ""
@@ -59,7 +59,7 @@ _identify = msgspec.json.Decoder(_Identity).decode
 
 
 class _Sort(NamedTuple):
-    """Which ends of attempts are like one another, for the log."""
+    """Key of similar ends of attempts, for the log."""
 
     kind: str
     ended: str
@@ -187,7 +187,7 @@ class Telemetry:
             self.metrics.released.create((queue, why))
 
     def claimed(self, count: int, cost: float) -> None:
-        """So many jobs were claimed, or nothing was due; it took `cost` seconds."""
+        """Count a claim: its jobs, or that nothing was due; it took `cost` seconds."""
         self.errors_in_a_row = 0
         self.metrics.exchange.observe((), (cost,))
         self.metrics.claims.add(("hit" if count else "empty",))
@@ -247,7 +247,7 @@ class Telemetry:
             logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _is_to_be_said(self, held: Held, report: Report, now: float) -> bool:
-        """Whether it gets a line of its own; with `debug` everything does."""
+        """Return True if it gets a log line of its own; with `debug` everything does."""
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
         failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
@@ -262,7 +262,9 @@ class Telemetry:
             logger.info("more like it", extra=fields | {"count": count})
 
     def _is_news(self, kind: str, now: float) -> bool:
-        """Whether it is a minute since it was said that this worker is too old for a kind."""
+        """Return True if a minute has passed since the log said this worker is too old
+        for a kind.
+        """
         said = self._too_old_said
         if now < said.get(kind, float("-inf")) + TOO_OLD_SECONDS:
             return False
@@ -294,14 +296,16 @@ class Telemetry:
             logger.warning("stale settlement refused", extra={"job": held.id, "kind": held.kind})
 
     def rescued(self, lost: int, rescued: int, dead: int) -> None:
-        """This worker took jobs back from `lost` workers; `dead` of them are dead letters now."""
+        """Count the jobs taken back from `lost` workers; `dead` of them are dead
+        letters now.
+        """
         self.metrics.rescued.add((), rescued + dead)
         logger.warning(
             "rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": dead}
         )
 
     def declared_lost(self, held: int) -> None:
-        """This worker was silent for too long and dropped its jobs."""
+        """Count the jobs that this worker dropped because it was silent for too long."""
         self.metrics.lost.add((), held)
 
     def runner_ended(self, cause: str, status: int, running: int) -> None:
@@ -390,7 +394,7 @@ def _by_lane(jobs: Iterable[Held]) -> Iterable[list[Held]]:
 def _seconds_by_kind(
     finished: Iterable[tuple[Held, float]],
 ) -> Mapping[tuple[str, str], Sequence[float]]:
-    """How long each attempt took, by queue and kind."""
+    """Collect the seconds of attempts by queue and kind."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for held, seconds in finished:
         times[held.queue, held.kind].append(seconds)
@@ -410,7 +414,7 @@ def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
 
 
 def _fields(held: Held, report: Report) -> dict[str, object]:
-    """What the log line of a settlement carries, in this order."""
+    """Return the fields of a settlement's log line, in order."""
     fields: dict[str, object] = {
         "job": held.id,
         "kind": held.kind,

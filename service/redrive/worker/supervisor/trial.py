@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def is_on(self) -> bool:
-        """Whether everything else must wait."""
+        """True if everything else must wait."""
         return self._is_on
 
     def waiting(self) -> list[Held]:

@@ -24,7 +24,9 @@ class EmptyCheck:
         self._due_at = 0.0
 
     def is_empty(self, now: float, kinds: Sequence[str]) -> bool:
-        """Whether no job of these kinds runs or is due soon; False while nobody can say."""
+        """Return True if no job of these kinds runs or is due soon; False if nobody can
+        say.
+        """
         if now < self._due_at:
             return False
         self._due_at = now + CHECK_SECONDS
