@@ -13,7 +13,7 @@ from bench.session import Session
 from bench.systems import System
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue_many
-from redrive.rules.job_fields import JobOptions
+from redrive.rules.payloads.job_fields import JobOptions
 
 CHUNK = 5000
 MISSED = 1000

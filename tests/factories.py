@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from redrive.enqueue import enqueue
-from redrive.rules.slots import Declaration
+from redrive.rules.scheduling.slots import Declaration
 from redrive.worker import store
 from redrive.worker.exchange import (
     START,

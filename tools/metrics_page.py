@@ -11,8 +11,8 @@ from redrive.console.metrics import SIGN_INS, requests, sign_ins
 from redrive.observability import process
 from redrive.observability.metrics import Metrics
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Reason
-from redrive.rules.settlement import Outcome
 from tools.generated import ROOT, Files, main
 from tools.scratch import scratch_postgres
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from redrive.job import Job
     from redrive.job_function import JobFunction
     from redrive.results import Ended, wait
-    from redrive.rules.categories import Rule
-    from redrive.rules.cells import cell_of
-    from redrive.rules.heal import Heal
-    from redrive.rules.job_fields import JobFields, JobOptions
+    from redrive.rules.attempts.categories import Rule
+    from redrive.rules.attempts.policy import Policy
+    from redrive.rules.dead_letters.heal import Heal
     from redrive.rules.model import Category
-    from redrive.rules.policy import Policy
-    from redrive.rules.slots import Schedule
+    from redrive.rules.payloads.job_fields import JobFields, JobOptions
+    from redrive.rules.scheduling.cells import cell_of
+    from redrive.rules.scheduling.slots import Schedule
     from redrive.signals import Cancel, GiveUp, Retry, Snooze
 
 _MODULES = {
@@ -36,14 +36,14 @@ _MODULES = {
     "JobFunction": "redrive.job_function",
     "Ended": "redrive.results",
     "wait": "redrive.results",
-    "Rule": "redrive.rules.categories",
-    "cell_of": "redrive.rules.cells",
-    "Heal": "redrive.rules.heal",
-    "JobFields": "redrive.rules.job_fields",
-    "JobOptions": "redrive.rules.job_fields",
+    "Rule": "redrive.rules.attempts.categories",
+    "cell_of": "redrive.rules.scheduling.cells",
+    "Heal": "redrive.rules.dead_letters.heal",
+    "JobFields": "redrive.rules.payloads.job_fields",
+    "JobOptions": "redrive.rules.payloads.job_fields",
     "Category": "redrive.rules.model",
-    "Policy": "redrive.rules.policy",
-    "Schedule": "redrive.rules.slots",
+    "Policy": "redrive.rules.attempts.policy",
+    "Schedule": "redrive.rules.scheduling.slots",
     "Cancel": "redrive.signals",
     "GiveUp": "redrive.signals",
     "Retry": "redrive.signals",

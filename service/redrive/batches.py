@@ -10,8 +10,8 @@ from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import checked_at, to_json
 from redrive.errors import InvalidJob
-from redrive.rules.job_fields import PARAMETERS, JobFields
-from redrive.rules.limits import check_batch, check_duration
+from redrive.rules.payloads.job_fields import PARAMETERS, JobFields
+from redrive.rules.payloads.limits import check_batch, check_duration
 from redrive.signals import Seconds
 
 OPEN = (

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self, cast
 import msgspec
 
 from redrive.errors import RedriveError, SettingsError
-from redrive.rules.limits import UNIQUE
+from redrive.rules.payloads.limits import UNIQUE
 
 MARK = "$redrive"
 """The one key of an envelope, and the header with the random value of its job."""

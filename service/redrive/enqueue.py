@@ -14,7 +14,7 @@ from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.encryption import Whose, configured
 from redrive.errors import InvalidJob
 from redrive.observability.tracing import sending
-from redrive.rules.job_fields import (
+from redrive.rules.payloads.job_fields import (
     PARAMETERS,
     CheckedJob,
     FieldType,

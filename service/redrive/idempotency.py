@@ -5,7 +5,7 @@ from typing import Any, overload
 
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.rules.limits import check_text
+from redrive.rules.payloads.limits import check_text
 
 
 @overload

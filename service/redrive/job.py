@@ -12,8 +12,8 @@ import msgspec
 
 from redrive.database import drivers as sql_drivers
 from redrive.errors import StaleClaim
-from redrive.rules.limits import encode_object
-from redrive.rules.redact import redact
+from redrive.rules.payloads.limits import encode_object
+from redrive.rules.payloads.redact import redact
 
 MAX_SIDE_EFFECT_BYTES = 2_048
 MAX_SIDE_EFFECT_CHARACTERS = 200

@@ -15,10 +15,10 @@ import msgspec
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.errors import InvalidJob
-from redrive.rules.job_fields import JobFields, JobOptions, check_options
-from redrive.rules.limits import encode_payload
-from redrive.rules.redact import scrub, secret_values
-from redrive.rules.reveal import dump_model
+from redrive.rules.payloads.job_fields import JobFields, JobOptions, check_options
+from redrive.rules.payloads.limits import encode_payload
+from redrive.rules.payloads.redact import scrub, secret_values
+from redrive.rules.payloads.reveal import dump_model
 
 PayloadT = TypeVar("PayloadT")
 Others = ParamSpec("Others")

@@ -18,8 +18,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from redrive.database.connect import URL_RULE, Address
 from redrive.errors import SettingsError
-from redrive.rules.limits import NAME
 from redrive.rules.nearest import nearest
+from redrive.rules.payloads.limits import NAME
 
 if TYPE_CHECKING:
     from redrive.database.cells import Cell

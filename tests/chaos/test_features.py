@@ -17,7 +17,7 @@ from redrive.batches import close_batch, open_batch
 from redrive.database.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres
 from redrive.database.migrate import migrate
-from redrive.rules.job_fields import JobFields
+from redrive.rules.payloads.job_fields import JobFields
 from tests.chaos.feature_handlers import AT_MOST
 from tests.flow.harness import Worker, wait_for, workers_on
 from tests.postgres import Connection, guarded

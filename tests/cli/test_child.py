@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import os, threading
-from redrive.cli.child import in_child
+from redrive.cli.support.child import in_child
 
 def said(work):
     try:

@@ -18,7 +18,7 @@ from redrive.cli import main
 from redrive.database.connect import SETTINGS
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.filter import Filter
-from redrive.rules.edit import read_patch
+from redrive.rules.payloads.edit import read_patch
 from tests.cli.conftest import Ran
 from tests.cli.test_prompts import Terminal
 from tests.factories import make_dead_letter, make_dead_letters, make_job, redrive

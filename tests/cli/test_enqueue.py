@@ -8,7 +8,7 @@ import pytest
 
 from redrive import InvalidJob, enqueue, enqueue_many
 from redrive.batches import open_batch
-from redrive.rules.job_fields import FIELDS, OPTIONS, check_job
+from redrive.rules.payloads.job_fields import FIELDS, OPTIONS, check_job
 from tests.cli.conftest import Redrive
 from tests.postgres import Database
 

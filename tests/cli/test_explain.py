@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from redrive.dead_letters import explain as explaining
-from redrive.rules.facts import facts_of
+from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.cli.conftest import Redrive

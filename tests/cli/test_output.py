@@ -7,8 +7,9 @@ from typing import Any
 import click
 import pytest
 
-from redrive.cli import output, show
+from redrive.cli.dead_letters import show
 from redrive.cli.main import COMMANDS, cli
+from redrive.cli.support import output
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -118,7 +119,7 @@ def test_a_long_list_is_shown_by_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """U13: 304 rows without a pager."""
-    from redrive.cli.options import pager_option
+    from redrive.cli.support.options import pager_option
 
     _screen(monkeypatch)
     pages: list[str] = []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from redrive.cli import quickstart
 from redrive.cli.main import main
+from redrive.cli.operations import quickstart
 from tests.commands import commands
 from tools import first_minutes
 

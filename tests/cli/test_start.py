@@ -18,7 +18,7 @@ NEVER = (
     "cronsim",
     "redrive.handlers",
     "redrive.worker",
-    "redrive.rules.redact",
+    "redrive.rules.payloads.redact",
     "redrive.dead_letters.campaign",
 )
 """What `queue ls` has no use for."""
@@ -60,8 +60,8 @@ def test_help_of_a_command_imports_no_other_command_and_reads_no_settings() -> N
     imported = _imported(program)
 
     assert "frozen" in imported, "its end costs a sixteenth of the CPU less"
-    assert "redrive.cli.queue" in imported
-    unused = {"redrive.cli.dlq", "redrive.settings", "pydantic", "pydantic_settings"}
+    assert "redrive.cli.jobs.queue" in imported
+    unused = {"redrive.cli.dead_letters.dlq", "redrive.settings", "pydantic", "pydantic_settings"}
     assert imported & {*unused, *NEVER, "rich"} == set()
 
 

@@ -15,7 +15,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from redrive.dry_run import confine
-from redrive.rules.failure import describe
+from redrive.rules.attempts.failure import describe
 from tests.cli import tried
 from tests.cli.conftest import Redrive
 from tests.factories import bury, claim, failure, make_dead_letter, make_job, make_worker

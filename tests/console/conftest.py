@@ -11,9 +11,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from starlette.testclient import TestClient
 
-from redrive.console.access import Access, Proxy, Role, Tokens, networks
 from redrive.console.app import application
-from redrive.console.logins import Logins
+from redrive.console.security.access import Access, Proxy, Role, Tokens, networks
+from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from tests.postgres import Database
 

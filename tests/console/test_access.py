@@ -13,12 +13,20 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 from starlette.testclient import TestClient
 
-from redrive.console import sessions
-from redrive.console.access import COOKIE, Access, Refused, Role, Tokens, group_roles, networks
+from redrive.console.actions.change import Order
+from redrive.console.actions.changes import CHANGES
+from redrive.console.actions.edits import edit
 from redrive.console.app import application
-from redrive.console.change import Order
-from redrive.console.changes import CHANGES
-from redrive.console.edits import edit
+from redrive.console.security import sessions
+from redrive.console.security.access import (
+    COOKIE,
+    Access,
+    Refused,
+    Role,
+    Tokens,
+    group_roles,
+    networks,
+)
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.errors import InvalidJob, SettingsError

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvicorn
 
-from redrive.console.access import Access, Identity, Role
 from redrive.console.app import application, listen
-from redrive.console.logins import Logins
+from redrive.console.security.access import Access, Identity, Role
+from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from redrive.dead_letters.campaign import Terms, pause, plan, start
 from redrive.dead_letters.filter import Filter
-from redrive.rules.facts import facts_of
+from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.console.conftest import login

@@ -11,10 +11,11 @@ from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from redrive.console import campaigns, change, streams
-from redrive.console.access import Role
+from redrive.console import streams
+from redrive.console.actions import campaigns, change
 from redrive.console.app import application
-from redrive.console.logins import Logins
+from redrive.console.security.access import Role
+from redrive.console.security.logins import Logins
 from redrive.console.streams import News, Streams
 from redrive.database.connect import Address
 from redrive.dead_letters.campaign import plan

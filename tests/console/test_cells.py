@@ -10,13 +10,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.cli.console import _guarded
-from redrive.console import cells as pages
-from redrive.console import logins as connections
-from redrive.console import sessions
-from redrive.console.access import COOKIE, Role
+from redrive.cli.operations.console import _guarded
 from redrive.console.app import application
-from redrive.console.logins import Logins
+from redrive.console.pages import cells as pages
+from redrive.console.security import logins as connections
+from redrive.console.security import sessions
+from redrive.console.security.access import COOKIE, Role
+from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from redrive.errors import SettingsError
 from redrive.settings import load

@@ -257,7 +257,7 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
     site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
 ):
     make_dead_letters(site.database.conn, 6)
-    monkeypatch.setattr("redrive.console.change.MOST", 5)
+    monkeypatch.setattr("redrive.console.actions.change.MOST", 5)
 
     page = olaf.get("/change/dismiss?group=f1").text
     asked = site.bearer("olaf").post("/api/v1/dismiss?group=f1", json={"why": "x", "yes": True})

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from redrive.cli.console import _guarded
+from redrive.cli.operations.console import _guarded
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.errors import SettingsError

@@ -17,9 +17,9 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from redrive.console.access import COOKIE, PENDING, Access, Role, Tokens
 from redrive.console.app import application
-from redrive.console.oidc import Client, Provider
+from redrive.console.security.access import COOKIE, PENDING, Access, Role, Tokens
+from redrive.console.security.oidc import Client, Provider
 from redrive.database.embedded import free_port
 from tests.console.conftest import OWN, Site, csrf, login
 from tests.console.test_browser import CHROMIUM

@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from redrive.cli.main import cli
 from redrive.console.app import application
-from redrive.console.figures import troubles
 from redrive.console.links import Links
+from redrive.console.pages.figures import troubles
 from redrive.console.query import name_of
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import edit as edits
@@ -20,7 +20,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.handlers import Handlers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.show import show as story
-from redrive.rules.edit import Patch
+from redrive.rules.payloads.edit import Patch
 from tests.commands import commands
 from tests.console.conftest import Site
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs

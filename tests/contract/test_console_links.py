@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from redrive.console import around, pages
+from redrive.console.pages import system as around
+from redrive.console.pages import views as pages
 from redrive.console.query import parse
 from redrive.database.criteria import Criteria
 from redrive.dead_letters.filter import Filter

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from redrive.rules import categories
-from redrive.rules.categories import BY_CLASS, category_of, evidence_of
+from redrive.rules.attempts import categories
+from redrive.rules.attempts.categories import BY_CLASS, category_of, evidence_of
 from redrive.rules.model import Category
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.observability.logs import JsonFormatter
 from redrive.observability.metrics import Metrics
-from redrive.rules.settlement import Outcome
+from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import Report
 from redrive.worker.supervisor.held import Batch, held_from

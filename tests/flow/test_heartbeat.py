@@ -7,8 +7,8 @@ import pytest
 from redrive import enqueue
 from redrive.database.connect import Link
 from redrive.observability.metrics import Metrics
-from redrive.worker.supervisor import maintenance
 from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.supervisor.upkeep import maintenance
 from tests.flow import look
 from tests.flow.harness import Workers, alive, wait_for
 from tests.flow.proxy import proxy_for

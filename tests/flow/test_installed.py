@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Handlers, enqueue
-from redrive.rules.failure import describe
+from redrive.rules.attempts.failure import describe
 from redrive.worker.runner.services import Services
 from tests.flow.harness import Workers
 from tests.postgres import Database

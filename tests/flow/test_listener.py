@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from redrive.worker.supervisor.listener import REST_SECONDS, Listener
+from redrive.worker.supervisor.upkeep.listener import REST_SECONDS, Listener
 from tests.postgres import Database
 
 

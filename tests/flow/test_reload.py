@@ -11,7 +11,7 @@ import pytest
 
 from redrive import enqueue
 from redrive.cli import main
-from redrive.worker.supervisor.reload import CodeWatch, code_of
+from redrive.worker.supervisor.runners.reload import CodeWatch, code_of
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.postgres import Database
 

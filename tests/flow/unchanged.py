@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from redrive import Handlers, Policy
-from redrive.rules.categories import Rule
+from redrive.rules.attempts.categories import Rule
 from tests.flow.handlers import AT_ONCE
 
 YEAR = 365 * 86_400

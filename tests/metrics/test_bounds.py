@@ -18,7 +18,7 @@ from redrive.observability.metrics import (
     Histogram,
     Metrics,
 )
-from redrive.rules.settlement import Release
+from redrive.rules.attempts.settlement import Release
 from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import report_of
 from redrive.worker.supervisor.held import Batch, held_from

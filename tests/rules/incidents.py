@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from redrive.dead_letters.explain import MIN_DAYS
-from redrive.rules.explain import Base, Finding, Observed, explain
-from redrive.rules.facts import facts_of
+from redrive.rules.dead_letters.explain import Base, Finding, Observed, explain
+from redrive.rules.payloads.facts import facts_of
 
 DAY = 86_400.0
 SEEDS = 20

@@ -11,8 +11,8 @@ import pytest
 
 from redrive import Handlers, Policy
 from redrive.encryption import Keyring, read_keys
+from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Release
 from redrive.rules.model import Reason
-from redrive.rules.settlement import DeadLetter, NotComplete, Release
 from redrive.targets.caller import register
 from redrive.targets.file import Target, Targets
 from redrive.worker.protocol import Jobs, OpenBreakers, Work

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.rules.campaign import (
+from redrive.rules.dead_letters.campaign import (
     CREDIT_SECONDS,
     GOING,
     IN_FLIGHT,

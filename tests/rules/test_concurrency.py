@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redrive import Handlers
 from redrive.errors import InvalidJob
-from redrive.rules.concurrency import check_templates, of_rate, per_second
+from redrive.rules.scheduling.concurrency import check_templates, of_rate, per_second
 
 
 @pytest.mark.parametrize(

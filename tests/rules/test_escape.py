@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.cli.output import emit, printable, table
+from redrive.cli.support.output import emit, printable, table
 from redrive.observability.logs import ConsoleFormatter, JsonFormatter
-from redrive.rules.escape import escaped, escaped_lines
+from redrive.rules.payloads.escape import escaped, escaped_lines
 
 UNSEEN = "\N{COMBINING GRAPHEME JOINER}\N{HANGUL FILLER}\N{VARIATION SELECTOR-17}\ufe0f\uffa0"
 HOSTILE = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from redrive.rules.explain import (
+from redrive.rules.dead_letters.explain import (
     Base,
     Condition,
     Finding,
@@ -17,7 +17,7 @@ from redrive.rules.explain import (
     sentence,
     shown,
 )
-from redrive.rules.facts import UNREAD, Mark
+from redrive.rules.payloads.facts import UNREAD, Mark
 from tests.rules.incidents import INCIDENTS, Incident, run, verdict
 
 KNOWN = [incident for incident in INCIDENTS if not incident.name.startswith("not looked for")]

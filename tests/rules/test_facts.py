@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive.rules.facts import MAX_FIELDS, UNREAD, facts_of, type_of
+from redrive.rules.payloads.facts import MAX_FIELDS, UNREAD, facts_of, type_of
 
 
 def of(payload: Any, **options: Any) -> dict[str, Any]:

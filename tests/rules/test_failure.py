@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from redrive.rules.failure import (
+from redrive.rules.attempts.failure import (
     MAX_CAUSES,
     MAX_FRAMES,
     MAX_MESSAGE,

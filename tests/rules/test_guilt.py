@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.dead_letters.find import declared_secret
-from redrive.rules.failure import made_up
+from redrive.rules.attempts.failure import made_up
+from redrive.rules.attempts.policy import Policy, decide_loss, put_off_suspect
+from redrive.rules.attempts.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.rules.model import Category, Claimed, Reason
-from redrive.rules.policy import Policy, decide_loss, put_off_suspect
-from redrive.rules.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.worker.protocol import Dependency, Kind, Report
-from redrive.worker.supervisor.breakers import MAX_REFUNDS, Breakers, Standing
-from redrive.worker.supervisor.crash import Crash, decide_crash
 from redrive.worker.supervisor.held import Batch, Claim, Held
 from redrive.worker.supervisor.kinds import KnownKinds
+from redrive.worker.supervisor.runners.breakers import MAX_REFUNDS, Breakers, Standing
+from redrive.worker.supervisor.runners.crash import Crash, decide_crash
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
 COUNT = st.integers(1, 10)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from redrive.errors import InvalidJob
-from redrive.rules.imported import frames, read
+from redrive.rules.dead_letters.imported import frames, read
 from redrive.rules.model import Category, Reason
 
 LETTER: dict[str, Any] = {"kind": "mail.send", "payload": {"to": 17}}

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
-from redrive.rules import settlement
-from redrive.rules.categories import (
+from redrive.rules.attempts import settlement
+from redrive.rules.attempts.categories import (
     BY_CLASS,
     BY_SQLSTATE,
     BY_STATUS,
@@ -29,9 +29,8 @@ from redrive.rules.categories import (
     evidence_of,
     judge,
 )
-from redrive.rules.failure import MAX_RETRY_AFTER, describe, read_retry_after
-from redrive.rules.model import Category, Claimed, Failure, Reason
-from redrive.rules.policy import (
+from redrive.rules.attempts.failure import MAX_RETRY_AFTER, describe, read_retry_after
+from redrive.rules.attempts.policy import (
     Policy,
     decide,
     decide_signal,
@@ -39,6 +38,7 @@ from redrive.rules.policy import (
     put_off,
     why_not_started,
 )
+from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.signals import LONGEST_WAIT, DependencyOpen
 
 NOTHING = Evidence((), "")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from redrive import InvalidJob
-from redrive.rules.job_fields import OPTIONS, check_job
-from redrive.rules.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
+from redrive.rules.payloads.job_fields import OPTIONS, check_job
+from redrive.rules.payloads.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_object
 
 
 def nested(levels: int, inner: Any = None) -> Any:

@@ -14,8 +14,8 @@ from redrive.observability import logs
 from redrive.observability.logs import ConsoleFormatter, JsonFormatter
 from redrive.observability.metrics import Metrics
 from redrive.observability.sampling import IN_FULL, MAX_SORTS, WINDOW_SECONDS, Sampler
-from redrive.rules.failure import describe
-from redrive.rules.settlement import Outcome
+from redrive.rules.attempts.failure import describe
+from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import Report
 from redrive.worker.supervisor.held import Batch, Held, held_from

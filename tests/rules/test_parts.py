@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.observability.metrics import Metrics
-from redrive.rules import settlement
+from redrive.rules.attempts import settlement
+from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Failure, Reason
-from redrive.rules.settlement import Outcome
 from redrive.worker.channel import Channel
 from redrive.worker.exchange import EPOCH, START, Lane, LaneClaim, Place, lane_arrays
 from redrive.worker.protocol import (
@@ -34,12 +34,11 @@ from redrive.worker.protocol import (
     report_of,
 )
 from redrive.worker.shared_state import RING, Running, SharedState
-from redrive.worker.supervisor.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
-from redrive.worker.supervisor.dispatch import Dispatch
+from redrive.worker.supervisor.claiming.lanes import AGING_SHARE, LATE_COMMIT, LaneBook, sweep_pause
+from redrive.worker.supervisor.claiming.settlements import PendingSettlements, SettlementBatch
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
 from redrive.worker.supervisor.held import Batch, Held, held_from
 from redrive.worker.supervisor.kinds import KnownKinds
-from redrive.worker.supervisor.lanes import AGING_SHARE, LATE_COMMIT, LaneBook, sweep_pause
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
     MAX_SECONDS,
@@ -48,8 +47,9 @@ from redrive.worker.supervisor.polling import (
     TURN_SECONDS,
     Polling,
 )
-from redrive.worker.supervisor.runner_process import RunnerProcess
-from redrive.worker.supervisor.settlements import PendingSettlements, SettlementBatch
+from redrive.worker.supervisor.runners.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
+from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})

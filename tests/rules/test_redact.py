@@ -17,8 +17,8 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from redrive import Handlers
 from redrive.handlers import Handler
-from redrive.rules.failure import describe, normalise
-from redrive.rules.redact import (
+from redrive.rules.attempts.failure import describe, normalise
+from redrive.rules.payloads.redact import (
     HIDDEN,
     MAX_SECRETS,
     redact,

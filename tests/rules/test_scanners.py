@@ -8,7 +8,7 @@ from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_cla
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from redrive.rules.redact import scrub
+from redrive.rules.payloads.redact import scrub
 
 NOT_OURS = {
     "Artifactory Credentials": "anything that begins with AP and is as long as a word",

@@ -8,7 +8,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive.rules.schedules import longest_gap
+from redrive.rules.scheduling.schedules import longest_gap
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 

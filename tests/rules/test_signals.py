@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive import Cancel, GiveUp, Handlers, Job, Retry, Snooze
-from redrive.rules.failure import describe
+from redrive.rules.attempts.failure import describe
 from redrive.signals import DependencyOpen, Signal
 from redrive.testing import Outcome, run
 from tests.rules.secrets_table import CANARY, CREDENTIALS, DISGUISED, TEXTS

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.rules.waiting import (
+from redrive.rules.attempts.waiting import (
     Around,
     Breaker,
     Code,

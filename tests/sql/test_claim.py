@@ -10,7 +10,7 @@ import pytest
 from redrive.worker import store
 from redrive.worker.exchange import EPOCH, START, ClaimRequest, Lane, Place, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
-from redrive.worker.supervisor.lanes import LaneBook
+from redrive.worker.supervisor.claiming.lanes import LaneBook
 from tests.factories import (
     Claimed,
     bury,

@@ -15,7 +15,7 @@ from redrive.database.migrate import functions
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.enqueue import ENQUEUE as FROM_PYTHON
 from redrive.errors import InvalidJob
-from redrive.rules.job_fields import PARAMETERS, FieldType
+from redrive.rules.payloads.job_fields import PARAMETERS, FieldType
 from tests.factories import (
     bury,
     claim_one,
@@ -102,7 +102,7 @@ DEFAULTS: dict[str, Any] = {name: field.default for name, field in PARAMETERS.it
 }
 
 
-# The one list of a job's fields, rules/job_fields.py, and what SQL knows
+# The one list of a job's fields, rules/payloads/job_fields.py, and what SQL knows
 
 
 def function_of(statement: str) -> str:

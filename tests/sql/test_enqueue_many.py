@@ -13,7 +13,7 @@ from psycopg import IsolationLevel
 from redrive.batches import open_batch
 from redrive.enqueue import enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
-from redrive.rules.job_fields import JobFields
+from redrive.rules.payloads.job_fields import JobFields
 from tests.factories import (
     bury,
     claim,

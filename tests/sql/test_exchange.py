@@ -14,15 +14,15 @@ from psycopg.errors import LockNotAvailable
 
 from redrive.database.connect import Link, OwnConnection, connect, refusal
 from redrive.observability.metrics import Metrics
-from redrive.rules.settlement import Outcome
+from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import START, ClaimRequest, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
-from redrive.worker.supervisor.exchange import Exchange
+from redrive.worker.supervisor.claiming.exchange import Exchange
+from redrive.worker.supervisor.claiming.identity import Identity
+from redrive.worker.supervisor.claiming.lanes import LaneBook
 from redrive.worker.supervisor.held import Held
-from redrive.worker.supervisor.identity import Identity
-from redrive.worker.supervisor.lanes import LaneBook
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 from tests.factories import claim, failure, holders, lanes_of, make_jobs, make_worker

@@ -11,7 +11,7 @@ from redrive.dead_letters.campaign import Terms, drive, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.dead_letters.groups import find as find_groups
-from redrive.rules.campaign import is_version
+from redrive.rules.dead_letters.campaign import is_version
 from redrive.worker import store
 from tests.factories import (
     bury,

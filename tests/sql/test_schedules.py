@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.rules.slots import Declaration
+from redrive.rules.scheduling.slots import Declaration
 from redrive.worker import store
-from redrive.worker.supervisor.schedules import Schedules
+from redrive.worker.supervisor.upkeep.schedules import Schedules
 from tests.factories import claim_one, complete, make_worker, silence
 from tests.postgres import Database, Session, connect
 

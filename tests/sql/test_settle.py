@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redrive.rules.settlement import Outcome
+from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.protocol import Report
 from tests.factories import (
     bury,

@@ -13,9 +13,9 @@ import psycopg
 import uvicorn
 from playwright.sync_api import sync_playwright
 
-from redrive.console.access import Access, Identity, Role
 from redrive.console.app import application, listen
-from redrive.console.logins import Logins
+from redrive.console.security.access import Access, Identity, Role
+from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from tools.console import scene
 from tools.generated import ROOT

@@ -10,7 +10,7 @@ import psycopg
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.facts import facts_of
+from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled

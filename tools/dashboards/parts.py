@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redrive.rules.settlement import Outcome
+from redrive.rules.attempts.settlement import Outcome
 
 # The older of two formats, which every Grafana in use reads; the SDK would rather we left it.
 with warnings.catch_warnings(action="ignore"):

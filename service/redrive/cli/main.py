@@ -9,36 +9,36 @@ from collections.abc import Sequence
 import click
 import psycopg
 
-from redrive.cli.connection import explain
-from redrive.cli.exits import Exit
-from redrive.cli.misplaced import where_it_goes
+from redrive.cli.support.connection import explain
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.misplaced import where_it_goes
 from redrive.errors import CannotImport, RedriveError
-from redrive.rules.escape import escaped, escaped_lines
 from redrive.rules.nearest import nearest
+from redrive.rules.payloads.escape import escaped, escaped_lines
 
 COMMANDS = {
-    "worker": "redrive.cli.worker",
-    "migrate": "redrive.cli.migrate",
-    "check": "redrive.cli.check",
-    "enqueue": "redrive.cli.enqueue",
-    "job": "redrive.cli.job",
-    "batch": "redrive.cli.batch",
-    "queue": "redrive.cli.queue",
-    "schedule": "redrive.cli.schedule",
-    "limit": "redrive.cli.limit",
-    "dlq": "redrive.cli.dlq",
-    "campaign": "redrive.cli.campaign",
-    "purge": "redrive.cli.purge",
-    "retention": "redrive.cli.retention",
-    "audit": "redrive.cli.audit",
-    "breaker": "redrive.cli.breaker",
-    "policy": "redrive.cli.policy",
-    "objective": "redrive.cli.objective",
-    "exporter": "redrive.cli.exporter",
-    "console": "redrive.cli.console",
-    "reencrypt": "redrive.cli.reencrypt",
-    "quickstart": "redrive.cli.quickstart",
-    "demo": "redrive.cli.demo",
+    "worker": "redrive.cli.operations.worker",
+    "migrate": "redrive.cli.operations.migrate",
+    "check": "redrive.cli.operations.check",
+    "enqueue": "redrive.cli.jobs.enqueue",
+    "job": "redrive.cli.jobs.job",
+    "batch": "redrive.cli.jobs.batch",
+    "queue": "redrive.cli.jobs.queue",
+    "schedule": "redrive.cli.jobs.schedule",
+    "limit": "redrive.cli.jobs.limit",
+    "dlq": "redrive.cli.dead_letters.dlq",
+    "campaign": "redrive.cli.dead_letters.campaign",
+    "purge": "redrive.cli.dead_letters.purge",
+    "retention": "redrive.cli.operations.retention",
+    "audit": "redrive.cli.operations.audit",
+    "breaker": "redrive.cli.jobs.breaker",
+    "policy": "redrive.cli.jobs.policy",
+    "objective": "redrive.cli.operations.objective",
+    "exporter": "redrive.cli.operations.exporter",
+    "console": "redrive.cli.operations.console",
+    "reencrypt": "redrive.cli.operations.reencrypt",
+    "quickstart": "redrive.cli.operations.quickstart",
+    "demo": "redrive.cli.operations.demo",
 }
 """Command -> the module with a function of that name, imported when used: each starts fast."""
 

@@ -17,12 +17,15 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from redrive.console import api, around, cells, edit_page, live, metrics, pages
-from redrive.console.access import Access, Refused
-from redrive.console.guard import Guard
+from redrive.console import metrics
 from redrive.console.links import Links
-from redrive.console.logins import Crowded, Logins
-from redrive.console.render import environment
+from redrive.console.pages import api, cells, edit_page, live
+from redrive.console.pages import system as around
+from redrive.console.pages import views as pages
+from redrive.console.pages.render import environment
+from redrive.console.security.access import Access, Refused
+from redrive.console.security.guard import Guard
+from redrive.console.security.logins import Crowded, Logins
 from redrive.console.state import NO_LINKS, PREFIX, Console, NoCell, NotSignedIn, console
 from redrive.database.ask import ask_all
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from redrive.console.access import Refused
+from redrive.console.security.access import Refused
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CONDITION
 from redrive.dead_letters.find import Place
 from redrive.live_jobs.history import PLACES
-from redrive.rules.instants import instant
+from redrive.rules.scheduling.instants import instant
 
 ANY = "any"
 NAMES = {"ids": "id", "holds": "where"}

@@ -9,11 +9,11 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
-from redrive.console import sessions
-from redrive.console.access import COOKIE, Access, Identity, Refused, Role, is_own_site
 from redrive.console.links import Links
-from redrive.console.logins import Logins
 from redrive.console.metrics import REFUSED
+from redrive.console.security import sessions
+from redrive.console.security.access import COOKIE, Access, Identity, Refused, Role, is_own_site
+from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
 

@@ -15,8 +15,8 @@ from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
-from redrive.rules import campaign as rules
-from redrive.rules.campaign import GOING, Seen, State, Step
+from redrive.rules.dead_letters import campaign as rules
+from redrive.rules.dead_letters.campaign import GOING, Seen, State, Step
 
 Connection = psycopg.Connection[Any]
 

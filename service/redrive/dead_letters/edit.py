@@ -30,9 +30,9 @@ from redrive.encryption import (
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers
 from redrive.job_function import check_payload
-from redrive.rules import edit as rules
-from redrive.rules.edit import NotApplicable, Patch
-from redrive.rules.redact import redact, secret_values
+from redrive.rules.payloads import edit as rules
+from redrive.rules.payloads.edit import NotApplicable, Patch
+from redrive.rules.payloads.redact import redact, secret_values
 
 Connection = psycopg.Connection[Any]
 Row = Mapping[str, Any]

@@ -12,10 +12,10 @@ from psycopg.rows import dict_row
 
 from redrive.dead_letters import groups
 from redrive.encryption import is_sealed, shown_payload
-from redrive.rules import explain as rules
-from redrive.rules.explain import Base, Observed
-from redrive.rules.facts import MAX_PAYLOAD, facts_of
-from redrive.rules.redact import secret_values
+from redrive.rules.dead_letters import explain as rules
+from redrive.rules.dead_letters.explain import Base, Observed
+from redrive.rules.payloads.facts import MAX_PAYLOAD, facts_of
+from redrive.rules.payloads.redact import secret_values
 
 OF_GROUP, SLICES = 2000, 20
 """Dead letters of the group that are looked at, and the parts of its time they are taken from."""

@@ -21,8 +21,8 @@ CATEGORIES = tuple(category.value for category in Category)
 class Filter(Criteria):
     """Selection of dead letters: those that match every field that is set.
 
-    Each field is an option of the command line and, for redrive and purge, a variable of the
-    environment (`redrive.cli.filters`). One that holds a sequence matches any of its values.
+    Each field is an option of the command line (`redrive.cli.support.filters`). Redrive and
+    purge also read it from a variable of the environment. A sequence matches any of its values.
     """
 
     ids: Annotated[Sequence[int], Criterion("d.id = any (%s::bigint[])", "Job id.")] = ()

@@ -13,8 +13,8 @@ from redrive.dead_letters import groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
-from redrive.rules.edit import diff
-from redrive.rules.redact import redact, secret_values
+from redrive.rules.payloads.edit import diff
+from redrive.rules.payloads.redact import redact, secret_values
 
 LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,

@@ -12,8 +12,8 @@ from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.encryption import HIDDEN, Whose, configured
-from redrive.rules import imported as rules
-from redrive.rules.imported import Imported
+from redrive.rules.dead_letters import imported as rules
+from redrive.rules.dead_letters.imported import Imported
 
 Connection = psycopg.Connection[Any]
 

@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 from redrive.dead_letters import groups
 from redrive.dead_letters.explain import explain
 from redrive.dead_letters.find import show
-from redrive.rules.escape import escaped, escaped_lines
-from redrive.rules.explain import sentence
+from redrive.rules.dead_letters.explain import sentence
+from redrive.rules.payloads.escape import escaped, escaped_lines
 
 _HOURS: LiteralString = """
     select date_trunc('hour', died_at) as hour, count(*) as count from redrive.dead_letters

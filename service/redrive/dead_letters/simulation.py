@@ -11,10 +11,10 @@ from psycopg.rows import dict_row
 
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
-from redrive.rules.categories import Evidence, judge
+from redrive.rules.attempts.categories import Evidence, judge
+from redrive.rules.attempts.policy import Policy, decide
+from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Outcome
 from redrive.rules.model import Claimed, Failure, Reason
-from redrive.rules.policy import Policy, decide
-from redrive.rules.settlement import DeadLetter, NotComplete, Outcome
 
 MIDDLE = 0.5
 """Stands in for chance: it changes how long a wait is, never what is decided."""

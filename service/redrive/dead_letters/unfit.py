@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from redrive.encryption import SEALED, Undecryptable, Whose, configured, open_payload
 from redrive.handlers import Handler, Handlers, decode_object
-from redrive.rules.redact import scrub, secret_values
+from redrive.rules.payloads.redact import scrub, secret_values
 
 Row = Mapping[str, Any]
 

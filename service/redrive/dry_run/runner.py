@@ -31,8 +31,8 @@ from redrive.worker.protocol import (
     decode_up,
 )
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.crash import Crash
-from redrive.worker.supervisor.pool import RUNNER
+from redrive.worker.supervisor.runners.crash import Crash
+from redrive.worker.supervisor.runners.pool import RUNNER
 
 START_SECONDS = 60.0
 """What the application may take to be imported."""

@@ -12,11 +12,11 @@ from redrive.dead_letters.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
 from redrive.handlers import Handlers, decode_object, encode_json
-from redrive.rules.failure import made_up
+from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
 from redrive.signals import seconds
 from redrive.worker.protocol import Report, Work
-from redrive.worker.supervisor.crash import Crash
+from redrive.worker.supervisor.runners.crash import Crash
 
 Row = Mapping[str, Any]
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
 from redrive.handlers.handler import Upgrade
-from redrive.rules.heal import Heal
-from redrive.rules.limits import check_name
-from redrive.rules.policy import OnDeath, Policy, is_whole
-from redrive.rules.slots import Schedule
+from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
+from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.payloads.limits import check_name
+from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
 
 Value = TypeVar("Value")

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from redrive.rules.heal import Heal
-from redrive.rules.policy import OnDeath, Policy
+from redrive.rules.attempts.policy import OnDeath, Policy
+from redrive.rules.dead_letters.heal import Heal
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode

@@ -49,8 +49,8 @@ def search_working_directory() -> None:
 def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport:
     """Describe a failed import, with the frames of the application that led to it."""
     from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
-    from redrive.rules.failure import describe  # noqa: PLC0415 # as above
-    from redrive.rules.redact import secrets_of_environment  # noqa: PLC0415 # as above
+    from redrive.rules.attempts.failure import describe  # noqa: PLC0415 # as above
+    from redrive.rules.payloads.redact import secrets_of_environment  # noqa: PLC0415 # as above
 
     failure = describe(error, target, secrets=secrets_of_environment(os.environ)).record()
     stack = failure["detail"].get("stack", ())

@@ -35,13 +35,13 @@ from redrive.job_function import (
     enqueue_many_for,
     plain,
 )
-from redrive.rules.concurrency import check_templates
-from redrive.rules.heal import Heal
-from redrive.rules.job_fields import JobFields, JobOptions, Payload
-from redrive.rules.limits import check_name
+from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
+from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.nearest import nearest
-from redrive.rules.policy import OnDeath, Policy, is_whole
-from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
+from redrive.rules.payloads.job_fields import JobFields, JobOptions, Payload
+from redrive.rules.payloads.limits import check_name
+from redrive.rules.scheduling.concurrency import check_templates
+from redrive.rules.scheduling.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, is_duration, seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.rules.waiting import (
+from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
     Breaker,

@@ -9,7 +9,7 @@ from psycopg.rows import scalar_row
 from redrive import results
 from redrive.encryption import MARK, Undecryptable
 from redrive.results import Ended
-from redrive.rules.redact import redact
+from redrive.rules.payloads.redact import redact
 
 Connection = psycopg.Connection[Any]
 

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 from redrive.encryption import MARK, shown_failure, shown_noted
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
-from redrive.rules.waiting import Code, why
+from redrive.rules.attempts.waiting import Code, why
 
 Connection = psycopg.Connection[Any]
 

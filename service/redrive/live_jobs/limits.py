@@ -5,8 +5,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
-from redrive.rules.concurrency import counts_under, of_all, of_rate
 from redrive.rules.nearest import meant
+from redrive.rules.scheduling.concurrency import counts_under, of_all, of_rate
 
 Connection = psycopg.Connection[Any]
 

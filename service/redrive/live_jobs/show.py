@@ -12,8 +12,8 @@ from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import LISTED, find, listed, progress_of
 from redrive.live_jobs.history import ended
-from redrive.rules.redact import redact, secret_values
-from redrive.rules.waiting import Code, Why
+from redrive.rules.attempts.waiting import Code, Why
+from redrive.rules.payloads.redact import redact, secret_values
 
 Row = Mapping[str, Any]
 

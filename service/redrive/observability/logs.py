@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from redrive.observability.tracebacks import DIM, RESET, traceback_lines
-from redrive.rules.escape import escaped
-from redrive.rules.failure import describe
-from redrive.rules.redact import secrets_of_environment
+from redrive.rules.attempts.failure import describe
+from redrive.rules.payloads.escape import escaped
+from redrive.rules.payloads.redact import secrets_of_environment
 
 FAILURE = "failure"
 """The extra of a line that has a failure's record: in JSON some of it, for people its traceback."""

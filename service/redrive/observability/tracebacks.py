@@ -7,8 +7,8 @@ import linecache
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from redrive.rules.escape import escaped, escaped_lines
-from redrive.rules.redact import scrub
+from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.payloads.redact import scrub
 
 DIM, RED, RESET = "\x1b[2m", "\x1b[31m", "\x1b[0m"
 MAX_SOURCE = 200

@@ -20,12 +20,12 @@ from redrive.handlers import Handler, Handlers
 from redrive.job import Job
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
-from redrive.rules.categories import Rule
-from redrive.rules.concurrency import check_templates
-from redrive.rules.heal import Heal
-from redrive.rules.policy import Policy
-from redrive.rules.redact import redact, scrub, secrets_of_environment
-from redrive.rules.slots import Schedule
+from redrive.rules.attempts.categories import Rule
+from redrive.rules.attempts.policy import Policy
+from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.payloads.redact import redact, scrub, secrets_of_environment
+from redrive.rules.scheduling.concurrency import check_templates
+from redrive.rules.scheduling.slots import Schedule
 from redrive.targets.file import Target, Targets
 from redrive.targets.signing import read_keys, signed
 

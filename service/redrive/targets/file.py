@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
-from redrive.rules.heal import MOST_CANARIES, Heal
-from redrive.rules.policy import OnDeath
-from redrive.rules.slots import CatchUp
+from redrive.rules.attempts.policy import OnDeath
+from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
+from redrive.rules.scheduling.slots import CatchUp
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]

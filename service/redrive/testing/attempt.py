@@ -15,7 +15,8 @@ from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue
 from redrive.handlers import Handlers, decode_object
 from redrive.job_function import options_for
-from redrive.rules.job_fields import (
+from redrive.rules.attempts.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
+from redrive.rules.payloads.job_fields import (
     CheckedJob,
     JobOptions,
     Payload,
@@ -23,8 +24,7 @@ from redrive.rules.job_fields import (
     check_options,
     fields_of_call,
 )
-from redrive.rules.reveal import dump_model
-from redrive.rules.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
+from redrive.rules.payloads.reveal import dump_model
 from redrive.worker.protocol import (
     Checkpoint,
     CheckpointKept,

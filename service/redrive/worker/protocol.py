@@ -11,8 +11,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from redrive.rules.heal import Heal
-from redrive.rules.settlement import (
+from redrive.rules.attempts.settlement import (
     Cancel,
     DeadLetter,
     NotComplete,
@@ -20,7 +19,8 @@ from redrive.rules.settlement import (
     Release,
     Retry,
 )
-from redrive.rules.slots import Declaration
+from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.scheduling.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -15,8 +15,8 @@ from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Texts
-from redrive.rules.heal import Heal
-from redrive.rules.slots import Declaration
+from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.scheduling.slots import Declaration
 from redrive.worker.exchange import Lane
 from redrive.worker.protocol import Dependency, Sampled, SideEffect
 

@@ -1,6 +1,6 @@
 -- look_at_campaign: what became of those it put back, and all that its next step depends on.
 -- out:   null while somebody else is at it, or when it is over; else what
---        redrive.rules.campaign.Seen is made of
+--        redrive.rules.dead_letters.campaign.Seen is made of
 -- locks: the campaign, skip locked: while somebody is at it the others have nothing to do
 -- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx: it costs what is in flight, and
 --        not what the campaign holds
@@ -18,7 +18,7 @@ declare
     dead int;
     gone int;
     waiting int;
-    latest int;            -- as redrive.rules.campaign.latest
+    latest int;            -- as redrive.rules.dead_letters.campaign.latest
     its_kinds text[];
 begin
     select * into c from redrive.campaigns o

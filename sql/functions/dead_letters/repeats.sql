@@ -1,5 +1,5 @@
 -- repeats: did a redriven job die of what it had died of before, where that says something new? It
--- does not of what waiting may help: EXPECTED_TO_REPEAT of redrive.rules.policy.
+-- does not of what waiting may help: EXPECTED_TO_REPEAT of redrive.rules.attempts.policy.
 -- in:    id, redrives: of this death; fingerprint, category
 -- plan:  dead_letters_pkey
 create or replace function redrive.repeats_v1(

@@ -24,12 +24,12 @@ from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_noted, o
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, decode_object, encode_json
 from redrive.job import Job, Notes
-from redrive.rules.failure import describe, made_up, safe_text, scrubbed
-from redrive.rules.limits import encode_object
+from redrive.rules.attempts.failure import describe, made_up, safe_text, scrubbed
+from redrive.rules.attempts.policy import decide, decide_signal, why_not_started
+from redrive.rules.attempts.settlement import Cancel, DeadLetter, NotComplete, Release, Retry
 from redrive.rules.model import Category, Claimed, Failure, Reason
-from redrive.rules.policy import decide, decide_signal, why_not_started
-from redrive.rules.redact import redact, scrub, secret_values
-from redrive.rules.settlement import Cancel, DeadLetter, NotComplete, Release, Retry
+from redrive.rules.payloads.limits import encode_object
+from redrive.rules.payloads.redact import redact, scrub, secret_values
 from redrive.signals import Signal, seconds
 from redrive.worker.protocol import (
     NO_EXTRAS,

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from redrive.job import Watch
-from redrive.rules.categories import category_of, evidence_of
+from redrive.rules.attempts.categories import category_of, evidence_of
+from redrive.rules.attempts.policy import put_off
+from redrive.rules.attempts.settlement import Release
 from redrive.rules.model import Category
-from redrive.rules.policy import put_off
-from redrive.rules.settlement import Release
 from redrive.signals import DependencyOpen
 from redrive.worker.protocol import Observed, OpenBreakers
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from redrive.handlers import Death
-from redrive.rules.failure import class_name
+from redrive.rules.attempts.failure import class_name
 
 HOOK_SECONDS = 5.0
 """How long a hook of the application may take."""

@@ -15,7 +15,7 @@ from typing import assert_never, cast
 from redrive.encryption import Keyring
 from redrive.handlers import Handler, Handlers, decode_object
 from redrive.observability.tracing import Tracing
-from redrive.rules.settlement import DeadLetter, NotComplete
+from redrive.rules.attempts.settlement import DeadLetter, NotComplete
 from redrive.signals import seconds
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import (

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from redrive.rules.settlement import NotComplete
+from redrive.rules.attempts.settlement import NotComplete
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Done, Ended, Report
 from redrive.worker.runner.attempt import Attempt

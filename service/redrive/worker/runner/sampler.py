@@ -1,6 +1,6 @@
 """Now and then a job that succeeded is remembered, for whoever asks what others died of.
 
-What is sent tells no content (rules/facts.py), and of an encrypted payload nothing at all.
+What is sent tells no content (rules/payloads/facts.py), and of an encrypted payload nothing at all.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from redrive.encryption import MARK
 from redrive.handlers import decode_object, encode_json
-from redrive.rules.facts import MAX_PAYLOAD, facts_of
+from redrive.rules.payloads.facts import MAX_PAYLOAD, facts_of
 from redrive.worker.protocol import Sampled
 from redrive.worker.runner.attempt import Attempt
 

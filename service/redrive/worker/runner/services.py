@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from redrive.encryption import Keyring
 from redrive.handlers import Handlers
-from redrive.rules.failure import is_library
-from redrive.rules.redact import secrets_of_environment
+from redrive.rules.attempts.failure import is_library
+from redrive.rules.payloads.redact import secrets_of_environment
 from redrive.worker.protocol import Checkpoint, Observed, Progress, SideEffect
 from redrive.worker.runner.dependencies import Dependencies
 from redrive.worker.runner.hooks import Hooks

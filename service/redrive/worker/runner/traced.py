@@ -1,7 +1,7 @@
 """An attempt within a span of its own."""
 
 from redrive.observability.tracing import Tracing, fail, is_sampled, traceparent
-from redrive.rules.settlement import DeadLetter, NotComplete, Retry
+from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Retry
 from redrive.worker.protocol import read_extras
 from redrive.worker.runner.attempt import Attempt
 

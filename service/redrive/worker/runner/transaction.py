@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from redrive.database import drivers
-from redrive.rules.failure import class_name
+from redrive.rules.attempts.failure import class_name
 
 ROLL_BACK_SECONDS = 5.0
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from redrive.handlers import matching
-from redrive.rules.heal import Heal
-from redrive.rules.policy import Policy
+from redrive.rules.attempts.policy import Policy
+from redrive.rules.dead_letters.heal import Heal
 from redrive.worker.protocol import Kind
 
 

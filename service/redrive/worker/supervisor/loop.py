@@ -22,34 +22,34 @@ from types import FrameType
 import psycopg
 
 from redrive.database.connect import Address, GuestLink, Link, Watchdog
-from redrive.rules.settlement import Release
+from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import Hello, Sampled
 from redrive.worker.store import Registration
-from redrive.worker.supervisor.breakers import Breakers
-from redrive.worker.supervisor.capacity import Capacity
-from redrive.worker.supervisor.crash import Crashes
-from redrive.worker.supervisor.dispatch import Dispatch
+from redrive.worker.supervisor.claiming.exchange import Exchange
+from redrive.worker.supervisor.claiming.identity import Identity
+from redrive.worker.supervisor.claiming.lanes import LaneBook
+from redrive.worker.supervisor.claiming.queues import QueueCheck
+from redrive.worker.supervisor.claiming.until_empty import EmptyCheck
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.environment import EVERYTHING
-from redrive.worker.supervisor.exchange import Exchange
-from redrive.worker.supervisor.heartbeat import Heartbeat
 from redrive.worker.supervisor.held import Held
-from redrive.worker.supervisor.identity import Identity
-from redrive.worker.supervisor.inbox import Inbox
 from redrive.worker.supervisor.kinds import KnownKinds
-from redrive.worker.supervisor.lanes import LaneBook
-from redrive.worker.supervisor.listener import Listener
-from redrive.worker.supervisor.maintenance import Maintenance
 from redrive.worker.supervisor.polling import PATIENCE_MS, Polling
-from redrive.worker.supervisor.pool import RunnerOptions, RunnerPool
-from redrive.worker.supervisor.progress import ProgressBook
-from redrive.worker.supervisor.queues import QueueCheck
-from redrive.worker.supervisor.reload import CodeWatch
-from redrive.worker.supervisor.runner_process import RunnerProcess
-from redrive.worker.supervisor.schedules import Schedules
-from redrive.worker.supervisor.selector import RunnerSelector
+from redrive.worker.supervisor.runners.breakers import Breakers
+from redrive.worker.supervisor.runners.capacity import Capacity
+from redrive.worker.supervisor.runners.crash import Crashes
+from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.environment import EVERYTHING
+from redrive.worker.supervisor.runners.inbox import Inbox
+from redrive.worker.supervisor.runners.pool import RunnerOptions, RunnerPool
+from redrive.worker.supervisor.runners.reload import CodeWatch
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.selector import RunnerSelector
 from redrive.worker.supervisor.telemetry import Telemetry
-from redrive.worker.supervisor.until_empty import EmptyCheck
+from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
+from redrive.worker.supervisor.upkeep.listener import Listener
+from redrive.worker.supervisor.upkeep.maintenance import Maintenance
+from redrive.worker.supervisor.upkeep.progress import ProgressBook
+from redrive.worker.supervisor.upkeep.schedules import Schedules
 
 logger = logging.getLogger("redrive.worker")
 

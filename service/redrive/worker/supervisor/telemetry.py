@@ -37,8 +37,8 @@ from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.sampling import Sampler
 from redrive.observability.tracing import MAX_LINKS, Tracing
+from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
-from redrive.rules.settlement import Outcome
 from redrive.worker.protocol import Kind, Report
 from redrive.worker.supervisor.held import Held
 

@@ -1,0 +1,1 @@
+"""Commands for dead letters: list, show, explain, edit, redrive and purge."""

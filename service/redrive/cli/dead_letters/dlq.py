@@ -1,0 +1,225 @@
+"""redrive dlq: list, dismiss, reopen, assign and note; other commands have files of their own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import psycopg
+
+from redrive.cli.dead_letters import groups
+from redrive.cli.dead_letters.edit import edit
+from redrive.cli.dead_letters.explain import explain
+from redrive.cli.dead_letters.imports import import_dead_letters
+from redrive.cli.dead_letters.redrive import redrive_dead_letters
+from redrive.cli.dead_letters.show import show
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.filters import filter_options
+from redrive.cli.support.names import say_unknown
+from redrive.cli.support.options import (
+    Change,
+    Run,
+    acting_options,
+    actor_option,
+    database_option,
+    json_option,
+    pager_option,
+    require_why,
+    run_options,
+    settings_for,
+)
+from redrive.cli.support.output import counted, emit, listing, not_found, paged, printable
+from redrive.dead_letters import triage
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import find
+
+NAME_LENGTH = 255
+NOTE_LENGTH = 2000
+CHUNK = 1000
+"""Dead letters that one transaction dismisses, under one line of the audit log."""
+
+
+class _InOrder(click.Group):
+    """Lists its commands as they were added: in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder)
+def dlq() -> None:
+    """Dead letters: look, put back to work, dismiss."""
+
+
+@dlq.command("ls")
+@filter_options(states=("open",))
+@database_option
+@json_option
+@pager_option
+def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
+    """List dead letters, the latest first.
+
+    \b
+    redrive dlq ls --kind invoice.charge --since 2h
+    redrive dlq ls --state any --limit 1000
+
+    Open ones, unless --state says otherwise.
+    """
+    with database(settings_for(database_url)) as conn, paged():
+        found = find(conn, chosen)
+        if not as_json:
+            for letter in found:
+                if letter["quarantined"]:
+                    letter["message"] = f"quarantined, {letter['message']}"
+        listing(
+            found,
+            (
+                "id",
+                "kind",
+                "queue",
+                *(() if chosen.state == ("open",) else ("state",)),
+                "reason",
+                "error_class",
+                "message",
+                "attempts",
+                "died_at",
+                "group",
+                "owner",
+            ),
+            as_json=as_json,
+            right=("id", "attempts"),
+            empty="no dead letters",
+        )
+        if not found:
+            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+
+
+for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):
+    dlq.add_command(_command)
+
+
+@dlq.command()
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@filter_options(states=("open",))
+@run_options()
+@json_option
+def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> int:
+    """Close dead letters that will not be fixed, by id or by filters.
+
+    \b
+    redrive dlq dismiss 19 --why 'the order was withdrawn'
+    redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
+
+    Those that are named alone are dismissed at once. With filters it shows first how many match;
+    then asks, unless --yes. Without a terminal and without --yes it only shows. `redrive dlq
+    reopen` takes it back.
+    """
+    if not (jobs or chosen.narrows()):
+        raise click.UsageError("name ids or a filter")
+    with database(run.settings) as conn:
+        why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
+        dismissed: list[int] = []
+        for start in range(0, len(matched) if why else 0, CHUNK):
+            chunk = matched[start : start + CHUNK]
+            dismissed += triage.dismiss(conn, chunk, why=why or "", actor=run.settings.who())
+    if as_json:
+        emit({"matched": len(matched), "dismissed": dismissed})
+    elif why or not matched:
+        click.echo(f"{len(dismissed)} dismissed")
+    else:
+        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+    named = (*jobs, *chosen.ids)
+    return _name_missed(named, dismissed if why else matched) if named else Exit.DONE
+
+
+def _agreed(
+    conn: psycopg.Connection[Any], jobs: Sequence[int], chosen: Filter, run: Run, *, as_json: bool
+) -> tuple[str | None, Sequence[int]]:
+    """Why these are to be dismissed, where somebody agrees, and which."""
+    if not chosen.narrows():
+        return None if run.dry_run else require_why(run.why), jobs
+    matched = [row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))]
+    count = counted(len(matched), "open dead letter")
+    if not as_json:
+        click.echo(count)
+    return (run.consent(f"Dismiss {count}?", str(len(matched))) if matched else None), matched
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@acting_options
+@json_option
+def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
+    """Open dead letters again that were dismissed.
+
+    \b
+    redrive dlq reopen 19 --why 'the customer wants it after all'
+    """
+    change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
+    with database(change.settings) as conn:
+        reopened = triage.reopen(conn, jobs, why=change.why, actor=change.settings.who())
+    if as_json:
+        emit({"reopened": reopened})
+    else:
+        click.echo(f"{len(reopened)} reopened")
+    return _name_missed(jobs, reopened, "no dismissed dead letter")
+
+
+@dlq.command()
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.option("--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody.")
+@acting_options
+@json_option
+def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> int:
+    """Say who looks after dead letters.
+
+    \b
+    redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
+    """
+    owner = owner.strip()
+    if len(owner) > NAME_LENGTH:
+        raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
+    change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {printable(owner) or 'nobody'}")
+    with database(change.settings) as conn:
+        actor = change.settings.who()
+        assigned = triage.assign(conn, jobs, owner, why=change.why, actor=actor)
+    if as_json:
+        emit({"assigned": assigned, "owner": owner or None})
+    else:
+        click.echo(f"{len(assigned)} assigned to {owner or 'nobody'}")
+    return _name_missed(jobs, assigned)
+
+
+def _name_missed(
+    asked: Sequence[int], done: Sequence[int], what: str = "no open dead letter"
+) -> Exit:
+    """Name the jobs that had no such dead letter. Returns the exit code."""
+    for job in sorted(set(asked) - set(done)):
+        not_found(f"job {job} has {what}")
+    return Exit.DONE if done else Exit.NOTHING_MATCHED
+
+
+@dlq.command()
+@click.argument("job", metavar="ID", type=click.INT)
+@click.argument("text")
+@actor_option
+@database_option
+def note(job: int, text: str, actor: str | None, database_url: str | None) -> int:
+    """Write down what you found out, for whoever looks next.
+
+    \b
+    redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
+    """
+    if not text.strip():
+        raise click.UsageError("the note is empty")
+    settings = settings_for(database_url, actor=actor)
+    with database(settings) as conn:
+        if not triage.note(conn, job, text.strip()[:NOTE_LENGTH], actor=settings.who()):
+            return not_found(f"job {job} has no dead letter")
+    click.echo("noted")
+    return Exit.DONE
+
+
+dlq.add_command(groups.mute)
+dlq.add_command(import_dead_letters)

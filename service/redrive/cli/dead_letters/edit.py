@@ -1,0 +1,205 @@
+"""redrive dlq edit: correct payloads, by a patch or in an editor."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+import psycopg
+
+from redrive import handlers as registry
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.filters import filter_options
+from redrive.cli.support.options import Run, json_option, run_options
+from redrive.cli.support.output import counted, emit, not_found
+from redrive.cli.support.terminal import progress
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters.edit import Letter, Preview, Sample
+from redrive.dead_letters.filter import Filter
+from redrive.errors import InvalidJob
+from redrive.handlers import Handlers
+from redrive.rules.payloads import edit as rules
+from redrive.rules.payloads.edit import NotApplicable, Patch
+from redrive.rules.payloads.escape import escaped
+
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+"""Of a line of a diff, by what it begins with."""
+
+Causes = Mapping[str | None, int]
+"""How often each cause kept a payload as it was; None: it was edited."""
+
+
+@click.command("edit")
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.option("--patch", metavar="JSON", help="What to change: JSON Patch (RFC 6902).")
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Let these handlers check the payloads: model and validate. [env: REDRIVE_HANDLERS]",
+)
+@filter_options(states=("open",))
+@run_options()
+@json_option
+def edit(
+    jobs: tuple[int, ...],
+    patch: str | None,
+    handlers: str | None,
+    chosen: Filter,
+    run: Run,
+    as_json: bool,
+) -> int:
+    """Correct payloads of open dead letters, by id or by filters.
+
+    \b
+    redrive dlq edit 17                    # in $VISUAL or $EDITOR
+    redrive dlq edit --group 3f9a --why 'the importer wrote EURO' \\
+        --patch '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
+
+    Shows first what would change; then asks, unless --yes. Without a terminal and without --yes it
+    only shows. What each payload was is kept: redrive dlq show ID --original. Where the patch does
+    not apply, as when a `test` in it fails, the payload stays as it is.
+    """
+    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
+    _refuse(chosen, in_editor=patch is None, as_json=as_json)
+    wanted = None if patch is None else rules.read_patch(patch)
+    target = handlers or run.settings.handlers
+    named = "--handlers" if handlers else "REDRIVE_HANDLERS"
+    checked_by = Handlers() if target is None else registry.load(target, named)
+    with database(run.settings) as conn:
+        if wanted is None:
+            wanted, seen = _in_editor(conn, chosen, checked_by)
+        else:
+            seen = edits.preview(edits.find(conn, chosen), wanted, checked_by)
+        if not as_json:
+            _show(seen, wanted)
+        causes = _edit(conn, seen, wanted, run, checked_by)
+    if as_json:
+        emit(_report(seen, causes))
+    else:
+        _tell(seen, causes, run)
+    return _exit(seen, causes, chosen)
+
+
+def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
+    """Refuse what cannot be meant."""
+    if not chosen.narrows():
+        raise click.UsageError("name ids or a filter")
+    if tuple(chosen.state) != ("open",):
+        raise click.UsageError("--state: only open dead letters can be edited")
+    if in_editor and (len(chosen.ids) != 1 or as_json):
+        raise click.UsageError("give --patch; without it one is edited, by its id, in an editor")
+
+
+def _in_editor(
+    conn: psycopg.Connection[Any], chosen: Filter, checked_by: Handlers
+) -> tuple[Patch, Preview]:
+    """Open a payload in an editor; return the edit as a patch and a preview of it."""
+    letter = next(edits.find(conn, chosen), None)
+    if not isinstance(letter, Letter) or letter.campaign:
+        return [], edits.preview([] if letter is None else [letter], [], checked_by)
+    handler = checked_by.get(letter.whose.kind)
+    (shown,) = letter.redacted([letter.payload], handler.secret if handler else ())
+    text = rules.indented(shown)
+    while True:
+        text = click.edit(text, extension=".json", require_save=False) or ""
+        try:
+            patch = rules.difference(shown, rules.decode(text))
+            edits.edited(letter, patch, checked_by)
+        except (InvalidJob, NotApplicable) as error:
+            if not _again(error):
+                raise
+        else:
+            return patch, edits.preview([letter], patch, checked_by)
+
+
+def _again(error: Exception) -> bool:
+    """Ask whether to correct the edit."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    click.echo(f"redrive: {escaped(str(error))}", err=True)
+    return click.confirm("Open it again?", default=True)
+
+
+def _edit(
+    conn: psycopg.Connection[Any],
+    seen: Preview,
+    patch: Patch,
+    run: Run,
+    checked_by: Handlers,
+) -> Causes | None:
+    """Edit what was seen, where somebody agrees. None = there was nothing to do, or no."""
+    n = len(seen.ids)
+    why = run.consent(f"Edit {counted(n, 'payload')}?", str(n)) if n else None
+    if why is None:
+        return None
+    actor = run.settings.who()
+    with progress("edited", n) as advance:
+        return edits.edit(
+            conn, seen, patch, why=why, actor=actor, handlers=checked_by, progress=advance
+        )
+
+
+def _show(seen: Preview, patch: Patch) -> None:
+    """Show what would be done: how many, a few of the diffs, and what stays as it is."""
+    if not seen.matched:
+        click.echo("nothing matched")
+        return
+    for sample in seen.samples:
+        click.echo("\n".join(_coloured(sample)))
+    click.echo(f"{counted(seen.matched, 'open dead letter')}, {len(seen.ids)} to edit")
+    for line in _remarks(seen, patch):
+        click.echo(escaped(line))
+
+
+def _coloured(sample: Sample) -> Iterator[str]:
+    if not sample.diff:
+        yield f"job {sample.id}: what changes is secret, and not shown"
+    for line in sample.diff:
+        yield click.style(escaped(line), fg=COLOURS.get(line[0]))
+
+
+def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
+    if seen.ids:
+        yield f"changes {', '.join(rules.paths(patch))}"
+    for cause, count in sorted(seen.counts.items()):
+        yield f"{count} will stay: {cause}"
+    for job, fault in seen.faults.items():
+        yield f"  job {job}: {fault}"
+    if seen.ids and seen.unchecked:
+        yield f"checked by no handler: {', '.join(sorted(seen.unchecked))}; see --handlers"
+
+
+def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
+    refused = {cause: n for cause, n in (causes or {}).items() if cause}
+    for cause in {"unreadable", "in_campaign"} & seen.counts.keys():
+        refused[cause] = refused.get(cause, 0) + seen.counts[cause]
+    kept = ("not_applicable", "invalid", "unchanged")
+    return {
+        "matched": seen.matched,
+        "edited": (causes or {}).get(None, 0),
+        **{cause: seen.counts[cause] for cause in kept},
+        "refused": refused,
+    }
+
+
+def _tell(seen: Preview, causes: Causes | None, run: Run) -> None:
+    """Say what came of it."""
+    if causes is not None:
+        stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
+        click.echo(f"{causes.get(None, 0)} edited{stayed}")
+    elif seen.matched:
+        hint = "" if run.dry_run or not seen.ids else "; add --yes to do it"
+        click.echo("nothing was changed" + hint)
+
+
+def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
+    """Name the ids that were not there; failed = what was to be edited could not be."""
+    for missed in sorted(set(chosen.ids).difference(seen.found)):
+        not_found(f"job {missed} has no open dead letter, or it does not match")
+    if not seen.matched:
+        return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
+    is_refused = causes is not None and not causes.get(None, 0)
+    is_in_vain = not seen.ids and seen.counts.keys() != {"unchanged"}
+    return Exit.FAILED if is_refused or is_in_vain else Exit.DONE

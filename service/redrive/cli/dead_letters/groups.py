@@ -1,0 +1,129 @@
+"""The commands of `redrive dlq` that are about groups: list, report, mute."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redrive.cli.support.connection import ask_each, database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.names import say_unknown
+from redrive.cli.support.options import (
+    Change,
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    pager_option,
+    settings_for,
+    settings_of_cells,
+)
+from redrive.cli.support.output import listing, not_found, paged, printable
+from redrive.dead_letters import groups
+from redrive.dead_letters import report as incident
+from redrive.dead_letters.filter import CATEGORIES
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+
+COLUMNS = ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group")
+
+
+@click.command("groups")
+@click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
+@click.option("--category", multiple=True, type=click.Choice(CATEGORIES), help="Category.")
+@click.option(
+    "--new-since",
+    metavar="VERSION",
+    help="First seen after the first failure of this image version.",
+)
+@click.option("--closed", is_flag=True, help="Also groups with no open dead letter left.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
+@database_option
+@json_option
+@pager_option
+def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
+    """List the causes of dead letters, the most frequent first.
+
+    \b
+    redrive dlq groups --category bug --new-since 1.4.2
+    """
+    cells = settings_of_cells(database_url)
+    answers, code = ask_each(cells, lambda settings: _find(settings, options))
+    found = [cell | group for cell, its in answers for group in its]
+    found.sort(key=itemgetter("open"), reverse=True)
+    found = found[: options["limit"]]
+    if not as_json:
+        for group in found:
+            group["group"] += " (muted)" if group["muted_until"] else ""
+            if group["quarantined"]:
+                group["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
+    with paged():
+        listing(
+            found,
+            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
+            as_json=as_json,
+            right=("open", "total"),
+            empty="no open dead letters",
+        )
+    return code
+
+
+def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with database(settings) as conn:
+        found = groups.find(conn, **options)
+        if not found:
+            say_unknown(conn, kind=options["kind"])
+        return found
+
+
+@click.command()
+@click.argument("group")
+@database_option
+def report(group: str, database_url: str | None) -> int:
+    """Write an incident report of one group, in Markdown.
+
+    \b
+    redrive dlq report 3f9a > incident.md
+
+    Payloads are redacted.
+    """
+    with database(settings_for(database_url)) as conn:
+        text = incident.report(conn, group)
+    if text is None:
+        return missing(group)
+    click.echo(text, nl=False)
+    return Exit.DONE
+
+
+@click.command()
+@click.argument("group")
+@click.option("--for", "length", type=Duration(), default="1d", show_default=True, help="How long.")
+@click.option("--off", is_flag=True, help="Unmute it.")
+@acting_options
+def mute(group: str, length: float, off: bool, change: Change) -> int:
+    """Leave a group out of redrives for a while.
+
+    \b
+    redrive dlq mute 3f9a --for 2h --why 'the fix is being rolled out'
+    """
+    until = None if off else datetime.now(UTC) + timedelta(seconds=length)
+    with database(change.settings) as conn:
+        found = groups.show(conn, group)
+        if found is None:
+            return missing(group)
+        what = f"{found['open']} open dead letters of {printable(group)}"
+        change.agree(f"Mute {what} until {printable(until)}" if until else f"Unmute {what}")
+        actor = change.settings.who()
+        if not groups.mute(conn, found["group"], until, actor=actor, why=change.why):
+            return missing(group)
+    click.echo(f"{group} is " + (f"muted until {printable(until)}" if until else "no longer muted"))
+    return Exit.DONE
+
+
+def missing(group: str) -> Exit:
+    """Say that there is no such group. Returns the exit code."""
+    return not_found(f"no group begins with {printable(group)}, or more than one does")

@@ -1,0 +1,85 @@
+"""redrive purge."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database, only_one
+from redrive.cli.support.filters import filter_options
+from redrive.cli.support.options import Duration, Run, json_option, option, run_options
+from redrive.cli.support.output import counted, emit, length
+from redrive.cli.support.terminal import progress
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.purge import Purgeable, forget, purgeable
+from redrive.dead_letters.purge import purge as delete
+from redrive.dead_letters.runs import mark_done
+
+ENV = "REDRIVE_PURGE"
+
+
+class Purged(NamedTuple):
+    """Numbers of deleted dead letters and of deleted rows of other tables."""
+
+    letters: int
+    others: int
+
+
+@click.command()
+@filter_options(ENV)
+@option(
+    ENV,
+    "--older-than",
+    type=Duration(),
+    default="30d",
+    show_default=True,
+    help="Ended (open ones: died) longer ago than this.",
+)
+@run_options(ENV, why="retention")
+@json_option
+def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
+    """Delete dead letters past their retention for good.
+
+    \b
+    redrive purge --older-than 30d --dry-run
+    redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
+
+    Their history goes, too. Resolved, dismissed and redriven ones; open ones only with --state
+    open. What else is past its retention goes as well: workers do that by and by. Shows the count
+    first; then asks, unless --yes. Without a terminal and without --yes it only counts. Every
+    option is also an environment variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ...,
+    REDRIVE_PURGE_YES=true.
+    """
+    with database(run.settings) as conn:
+        selected = purgeable(conn, chosen, older_than)
+        if not as_json:
+            n = counted(len(selected), "dead letter")
+            click.echo(f"{n} ended more than {length(older_than)} ago")
+        purged = _purge(conn, run, chosen, selected)
+    if as_json:
+        emit({"matched": len(selected), "purged": purged.letters if purged else 0})
+    else:
+        _show_outcome(purged, run)
+
+
+def _purge(
+    conn: psycopg.Connection[Any], run: Run, chosen: Filter, selected: Sequence[Purgeable]
+) -> Purged | None:
+    """Delete what was selected, where somebody agrees. None = nobody did."""
+    why = run.consent("Delete them for good?", str(len(selected)))
+    if why is None:
+        return None
+    with only_one(run.settings, "purge"):
+        with progress("purged", len(selected)) as advance:
+            actor = run.settings.who()
+            letters = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
+        mark_done(conn, "purge", run.every)
+        return Purged(letters, others=forget(conn))
+
+
+def _show_outcome(purged: Purged | None, run: Run) -> None:
+    if purged:
+        click.echo(f"{purged.letters} purged, {purged.others} other rows past their retention")
+    else:
+        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))

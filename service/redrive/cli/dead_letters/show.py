@@ -1,0 +1,169 @@
+"""redrive dlq show: one dead letter with its history, or one group."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import click
+
+from redrive.cli.dead_letters.groups import missing
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import database_option, json_option, settings_for
+from redrive.cli.support.output import counted, emit, not_found, printable, printable_fields
+from redrive.dead_letters import find, groups
+
+FINGERPRINT_LENGTH = 16
+FRAMES = 3
+MIB = 1 << 20
+CIRCUMSTANCES = (
+    "payload_version",
+    "exit",
+    "peak_memory_bytes",
+    "oom_kills",
+    "running",
+    "pod",
+    "node",
+    "environment",
+    "version",
+)
+"""What is shown of where and how an attempt failed, where it is known."""
+
+_LETTER = """\
+{title}  {kind}  queue {queue}  {state}
+died {died_at}: {reason}, {category}, group {group}
+{attempts}, {deliveries}, {redrives}; created {created_at}"""
+
+_GROUP = """\
+{title}  {kind}  {category}
+{error_class}: {message}
+{open} open of {total} ever; first seen {first_seen}, last {last_seen}"""
+
+
+@click.command()
+@click.argument("which", metavar="ID|GROUP")
+@click.option("--original", is_flag=True, help="With its payload from before all edits.")
+@database_option
+@json_option
+def show(which: str, original: bool, database_url: str | None, as_json: bool) -> int:
+    """Show a dead letter with its whole history, or a group.
+
+    \b
+    redrive dlq show 17
+    redrive dlq show 3f9a      # a group, by the beginning of its name
+
+    Secrets in payloads are redacted.
+    """
+    is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
+    with database(settings_for(database_url)) as conn:
+        found = (
+            groups.show(conn, which) if is_group else find.show(conn, int(which), original=original)
+        )
+    if found is None:
+        return missing(which) if is_group else not_found(f"job {which} has no dead letter")
+    if as_json:
+        emit(found)
+    elif is_group:
+        click.echo("\n".join(_group(found)))
+    else:
+        click.echo("\n\n".join(_letter(found, "original payload" if original else "payload")))
+    return Exit.DONE
+
+
+def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
+    """The sections of a dead letter; its payload under that title."""
+    yield _head(letter)
+    yield f"{_bold(title)}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
+    edits = [edit | {"paths": ", ".join(edit["paths"])} for edit in letter["edits"]]
+    yield from _filled(_bold("edited") + " by {actor}, {at}: {paths}\n  {why}", edits)
+    yield _failures(letter["failures"])
+    yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
+    if letter["holds_key"]:
+        key = printable(letter["ordering_key"])
+        yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
+    if letter["quarantined"]:
+        yield "quarantined: it died of the same as before its redrive; redrive it by its id"
+    if letter["blocked"]:
+        yield f"its last redrive was refused: {letter['blocked']}"
+    if len(letter["lineage"]) > 1 or letter["campaign"]:
+        yield _lineage(letter["lineage"])
+    notes = (note | {"at": datetime.fromisoformat(note["at"])} for note in letter["notes"])
+    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", notes)
+
+
+def _head(letter: dict[str, Any]) -> str:
+    """The first lines: what it is, why it died, what was tried, who looks after it."""
+    words = {
+        "title": _bold(f"job {letter['id']}"),
+        "attempts": counted(letter["attempts"], "attempt"),
+        "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
+        "redrives": counted(letter["redrives"], "redrive"),
+    }
+    head = _LETTER.format_map(printable_fields(letter) | words)
+    owner = printable(letter["owner"])
+    return f"{head}\n{owner} looks after it" if owner else head
+
+
+def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
+    return "\n".join((_bold("lineage"), *chain.from_iterable(map(_death, deaths))))
+
+
+def _death(death: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a death, and of the redrive after it."""
+    shown = printable_fields(death)
+    yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
+    if death["campaign"]:
+        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(shown)
+
+
+def _failures(failures: Iterable[dict[str, Any]]) -> str:
+    lines = chain.from_iterable(map(_failure, failures))
+    return "\n".join((f"{_bold('failures')}, oldest first", *lines))
+
+
+def _failure(failure: dict[str, Any]) -> Iterator[str]:
+    """The lines of a failure."""
+    detail = failure["detail"]
+    shown = printable_fields(failure)
+    yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
+    yield "    {error_class}: {message}".format_map(shown)
+    if known := [_circumstance(name, detail[name]) for name in CIRCUMSTANCES if name in detail]:
+        yield f"      {', '.join(known)}"
+    yield from _filled("      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:])
+    yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
+
+
+def _circumstance(name: str, value: Any) -> str:
+    """One of them, in words; an exit says of itself that it is one: `exit status 3`."""
+    if name == "exit":
+        return printable(value)
+    if name == "peak_memory_bytes":
+        return f"peak memory {value / MIB:.0f} MiB"
+    return f"{name.replace('_', ' ')} {printable(value)}"
+
+
+def _group(group: dict[str, Any]) -> Iterator[str]:
+    """The lines of a group."""
+    shown = printable_fields(group)
+    yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
+    for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
+        yield f"  version {printable(version)} since {printable(datetime.fromisoformat(at))}"
+    if group["quarantined"]:
+        yield "{quarantined} of them quarantined: they died of it again after a redrive".format_map(
+            shown
+        )
+    if group["muted_until"]:
+        yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
+    yield "a sample: redrive dlq show {sample}".format_map(shown)
+    yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The template with the fields of each row, as `printable`."""
+    return (template.format_map(printable_fields(row)) for row in rows)
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)

@@ -1,0 +1,1 @@
+"""Commands for live jobs, and for what makes them wait."""

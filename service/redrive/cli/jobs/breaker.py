@@ -1,0 +1,96 @@
+"""redrive breaker."""
+
+import click
+from psycopg.rows import dict_row, scalar_row
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import listing, not_found, printable
+
+COLUMNS = (
+    "name",
+    "state",
+    "failures",
+    "successes",
+    "opened",
+    "opened_at",
+    "open_until",
+    "forced_by",
+    "forced_why",
+)
+
+
+@click.group()
+def breaker() -> None:
+    """Dependencies that jobs need, and whether those jobs run."""
+
+
+@breaker.command("ls")
+@database_option
+@json_option
+def list_breakers(database_url: str | None, as_json: bool) -> None:
+    """List the breakers and what they have seen.
+
+    \b
+    redrive breaker ls
+    """
+    with (
+        database(settings_for(database_url)) as conn,
+        conn.cursor(row_factory=dict_row) as cursor,
+    ):
+        listing(
+            cursor.execute(
+                "select name, state, failures, successes, opened, opened_at, open_until, forced_by,"
+                " forced_why from redrive.breakers order by name"
+            ),
+            COLUMNS,
+            as_json=as_json,
+            right=("failures", "successes", "opened"),
+            empty="no dependency has been reported yet",
+        )
+
+
+@breaker.command()
+@click.argument("name")
+@click.argument("state", type=click.Choice(["open", "closed"]))
+@acting_options
+def force(name: str, state: str, change: Change) -> int:
+    """Hold a breaker open or closed, whatever it sees, until it is reset.
+
+    \b
+    redrive breaker force sendgrid open --why 'their status page'
+    """
+    change.agree(f"Hold the breaker {printable(name)} {state}")
+    return _force(name, state, change)
+
+
+@breaker.command()
+@click.argument("name")
+@acting_options
+def reset(name: str, change: Change) -> int:
+    """Close a breaker, and let it go by what it sees again.
+
+    \b
+    redrive breaker reset smtp --why 'the provider says it is back'
+    """
+    change.agree(f"Close the breaker {printable(name)}, and let it go by what it sees")
+    return _force(name, None, change)
+
+
+def _force(name: str, state: str | None, change: Change) -> int:
+    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        exists = cursor.execute(
+            "select redrive.force_breaker_v1(%s, %s, %s, %s)",
+            (name, state, change.settings.who(), change.why),
+        ).fetchone()
+    if not exists:
+        return not_found(f"there is no breaker {name}")
+    click.echo(f"{name} is held {state}" if state else f"{name} is closed and goes by what it sees")
+    return Exit.DONE

@@ -1,0 +1,237 @@
+"""redrive enqueue."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import IO, Any, NamedTuple, cast
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.json_lines import read_json, read_object
+from redrive.cli.support.options import (
+    Command,
+    Duration,
+    Instant,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import emit
+from redrive.cli.support.terminal import progress
+from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
+from redrive.errors import InvalidJob
+from redrive.rules.payloads.job_fields import OPTIONS, FieldType, JobFields, JobOptions, check_job
+from redrive.settings import Settings
+
+
+class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """JSON."""
+
+    name = "json"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,  # noqa: ARG002 # click's signature
+    ) -> Any:
+        """Read it."""
+        return read_json(str(param and param.name), value)
+
+
+class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """Several, with commas between them."""
+
+    name = "names"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 # click's signature
+        ctx: click.Context | None,  # noqa: ARG002 # as above
+    ) -> list[str]:
+        """Read them."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+FLAG_TYPES: dict[FieldType, Any] = {
+    "text": click.STRING,
+    "integer": click.INT,
+    "number": click.INT,
+    "names": Names(),
+    "instant": Instant(),
+    "duration": Duration(),
+    "object": JsonText(),
+}
+
+
+ALIASES = {"delay": ("--in",)}
+
+
+def field_options(command: Command) -> Command:
+    """Add a flag for each field of a job."""
+    for name, field in reversed(OPTIONS.items()):
+        flag = field.flag or f"--{name.replace('_', '-')}"
+        command = click.option(
+            flag, *ALIASES.get(name, ()), name, type=FLAG_TYPES[field.type], help=field.help
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("payload", required=False)
+@database_option
+@field_options
+@json_option
+def enqueue(
+    kind: str,
+    payload: str | None,
+    database_url: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Enqueue one job, or many from standard input.
+
+    \b
+    redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
+    redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
+
+    With REDRIVE_HANDLERS a job goes to the queue that its handler names, unless --queue is given.
+    Prints the id; if the key is taken, the id of the job that has it. A line may have any field
+    that has a flag here, under its name in the API. Lines are enqueued in chunks of 5000, each as a
+    whole or not at all; the error names the bad line.
+    """
+    settings = settings_for(database_url)
+    given = {name: value for name, value in options.items() if value is not None}
+    if kind == "-":
+        _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
+    else:
+        _enqueue_one(
+            settings,
+            kind,
+            {} if payload is None else _read_payload("payload", payload),
+            cast("JobOptions", {**_said_by_handlers(settings)(kind), **given}),
+            as_json=as_json,
+        )
+
+
+def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
+    """Return the options that the handler of a kind declares; empty if there is no
+    handler here.
+
+    Raises:
+        CannotImport: the registry that REDRIVE_HANDLERS names fails.
+    """
+    if settings.handlers is None:
+        return lambda _: {}
+    registry = importlib.import_module("redrive.handlers").load(settings.handlers)
+    options_for = importlib.import_module("redrive.job_function").options_for
+
+    def said(kind: str) -> Mapping[str, Any]:
+        handler = registry.get(kind)
+        return options_for(handler, {}) if handler else {}
+
+    return said
+
+
+NO_PAYLOAD = "must be an object, not null"
+
+_STATUS = {
+    "live": "has not ended",
+    "succeeded": "has succeeded",
+    "replaced": "gets this payload and time",
+}
+"""What became of the job that has the key, by `Enqueued.outcome`."""
+
+
+def _enqueue_one(
+    settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
+) -> None:
+    check_job({"kind": kind, "payload": payload, **options})  # before a database has to be there
+    with database(settings) as conn:
+        report = enqueue_reporting(conn, kind, payload, **options)
+    if as_json:
+        emit(report)
+        return
+    click.echo(report.id)
+    if not report.created:
+        status = _STATUS[report.outcome]
+        click.echo(f"not new: in its way is this job, which {status}", err=True)
+
+
+class Line(NamedTuple):
+    """A job from standard input; `number` counts from 1."""
+
+    number: int
+    job: JobFields
+
+
+def _enqueue_lines(
+    settings: Settings, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
+) -> None:
+    created = read = 0
+    jobs = _jobs(lines, defaults, _said_by_handlers(settings))
+    with database(settings) as conn, progress("enqueued", None) as advance:
+        try:
+            while chunk := list(islice(jobs, CHUNK)):
+                created += _enqueue_chunk(conn, chunk)
+                read += len(chunk)
+                advance(len(chunk))
+        except Exception:  # a bad line, found here or by reading on; or the database
+            click.echo(f"{created} enqueued before this chunk", err=True)
+            raise
+    _show_counts(read, created, as_json=as_json)
+
+
+def _show_counts(read: int, created: int, *, as_json: bool) -> None:
+    if as_json:
+        emit({"read": read, "created": created})
+    else:
+        taken = f", {read - created} not new" if read > created else ""
+        click.echo(f"{created} enqueued{taken}")
+
+
+def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
+    """Enqueue all of a chunk or none of it. Returns how many are new."""
+    try:
+        with conn.transaction():
+            return enqueue_many(conn, [line.job for line in chunk])
+    except InvalidJob as error:
+        n, _, path = error.path.removeprefix("jobs[").partition("]")
+        line = chunk[int(n) if n.isdigit() else 0]
+        raise InvalidJob(f"line {line.number}{path}", error.rule) from None
+
+
+def _jobs(
+    lines: IO[bytes], defaults: Mapping[str, Any], said: Callable[[str], Mapping[str, Any]]
+) -> Iterator[Line]:
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            job = {**defaults, **_read_line(f"line {number}", text)}
+            yield Line(number, cast("JobFields", {**said(str(job.get("kind"))), **job}))
+
+
+def _read_line(path: str, text: bytes) -> dict[str, Any]:
+    fields = read_object(path, text, "must be an object with at least a kind")
+    if "payload" in fields and fields["payload"] is None:
+        raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
+    if isinstance(fields.get("run_at"), str):
+        try:
+            fields["run_at"] = Instant().convert(fields["run_at"], None, None)
+        except click.UsageError as error:
+            raise InvalidJob(f"{path}.run_at", error.message) from None
+    return fields
+
+
+def _read_payload(path: str, text: str) -> Any:
+    """A payload that was given: for the API none is an empty one, here something is missing."""
+    payload = read_json(path, text)
+    if payload is None:
+        raise InvalidJob(path, NO_PAYLOAD)
+    return payload

@@ -1,0 +1,122 @@
+"""redrive limit."""
+
+import click
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import emit, not_found, printable, table
+from redrive.live_jobs import limits
+from redrive.rules.payloads.escape import escaped
+from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
+
+SHOWN = ("limit", "running", "at once", "rate", "waiting")
+MOST_AT_ONCE = 1_000_000
+
+
+class _Name(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not NAME.match(value):
+            self.fail("must be like emails, customer:17 or customer:*", param, ctx)
+        return value
+
+
+class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    name = "n/time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return per_second(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group()
+def limit() -> None:
+    """Limit how many jobs run at once, or start in a period."""
+
+
+@limit.command("ls")
+@database_option
+@json_option
+def list_limits(database_url: str | None, as_json: bool) -> None:
+    """List the limits, what runs under them and what waits.
+
+    \b
+    redrive limit ls
+    """
+    with database(settings_for(database_url)) as conn:
+        rows = limits.find(conn)
+    if as_json:
+        for row in rows:
+            emit(row)
+        return
+    fields = ("name", "used", "concurrency", "rate", "waiting")
+    table(
+        SHOWN,
+        ([row[field] for field in fields] for row in rows),
+        right=("running", "at once", "waiting"),
+        empty="nothing is limited",
+    )
+
+
+@limit.command("set")
+@click.argument("name", type=_Name())
+@click.option("--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most.")
+@click.option("--rate", type=_Rate(), help="Begin in a time, at most: 20/1m, 100/s.")
+@acting_options
+def set_limit(name: str, concurrency: int | None, rate: float | None, change: Change) -> None:
+    """Limit the jobs that count under a name, from now on.
+
+    \b
+    redrive limit set emails --concurrency 20 --why 'the provider allows 20 connections'
+    redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
+
+    NAME is one of a handler's limits=; customer:* is for each key, which can have a limit of its
+    own. What is not given is not limited. What runs goes on. A name that no handler has yet is
+    taken, and said.
+    """
+    if concurrency is None and rate is None:
+        raise click.UsageError("give --concurrency, --rate or both")
+    parts = [f"{concurrency} at once"] * (concurrency is not None)
+    parts += [of_rate(rate)] if rate is not None else []
+    limited = f"{printable(name)}: {', '.join(parts)}"
+    change.agree(f"Limit {limited}")
+    _set(name, concurrency, rate, change)
+    click.echo(limited)
+
+
+@limit.command("rm")
+@click.argument("name", type=_Name())
+@acting_options
+def remove_limit(name: str, change: Change) -> int:
+    """Remove a limit; what waits behind it runs.
+
+    \b
+    redrive limit rm emails --why 'the new provider has none'
+    """
+    change.agree(f"Remove the limit {printable(name)}")
+    if not _set(name, None, None, change):
+        return not_found(f"there is no limit {printable(name)}")
+    click.echo(f"{printable(name)} is limited no longer")
+    return Exit.DONE
+
+
+def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
+    who = {"actor": change.settings.who(), "why": change.why}
+    with database(change.settings) as conn:
+        if concurrency is not None or rate is not None:
+            said = limits.unused(conn, name)
+            if said is not None:
+                click.echo(escaped(f"redrive: {said}"), err=True)
+        return limits.put(conn, name, concurrency, rate, **who)

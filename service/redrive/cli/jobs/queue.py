@@ -1,0 +1,311 @@
+"""redrive queue."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, LiteralString
+
+import click
+from psycopg.rows import dict_row, scalar_row
+
+from redrive.cli.support.connection import ask_each, database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.names import unknown
+from redrive.cli.support.options import (
+    Change,
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+    settings_of_cells,
+)
+from redrive.cli.support.output import counted, emit, not_found, printable, table
+from redrive.cli.support.unhandled import sentence
+from redrive.live_jobs.around import Surroundings
+from redrive.live_jobs.unhandled import Unhandled, unhandled
+from redrive.rules.attempts.waiting import why_queue
+from redrive.rules.payloads.limits import check_name
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+Limit = tuple[str, int]
+"""What there may be of, and how many."""
+
+NAMES = {
+    "queues": "once each",
+    "kinds": "once for each queue and each priority",
+}
+FAIR_LANES = 16
+"""Tenants take turns by their share of these: two in the same one are served in order."""
+MOST_NAMES = 1_000_000
+_PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
+_RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
+_LANES_SET: LiteralString = "select redrive.set_lanes_v1(%s, %s, %s, %s)"
+_HISTORY_SET: LiteralString = "select redrive.set_history_v1(%s, %s, %s, %s)"
+DAY = 86_400.0
+MOST_DAYS = 400
+STATES = ("ready", "scheduled", "retrying", "running", "dead")
+
+
+class _Days(Duration):
+    """A number of days, or `off`: 0."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "off":
+            return 0
+        days = super().convert(value, param, ctx) / DAY
+        if not days.is_integer() or not 1 <= days <= MOST_DAYS:
+            self.fail(f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off", param, ctx)
+        return int(days)
+
+
+@click.group()
+def queue() -> None:
+    """Queues: what they hold, pause, resume, set, limit."""
+
+
+@queue.command("ls")
+@database_option
+@json_option
+def list_queues(database_url: str | None, as_json: bool) -> int:
+    """List the queues, their jobs by state, and kinds without a worker.
+
+    \b
+    redrive queue ls
+    """
+    answers, code = ask_each(settings_of_cells(database_url), _read)
+    rows = [cell | row for cell, (found, _) in answers for row in found]
+    if as_json:
+        for row in rows:
+            emit(row)
+        return code
+    _show_queues(rows)
+    for cell, (_, waiting) in answers:
+        for found in waiting:
+            click.echo(_named(cell) + sentence(found))
+    return code
+
+
+def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
+    """The queues, and the kinds without a worker."""
+    with database(settings) as conn, conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(
+            "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
+            " from redrive.depths_v1()"
+        ).fetchall()
+        fair = {
+            row["queue"]
+            for row in cursor.execute("select queue from redrive.queues where lanes > 1")
+        }
+        limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
+        waiting = unhandled(conn)
+        around = Surroundings(conn).around
+    for row in rows:
+        row["limited"] = limited.get(row["queue"], 0)
+        answer = why_queue(row["queue"], around)
+        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
+        row["fair_by"] = "tenant" if row["queue"] in fair else None
+        row["unhandled"] = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
+    return rows, waiting
+
+
+def _named(of_cell: Mapping[str, Any]) -> str:
+    """Return the prefix of a line about one of several cells."""
+    return f"{of_cell['cell']}: " if "cell" in of_cell else ""
+
+
+def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
+    """The table for people, and why nothing runs where jobs are due."""
+    first = [name for name in ("cell", "queue") if any(name in row for row in rows)]
+    table(
+        (*first, *STATES, "paused", "fair by", "oldest ready"),
+        ([*(row[c] for c in (*first, *STATES)), *_described(row)] for row in rows),
+        right=(*STATES, "oldest ready"),
+        empty="no queue has held a job yet",
+    )
+    for row in rows:
+        if row["why"] and row["ready"]:
+            click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
+        if row["limited"]:
+            waiting = f"of the scheduled, {row['limited']} are due and wait behind limits"
+            click.echo(f"{_named(row)}{row['queue']}: {waiting} (redrive limit ls)")
+
+
+def _described(row: dict[str, Any]) -> tuple[str, str, str]:
+    """For people: whether it is paused or fair, and how long its oldest ready job has waited."""
+    waited = row["oldest_ready_seconds"]
+    paused = "yes" if row["paused"] else ""
+    return paused, row["fair_by"] or "", f"{waited:.0f} s" if waited else ""
+
+
+_create_option = click.option(
+    "--create", is_flag=True, help="Also where no job has been in the queue yet."
+)
+
+
+@queue.command()
+@click.argument("name")
+@_create_option
+@acting_options
+def pause(name: str, create: bool, change: Change) -> int:
+    """Claim nothing more from a queue; jobs that run go on.
+
+    \b
+    redrive queue pause mail --why 'the provider is down'
+    """
+    if not create and (none_such := _unknown(name, change.settings)):
+        return not_found(none_such)
+    change.agree(f"Pause the queue {name}")
+    _act(_PAUSED, name, change)
+    click.echo(f"{name} is paused; workers stop claiming from it within a second")
+    return Exit.DONE
+
+
+@queue.command()
+@click.argument("name")
+@acting_options
+def resume(name: str, change: Change) -> int:
+    """Claim from a paused queue again.
+
+    \b
+    redrive queue resume mail --why 'the provider is back'
+    """
+    change.agree(f"Resume the queue {printable(name)}")
+    if not _act(_RESUMED, name, change):
+        return not_found(f"{name} was not paused")
+    click.echo(f"{name} is resumed")
+    return Exit.DONE
+
+
+@queue.command("set")
+@click.argument("name")
+@click.option(
+    "--fair-by",
+    type=click.Choice(["tenant", "none"]),
+    help="Whose jobs take turns, of those enqueued from now on.",
+)
+@click.option("--paused/--no-paused", default=None, help="Whether nothing is claimed from it.")
+@click.option(
+    "--history",
+    type=_Days(),
+    metavar="DAYS|off",
+    help="How long to keep jobs that end from now on: 7d.",
+)
+@_create_option
+@acting_options
+def set_options(  # what may be set, each by itself or several at once
+    name: str,
+    fair_by: str | None,
+    paused: bool | None,
+    history: int | None,
+    create: bool,
+    change: Change,
+) -> int:
+    """Set how a queue is served.
+
+    \b
+    redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+    redrive queue set mail --paused --why 'the provider is down'
+    redrive queue set mail --history 7d --why 'support asks what became of a mail'
+    """
+    if fair_by is None and paused is None and history is None:
+        msg = "say what to set: --fair-by, --paused, --no-paused or --history"
+        raise click.UsageError(msg)
+    if not create and (none_such := _unknown(name, change.settings)):
+        return not_found(none_such)
+    wanted = tuple(_wanted(fair_by, paused, history))
+    change.agree(f"Set the queue {name}: " + "; ".join(said for _, _, said in wanted))
+    for statement, values, said in wanted:
+        _act(statement, name, change, *values)
+        click.echo(f"{name} is set: {said}")
+    return Exit.DONE
+
+
+def _wanted(
+    fair_by: str | None, paused: bool | None, history: int | None
+) -> Iterator[tuple[LiteralString, tuple[object, ...], str]]:
+    """Yield each setting to change: its statement, its values, and a description of the
+    result.
+    """
+    if fair_by is not None:
+        lanes = FAIR_LANES if fair_by == "tenant" else 1
+        turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+        yield _LANES_SET, (lanes,), f"{turns}, of jobs enqueued from now on"
+    if paused is not None:
+        yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
+    if history is not None:
+        kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
+        yield _HISTORY_SET, (history or None,), f"jobs that end from now on are {kept}"
+
+
+_COUNT = click.IntRange(1, MOST_NAMES)
+
+
+class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "what=number"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Limit:
+        what, _, number = value.partition("=")
+        if what not in NAMES:
+            self.fail(f"{what!r} has no limit; {' and '.join(NAMES)} have", param, ctx)
+        return what, int(_COUNT(number, param, ctx))
+
+
+@queue.command("limits")
+@database_option
+@json_option
+def list_limits(database_url: str | None, as_json: bool) -> None:
+    """List how many queues and kinds are in use, and how many may be.
+
+    \b
+    redrive queue limits
+    """
+    with database(settings_for(database_url)) as conn:
+        rows = conn.execute("select what, used, at_most from redrive.names_used_v1()").fetchall()
+    if as_json:
+        for what, used, at_most in rows:
+            emit({"what": what, "used": used, "at_most": at_most})
+        return
+    shown = ((what, used, at_most, NAMES[what]) for what, used, at_most in rows)
+    table(("what", "in use", "at most", "counted"), shown, right=("in use", "at most"))
+
+
+@queue.command("limit")
+@click.argument("limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit())
+@acting_options
+def limit_names(limits: Sequence[Limit], change: Change) -> None:
+    """Set how many queues and kinds producers may bring into use.
+
+    \b
+    redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'
+
+    What nobody has used for as long as `redrive retention` keeps names makes room again.
+    """
+    change.agree("Allow at most " + ", ".join(f"{number} {what}" for what, number in limits))
+    with database(change.settings) as conn, conn.transaction():
+        for what, number in limits:
+            conn.execute(
+                "select redrive.limit_names_v1(%s, %s, %s, %s)",
+                (what, number, change.settings.who(), change.why),
+            )
+    for what, number in limits:
+        click.echo(f"{what}: at most {number}")
+
+
+def _unknown(name: str, settings: "Settings") -> str | None:
+    """Return a warning about a queue that nobody has used; None if somebody has."""
+    check_name("queue", name)
+    with database(settings) as conn:
+        said = unknown(conn, "queue", name)
+    return said and f"{said} (--create: that one all the same)"
+
+
+def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
+    check_name("queue", name)
+    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        told = (name, *values, change.settings.who(), change.why)
+        return cursor.execute(statement, told).fetchone()

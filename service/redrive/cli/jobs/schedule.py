@@ -1,0 +1,134 @@
+"""redrive schedule: jobs that come by the clock."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import Run, database_option, json_option, run_options, settings_for
+from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.live_jobs import schedules
+
+COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
+
+
+@click.group()
+def schedule() -> None:
+    """Schedules: list, pause, resume, run one now."""
+
+
+@schedule.command("ls")
+@database_option
+@json_option
+def list_schedules(database_url: str | None, as_json: bool) -> None:
+    """List the schedules, what comes next and what was last.
+
+    \b
+    redrive schedule ls
+
+    A schedule is `undeclared` while no live worker has it in its code; it is not fired then.
+    """
+    with database(settings_for(database_url)) as conn:
+        _show(schedules.find(conn), as_json=as_json)
+
+
+def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=("last_job",),
+        empty="no schedule; a handler declares one: @jobs.every('0 7 * * 1-5')",
+    )
+    for row in rows:
+        if row["paused_at"] and not as_json:
+            text = f"{row['name']}: paused by {row['paused_by']}: {row['paused_why']}"
+            click.echo(printable(text))
+
+
+@schedule.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Fire schedules no more until they are resumed.
+
+    \b
+    redrive schedule pause report.daily --why 'the warehouse is being moved' --yes
+
+    Jobs that they have enqueued go on. Shows first what it would do; then asks, unless --yes.
+    """
+    return _changed("Pause", "paused", names, run, as_json=as_json)
+
+
+@schedule.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Fire paused schedules again, from their next slot on.
+
+    \b
+    redrive schedule resume report.daily --why 'the model is mended' --yes
+
+    What came while they were paused is not made up for, whatever their catch_up. Shows first what
+    it would do; then asks, unless --yes.
+    """
+    return _changed("Resume", "resumed", names, run, as_json=as_json)
+
+
+@schedule.command("now")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@run_options()
+@json_option
+def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+    """Enqueue the job of schedules now, besides their slots.
+
+    \b
+    redrive schedule now report.daily --why 'the numbers were late'
+
+    Of paused ones, too. Shows first what it would do; then asks, unless --yes.
+    """
+    return _changed("Run now", "jobs", names, run, as_json=as_json)
+
+
+_ACTS: dict[str, Callable[..., Any]] = {
+    "paused": schedules.pause,
+    "resumed": schedules.resume,
+    "jobs": schedules.run_now,
+}
+"""By what comes of them."""
+
+
+def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool) -> int:
+    """Change the schedules of these names, where somebody agrees; say what came of it."""
+    with database(run.settings) as conn:
+        matched = [row for row in schedules.find(conn) if row["name"] in names]
+        if matched and not as_json:
+            _show(matched, as_json=False)
+        n = len(matched)
+        why = run.consent(f"{verb} {counted(n, 'schedule')}?", str(n)) if matched else None
+        act = _ACTS[outcome]
+        found = [
+            act(conn, row["name"], actor=run.settings.who(), why=why) for row in matched if why
+        ]
+    done = [value for value in found if value]
+    if as_json:
+        emit({"matched": n, outcome: done if outcome == "jobs" else len(done)})
+    elif matched:
+        click.echo(_said(outcome, done) if why else _unchanged(run))
+    for missed in sorted(set(names) - {row["name"] for row in matched}):
+        not_found(f"there is no schedule {missed}")
+    return Exit.DONE if matched else Exit.NOTHING_MATCHED
+
+
+def _said(outcome: str, done: Sequence[Any]) -> str:
+    if outcome == "jobs":
+        return "enqueued " + ", ".join(f"job {job}" for job in done)
+    return f"{counted(len(done), 'schedule')} {outcome}"
+
+
+def _unchanged(run: Run) -> str:
+    return "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")

@@ -1,0 +1,162 @@
+"""redrive demo."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.options import database_option, settings_for
+from redrive.cli.support.output import table
+from redrive.demo import shop
+from redrive.errors import SettingsError
+from redrive.settings import Settings
+
+TURN_SECONDS = 90.0
+NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file it names"
+
+
+@click.group(invoke_without_command=True)
+@click.option("--once", is_flag=True, help="Play the whole story unattended, then end.")
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep everything in this directory, and go on with what is there.",
+)
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Watch it with Prometheus, Alertmanager and the shipped alerts; show the page that"
+    " PagerDuty gets.",
+)
+@click.pass_context
+def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
+    """A shop with an incident in it: see it break, fix it, redrive.
+
+    \b
+    redrive demo --observe
+
+    Runs on this machine. Brings its own Postgres, mail server and worker; needs no settings and
+    leaves nothing behind.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.exit(_run(once=once, home=home, observe=observe))
+
+
+def _run(*, once: bool, home: Path | None, observe: bool) -> int:
+    from redrive.demo import story  # noqa: PLC0415 # only this command wants the embedded Postgres
+    from redrive.demo.home import open_home  # noqa: PLC0415 # as above
+    from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415 # as above
+
+    was_stopped = False
+    with open_home(home.resolve() if home else None) as path:
+        stage = Stage(path)
+        stage.listen_for_the_end()
+        try:
+            story.begin(stage, observe=observe, console=not once)
+            if once:
+                story.play(stage)
+            else:
+                story.tell(stage)
+                story.stay(stage)
+        except Stopped:
+            was_stopped = True
+        finally:
+            stage.stop()
+    with contextlib.suppress(OSError):  # the terminal may be what ended us
+        click.echo(f"\n{home} is kept." if home else "\nThe demo has ended; nothing is left of it.")
+    return 1 if once and was_stopped else 0
+
+
+@demo.command()
+@click.argument("what", type=click.Choice(["decimal-commas"]))
+@database_option
+def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is one bug
+    """Deploy release 1.1 of the shop's jobs, which mends a bug of 1.0.
+
+    \b
+    redrive demo fix decimal-commas
+    """
+    _turn(database_url, "release", "1.1")
+    click.echo("release 1.1 is deployed: the worker finished what it had and was replaced")
+    with database(_settings(database_url)) as conn:
+        _until(lambda: shop.has_healed(conn, "1.1"))
+    click.echo("what died before it is tried by itself: redrive campaign ls")
+
+
+@demo.command()
+@click.argument("state", type=click.Choice(["up", "down"]))
+@database_option
+def mail(state: str, database_url: str | None) -> None:
+    """Start or stop the mail server.
+
+    \b
+    redrive demo mail up
+    """
+    _turn(database_url, "mail", state)
+    click.echo(f"the mail server is {state}")
+
+
+@demo.command()
+@database_option
+def ledger(database_url: str | None) -> None:
+    """Compare the books with what the bank says, and count the mails.
+
+    \b
+    redrive demo ledger
+    """
+    with database(_settings(database_url)) as conn:
+        _require(conn, "mail")
+        rows = [_compared(account) for account in shop.accounts(conn)]
+    columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")
+    table(columns, rows, right=columns[1:4])
+    home = os.environ.get("REDRIVE_DEMO_HOME")
+    if home:
+        click.echo(
+            f"{len(list(Path(home, 'mail').glob('*.eml')))} receipts are with the mail server"
+        )
+
+
+def _compared(account: shop.Account) -> tuple[str, ...]:
+    """An account as a row of the table."""
+    return (
+        account.currency,
+        f"{account.booked} of {account.expected}",
+        f"{account.amount:,}",
+        f"{account.expected_amount:,}",
+        "yes" if account.agrees else "no",
+    )
+
+
+def _turn(database_url: str | None, name: str, wanted: str) -> None:
+    """Turn a switch of the demo and wait until it is done."""
+    with database(_settings(database_url)) as conn:
+        _require(conn, name)
+        shop.turn(conn, name, wanted)
+        _until(lambda: shop.switch(conn, name) == (wanted, wanted))
+
+
+def _until(is_done: Callable[[], bool]) -> None:
+    """Wait for what the demo does."""
+    give_up_at = time.monotonic() + TURN_SECONDS
+    while not is_done():
+        if time.monotonic() > give_up_at:
+            msg = "the demo does not answer; does it still run?"
+            raise SettingsError(msg)
+        time.sleep(0.05)
+
+
+def _settings(database_url: str | None) -> Settings:
+    settings = settings_for(database_url)
+    if settings.database_url is None and settings.database_url_file is None:
+        raise SettingsError(NO_DEMO)
+    return settings
+
+
+def _require(conn: Any, name: str) -> None:
+    if shop.switch(conn, name) is None:
+        raise SettingsError(NO_DEMO)

@@ -1,0 +1,112 @@
+"""redrive exporter."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import click
+import psycopg
+
+from redrive.cli.support.child import in_child
+from redrive.cli.support.connection import trouble_of, wait_for_schema
+from redrive.cli.support.options import database_option, settings_of_cells
+from redrive.database.connect import Address
+from redrive.observability.cells import CellStats
+from redrive.observability.health import serve
+from redrive.observability.logs import set_up
+from redrive.observability.metrics import Exposition
+from redrive.observability.stats import MAX_AGE_SECONDS, DatabaseStats
+from redrive.worker import store
+
+
+@click.command()
+@database_option
+@click.option(
+    "--http-port",
+    type=click.INT,
+    help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
+)
+def exporter(database_url: str | None, http_port: int | None) -> None:
+    """Serve the figures of the database, with or without workers.
+
+    \b
+    redrive exporter --http-port 9808
+
+    With REDRIVE_DATABASES the figures of all cells, each with the label cell.
+    """
+    start = in_child(lambda: _start(database_url, http_port))
+    set_up(start.log_format, start.log_level)
+    if single := start.databases.get(None):
+        wait_for_schema(single, start.startup_timeout)
+    stats_of = {cell: DatabaseStats(address) for cell, address in start.databases.items()}
+    readers = list(stats_of.values())
+    named = {cell: stats for cell, stats in stats_of.items() if cell}
+    port = _serve(start.http_port, readers, CellStats(named) if named else readers[0])
+    click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
+    stop = _stop_signal()
+    for stats in readers[1:]:  # one that hangs must not hold up another
+        threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
+    _tend(readers[0], stop)
+
+
+class _Start(NamedTuple):
+    """Start-up values of the exporter: its settings, without the libraries that read
+    them.
+    """
+
+    databases: Mapping[str | None, Address]
+    """By their cells; that of one without cells by None."""
+    log_format: Literal["json", "console"] | None
+    log_level: str
+    http_port: int
+    startup_timeout: float
+
+
+def _start(database_url: str | None, http_port: int | None) -> _Start:
+    cells = settings_of_cells(database_url, http_port=http_port)
+    of_all = cells[0]
+    return _Start(
+        {settings.cell: settings.address() for settings in cells},
+        of_all.log_format,
+        of_all.log_level,
+        of_all.http_port,
+        of_all.startup_timeout,
+    )
+
+
+def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats) -> int:
+    """Answer probes and scrapes, from threads of their own. Returns the port."""
+    exposition = Exposition(None, shown.collect)
+
+    def ready() -> dict[str, str | None]:
+        faults = [trouble_of(stats.link.failures, stats.link.fault) for stats in readers]
+        return {"database": faults[0] if all(faults) else None}
+
+    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+
+
+def _tend(stats: DatabaseStats, stop: threading.Event) -> None:
+    """Read ahead of scrapes, until told to stop."""
+    while not stop.wait(MAX_AGE_SECONDS):
+        _keep(stats)
+        stats.read_ahead()
+
+
+def _stop_signal() -> threading.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    return stop
+
+
+def _keep(stats: DatabaseStats) -> None:
+    """With no worker up nobody else samples the counters each minute, or folds them."""
+    if time.monotonic() <= stats.link.retry_at:
+        return
+    with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
+        store.sample(conn)
+        store.fold(conn)

@@ -1,0 +1,50 @@
+"""redrive migrate."""
+
+from dataclasses import asdict
+
+import click
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.options import Decorator, Every, database_option, json_option, settings_for
+from redrive.cli.support.output import emit
+from redrive.database import migrate as migrations
+from redrive.dead_letters.runs import expect
+
+
+def _every_option(task: str) -> Decorator:
+    variable = f"REDRIVE_{task.upper()}_EVERY"
+    return click.option(
+        f"--{task}-every",
+        envvar=variable,
+        type=Every(),
+        metavar="SCHEDULE",
+        help=f"Expect scheduled runs of {task}: 1d, a cron expression, or never."
+        f" [env: {variable}; default: as it was]",
+    )
+
+
+@click.command()
+@_every_option("purge")
+@_every_option("redrive")
+@database_option
+@json_option
+def migrate(database_url: str | None, as_json: bool, **every: float | None) -> None:
+    """Bring the schema up to date. Safe to repeat, to run twice at once, and to kill.
+
+    \b
+    redrive migrate
+    redrive migrate --purge-every '17 3 * * *' --redrive-every never
+    """
+    with database(settings_for(database_url), any_schema=True) as conn:
+        report = migrations.migrate(conn)
+        for task, seconds in every.items():
+            if seconds is not None:
+                expect(conn, task.removesuffix("_every"), seconds)
+    if as_json:
+        emit(asdict(report))
+        return
+    for name in report.applied:
+        click.echo(f"applied {name}")
+    click.echo(f"schema version {report.after}" + ("" if report.applied else ", nothing to do"))
+    if report.without_roles:
+        click.echo(f"without roles: {report.without_roles}", err=True)

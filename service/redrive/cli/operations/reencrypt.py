@@ -1,0 +1,129 @@
+"""redrive reencrypt."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database, only_one
+from redrive.cli.support.options import (
+    actor_option,
+    database_option,
+    json_option,
+    settings_for,
+    why_option,
+)
+from redrive.cli.support.output import emit, table
+from redrive.cli.support.terminal import progress
+from redrive.database import reencrypt as rotation
+from redrive.dead_letters.runs import audited
+from redrive.encryption import KEYS_FILE, Keyring, configured
+from redrive.errors import SettingsError
+from redrive.settings import Settings
+
+
+@click.command()
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PER_SECOND",
+    help="At most this many rows per second.",
+)
+@why_option("default: rotation", default="rotation")
+@actor_option
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@database_option
+@json_option
+def reencrypt(
+    rate: float | None,
+    why: str,
+    actor: str | None,
+    dry_run: bool,
+    database_url: str | None,
+    as_json: bool,
+) -> None:
+    """Encrypt all that is stored with the first key of the keyring.
+
+    \b
+    redrive reencrypt --why 'yearly rotation'
+
+    That is what other keys encrypted, what is stored in the clear, and what the release before
+    bound to less. Safe while workers run, and safe to stop and start again. Says how many rows each
+    key still has: a key that has none can leave the keyring.
+    """
+    keyring = _keyring()
+    settings = settings_for(database_url, actor=actor)
+    with database(settings) as conn:
+        if dry_run:
+            report = rotation.Report(left=rotation.count(conn))
+        else:
+            report = _rotate(conn, settings, keyring, rate, why)
+    if as_json:
+        _emit(keyring, report)
+        return
+    _show_left(keyring, report)
+    click.echo("nothing was changed" if dry_run else _summary(keyring, report))
+
+
+def _keyring() -> Keyring:
+    keyring = configured()
+    if keyring is None:
+        raise SettingsError(
+            f"{KEYS_FILE} is not set; it must name a file with lines of `id base64-of-32-bytes`"
+        )
+    return keyring
+
+
+def _rotate(
+    conn: psycopg.Connection[Any],
+    settings: Settings,
+    keyring: Keyring,
+    rate: float | None,
+    why: str,
+) -> rotation.Report:
+    """Encrypt what the first key has not encrypted yet, on record in the audit log."""
+    first = keyring.ids[0]
+    stale = rotation.count_stale(conn, first)
+    with (
+        only_one(settings, "reencrypt"),
+        audited(
+            conn, "reencrypt", actor=settings.who(), why=why, n=stale, detail={"key": first}
+        ) as run,
+        progress("encrypted", stale) as advance,
+    ):
+        return rotation.reencrypt(conn, keyring, run=run, rate=rate, progress=advance)
+
+
+def _summary(keyring: Keyring, report: rotation.Report) -> str:
+    skipped = f", {report.skipped} busy: run it again for them" if report.skipped else ""
+    unreadable = f", {report.unreadable} cannot be read" if report.unreadable else ""
+    return f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}"
+
+
+def _left(keyring: Keyring, report: rotation.Report) -> Iterator[tuple[str | None, dict[str, int]]]:
+    """Rows by table of each key, those of the keyring first; None is the clear."""
+    for key in dict.fromkeys((*keyring.ids, *report.left)):
+        yield key, report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
+
+
+def _emit(keyring: Keyring, report: rotation.Report) -> None:
+    emit(
+        {
+            "key": keyring.ids[0],
+            "rewritten": report.rewritten,
+            "skipped": report.skipped,
+            "unreadable": report.unreadable,
+            "left": [{"key": key, **rows} for key, rows in _left(keyring, report)],
+        }
+    )
+
+
+def _show_left(keyring: Keyring, report: rotation.Report) -> None:
+    def named(key: str | None) -> str:
+        if key is None:
+            return "(in the clear)"
+        return key if key in keyring.ids else f"{key} (not in the keyring)"
+
+    rows: list[Sequence[Any]] = [(named(k), *rows.values()) for k, rows in _left(keyring, report)]
+    table(("key", *rotation.PLACES), rows, right=tuple(rotation.PLACES))

@@ -1,0 +1,112 @@
+"""redrive retention."""
+
+from collections.abc import Sequence
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.options import (
+    Change,
+    Duration,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import emit, table
+
+DAY_SECONDS = 86_400
+MEANINGS = {
+    "audit": "lines of the audit log",
+    "campaigns": "redrives whose dead letters are purged",
+    "groups": "groups without an open dead letter",
+    "keys": "idempotency keys of what succeeded, ids of what was imported",
+    "names": "counters and breakers that nobody uses any more",
+}
+LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
+
+Kept = tuple[str, float]
+"""What is kept, and for how many seconds."""
+
+
+class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    name = "what=duration"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Kept:
+        what, _, duration = value.partition("=")
+        if what not in MEANINGS:
+            self.fail(f"{what!r} is not kept by retention; {', '.join(MEANINGS)} are", param, ctx)
+        seconds = Duration().convert(duration, param, ctx)
+        if seconds < LEAST_SECONDS[what]:
+            self.fail(f"{what} is kept for {_shown(LEAST_SECONDS[what])} at least", param, ctx)
+        return what, seconds
+
+
+@click.group()
+def retention() -> None:
+    """Set how long everything but dead letters is kept.
+
+    Workers delete what is past it, by and by; redrive purge does so at once.
+    """
+
+
+@retention.command("ls")
+@database_option
+@json_option
+def list_retention(database_url: str | None, as_json: bool) -> None:
+    """List what is kept, and for how long.
+
+    \b
+    redrive retention ls
+    """
+    with database(settings_for(database_url)) as conn:
+        held = _read(conn)
+    if as_json:
+        for what, seconds in held:
+            emit({"what": what, "seconds": seconds})
+        return
+    rows = ((what, _shown(seconds), MEANINGS[what]) for what, seconds in held)
+    table(("what", "kept", "of"), rows, right=("kept",))
+
+
+@retention.command("set")
+@click.argument("kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair())
+@acting_options
+def set_retention(kept: Sequence[Kept], change: Change) -> None:
+    """Set how long things are kept, where that differs.
+
+    \b
+    redrive retention set audit=800d keys=14d --why 'the auditors ask for two years'
+
+    Waits for the schema, as a worker does.
+    """
+    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
+    with database(change.settings) as conn:
+        held = set(_read(conn))
+        changed = [pair for pair in kept if pair not in held]
+        said = [f"{what}: kept for {_shown(seconds)}" for what, seconds in changed]
+        if changed:
+            change.agree("Set " + ", ".join(said))
+        with conn.transaction():
+            for what, seconds in changed:
+                conn.execute(
+                    "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)",
+                    (what, seconds, change.settings.who(), change.why),
+                )
+    for line in said:
+        click.echo(line)
+    if not changed:
+        click.echo("nothing to do")
+
+
+def _read(conn: psycopg.Connection) -> list[Kept]:
+    return conn.execute(
+        "select what, extract(epoch from keep)::float8 from redrive.retention order by what"
+    ).fetchall()
+
+
+def _shown(seconds: float) -> str:
+    """A duration as it is written: 30d, 12h."""
+    days = seconds / DAY_SECONDS
+    return f"{days:g}d" if days >= 1 else f"{seconds / 3_600:g}h"

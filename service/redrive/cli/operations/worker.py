@@ -1,0 +1,210 @@
+"""redrive worker."""
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from redrive.cli.operations.workers import list_workers
+from redrive.cli.support.child import in_child
+from redrive.cli.support.connection import trouble_of, wait_for_schema
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.misplaced import refuse_before_subcommand
+from redrive.cli.support.options import database_option, settings_for
+from redrive.encryption import configured
+from redrive.errors import SettingsError
+from redrive.observability import process
+from redrive.observability.health import serve
+from redrive.observability.logs import set_up
+from redrive.observability.metrics import Exposition, Metrics
+from redrive.observability.stats import DatabaseStats
+from redrive.observability.tracing import is_asked_for
+from redrive.observability.tracing import set_up as set_up_tracing
+from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
+from redrive.worker.supervisor.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+LOOP_STALE_SECONDS = 30.0
+
+Checks = dict[str, str | None]
+"""What is wrong with each part, None where nothing is."""
+
+
+@click.group(invoke_without_command=True)
+@database_option
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="The registry of handlers. [env: REDRIVE_HANDLERS]",
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable."
+)
+@click.option(
+    "--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]"
+)
+@click.option(
+    "--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]"
+)
+@click.option(
+    "--http-port",
+    type=click.INT,
+    help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]",
+)
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="Stop when nothing is ready, due within a minute, or running.",
+)
+@click.option(
+    "--reload", is_flag=True, help="While developing: run the handlers' code anew when it changes."
+)
+@click.pass_context
+def worker(
+    context: click.Context,
+    database_url: str | None,
+    queues: tuple[str, ...],
+    until_empty: bool,
+    reload: bool,
+    **flags: object,
+) -> int:
+    """Claim jobs and run their handlers, until SIGTERM.
+
+    \b
+    redrive worker --handlers app.jobs:jobs --queue mail --slots 32
+
+    SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give
+    the rest back without charging an attempt. A second one gives them back at once.
+    """
+    if context.invoked_subcommand is not None:
+        refuse_before_subcommand(context)
+        return Exit.DONE  # of which nothing is seen: what comes is the command's
+    name = f"{socket.gethostname()}/{os.getpid()}"
+
+    def read() -> _Start:
+        settings = settings_for(database_url, queues=",".join(queues) if queues else None, **flags)
+        return _start(settings, name, until_empty=until_empty, reload=reload)
+
+    return _run(in_child(read))
+
+
+worker.add_command(list_workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Start-up values of a worker: its settings, without the libraries that read them."""
+
+    options: WorkerOptions
+    log_format: Literal["json", "console"] | None
+    log_level: str
+    http_port: int
+    database_metrics: bool
+    startup_timeout: float
+
+
+def _start(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> _Start:
+    if settings.handlers is None and settings.targets is None:
+        msg = (
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            " (or set REDRIVE_TARGETS)"
+        )
+        raise SettingsError(msg)
+    configured()  # refused here and now, not by each runner
+    return _Start(
+        _options(settings, name, until_empty=until_empty, reload=reload),
+        settings.log_format,
+        settings.log_level,
+        settings.http_port,
+        settings.database_metrics,
+        settings.startup_timeout,
+    )
+
+
+def _run(start: _Start) -> int:
+    """Work, with metrics, probes and traces as they are set, until told to stop."""
+    options = start.options
+    set_up(start.log_format, start.log_level)
+    wait_for_schema(options.database, start.startup_timeout)
+    metrics = Metrics()
+    tracing = set_up_tracing() if is_asked_for() else None
+    telemetry = Telemetry(metrics, options.queues, tracing)
+    supervisor = Supervisor(options, telemetry)
+    if start.http_port:
+        _serve(start, metrics, supervisor)
+    status = supervisor.run()
+    if tracing is not None:
+        tracing.shut_down()
+    sys.stdout.flush()
+    return status
+
+
+def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
+    """Answer probes and scrapes, from threads of their own."""
+    sources = [process.of_runners(supervisor.runner_memory)]
+    if start.database_metrics:
+        sources.append(DatabaseStats(start.options.database).collect)
+    exposition = Exposition(metrics, *sources)
+    serve(
+        start.http_port,
+        exposition.registry,
+        live=lambda: _live(supervisor.health(time.monotonic())),
+        ready=lambda: _ready(supervisor.health(time.monotonic())),
+    )
+
+
+def _options(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> WorkerOptions:
+    return WorkerOptions(
+        database=settings.address(),
+        handlers=settings.handlers or "",
+        targets=str(settings.targets or ""),
+        name=name,
+        version=settings.version or "",
+        queues=settings.queue_names(),
+        slots=settings.slots,
+        runners=settings.runners,
+        ttl=settings.heartbeat_ttl,
+        drain=settings.drain_timeout,
+        until_empty=until_empty,
+        reload=reload,
+        memory_limit=settings.runner_memory_mib << 20,
+        where=_where(settings),
+        environment=settings.runner_env_names(),
+        samples=settings.success_samples,
+    )
+
+
+def _where(settings: "Settings") -> dict[str, str]:
+    """Return the fields that tell where a failure happened."""
+    known = {
+        "pod": socket.gethostname(),
+        "node": settings.node,
+        "environment": settings.environment,
+        "version": settings.version,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def _live(health: Health) -> Checks:
+    """Only what a restart would mend: never the database."""
+    stuck = health.loop_seconds > LOOP_STALE_SECONDS
+    return {"loop": f"stood still for {health.loop_seconds:.0f} s" if stuck else None}
+
+
+def _ready(health: Health) -> Checks:
+    """Return the checks of readiness, by part."""
+    is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
+    return _live(health) | {
+        "database": trouble_of(health.database_failures, health.database_fault),
+        "runners": None if health.has_ready_runner else "none is ready",
+        "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
+        "heartbeat thread": None if is_beating else "stood still",
+        "maintenance": health.maintenance,
+        "draining": "it is stopping" if health.is_draining else None,
+    }

@@ -1,0 +1,76 @@
+"""redrive worker ls: who works, on what, and since when they were heard of."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redrive.cli.support.connection import ask_each, database
+from redrive.cli.support.options import (
+    database_option,
+    json_option,
+    pager_option,
+    settings_of_cells,
+)
+from redrive.cli.support.output import length, listing, paged
+from redrive.live_jobs.workers import find
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+COLUMNS = (
+    "name",
+    "version",
+    "state",
+    "slots",
+    "inflight",
+    "started",
+    "heard",
+    "queues",
+    "kinds",
+)
+KINDS_SHOWN = 3
+
+
+@click.command("ls")
+@database_option
+@json_option
+@pager_option
+def list_workers(database_url: str | None, as_json: bool) -> int:
+    """List the workers, and since when they were heard of.
+
+    Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or lost.
+
+    \b
+    redrive worker ls
+    """
+    cells = settings_of_cells(database_url)
+    answers, code = ask_each(cells, _read)
+    rows = [cell | row for cell, its in answers for row in its]
+    with paged():
+        listing(
+            rows if as_json else map(_for_people, rows),
+            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
+            as_json=as_json,
+            right=("slots", "inflight"),
+            empty="no worker",
+        )
+    return code
+
+
+def _read(settings: "Settings") -> list[dict[str, Any]]:
+    with database(settings) as conn:
+        return find(conn)
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {
+        "started": f"{length(row['uptime_seconds'])} ago",
+        "heard": f"{length(row['heartbeat_age_seconds'])} ago",
+        "queues": "all" if row["queues"] is None else ", ".join(row["queues"]),
+        "kinds": _short(row["kinds"] or []),
+    }
+
+
+def _short(kinds: list[str]) -> str:
+    more = len(kinds) - KINDS_SHOWN
+    return ", ".join(kinds[:KINDS_SHOWN]) + (f" and {more} more" if more > 0 else "")

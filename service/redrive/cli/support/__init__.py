@@ -1,0 +1,1 @@
+"""What commands share: options, output, connections and exit codes."""

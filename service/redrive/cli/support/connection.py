@@ -1,0 +1,165 @@
+"""Connections of commands: to a schema this program knows, and waiting for one at start."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import psycopg
+
+from redrive.cli.support.exits import Exit
+from redrive.database import migrate
+from redrive.database.connect import Address
+from redrive.dead_letters.runs import hold_lock
+from redrive.errors import (
+    Busy,
+    InvalidJob,
+    RedriveError,
+    SchemaError,
+    SchemaTooNew,
+    SettingsError,
+)
+from redrive.rules.payloads.escape import escaped
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+T = TypeVar("T")
+
+logger = logging.getLogger("redrive.cli")
+
+UNREACHABLE_PATIENCE = 60.0
+"""Seconds that a database gets at least to come up: it often starts beside its workers."""
+
+
+@contextmanager
+def database(
+    settings: "Settings", *, any_schema: bool = False
+) -> Iterator[psycopg.Connection[Any]]:
+    """An autocommit connection.
+
+    Args:
+        any_schema: also to a database whose schema this program does not know.
+
+    Raises:
+        SchemaError: the schema is missing, too old or too new.
+    """
+    with settings.address().connect("redrive cli", statement_timeout="0") as conn:
+        if not any_schema:
+            migrate.require(conn)
+        yield conn
+
+
+def ask_each(
+    cells: Sequence["Settings"], read: Callable[["Settings"], T]
+) -> tuple[list[tuple[dict[str, str], T]], Exit]:
+    """Read every cell; return the answers, each with a column that names its cell, and
+    the exit code.
+
+    Of several, one that does not answer is told on stderr and keeps nobody from seeing the others.
+    With one there is no column, and its error is raised.
+    """
+    if len(cells) == 1:
+        return [({}, read(cells[0]))], Exit.DONE
+    answers: list[tuple[dict[str, str], T]] = []
+    worst = Exit.DONE
+    for settings in cells:
+        try:
+            answers.append(({"cell": str(settings.cell)}, read(settings)))
+        except (psycopg.Error, RedriveError) as error:
+            code, text = explain(error)
+            click.echo(f"redrive: cell {settings.cell}: {escaped(text)}", err=True)
+            worst = max(worst, code)
+    return answers, worst
+
+
+@contextmanager
+def only_one(settings: "Settings", name: str) -> Iterator[None]:
+    """Hold the lock of this name, on a connection of its own, so that one run works at a time.
+
+    Raises:
+        Busy: another run holds it.
+    """
+    with database(settings) as holder, holder.transaction():
+        hold_lock(holder, name)
+        yield
+
+
+def wait_for_schema(where: Address, patience: float) -> None:
+    """Wait until the database answers with a schema this program knows.
+
+    In a cluster, database, migration, workers and exporter all start at once.
+
+    Args:
+        patience: seconds until a missing or old schema is an error.
+
+    Raises:
+        SettingsError: the URL cannot be read.
+        SchemaError: the schema is still missing or too old, or it is too new.
+        psycopg.OperationalError: the database is still out of reach.
+    """
+    began, told = time.monotonic(), ""
+    while True:
+        try:
+            with where.connect("redrive start") as conn:
+                return migrate.require(conn)
+        except SchemaTooNew:
+            raise
+        except SchemaError as error:
+            limit, trouble = patience, error
+            what = first_line(error)
+        except psycopg.OperationalError as error:
+            limit, trouble = max(patience, UNREACHABLE_PATIENCE), error
+            what = f"the database is out of reach: {first_line(error)}"
+        if time.monotonic() - began > limit:
+            raise trouble
+        if what != told:
+            logger.warning("%s; trying again for %.0f s", what, limit)
+            told = what
+        time.sleep(1.0)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text. libpq's goes on with every address it tried.
+
+    It never holds the password.
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def explain(error: BaseException) -> tuple[Exit, str]:
+    """The exit code of an error, and what to say of it."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            return Exit.FAILED, "stopped"
+        case SettingsError() | InvalidJob():
+            return Exit.USAGE, str(error)
+        case SchemaError():
+            return Exit.SCHEMA, str(error)
+        case Busy():
+            return Exit.BUSY, str(error)
+        case psycopg.OperationalError(sqlstate=None):
+            return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
+        case psycopg.errors.InsufficientPrivilege():
+            return Exit.FAILED, f"{refused(error)}; docs/roles.md says which role may do it"
+        case psycopg.Error():  # without its DETAIL, which holds values of rows
+            return Exit.FAILED, refused(error)
+        case _:
+            return Exit.FAILED, str(error)
+
+
+def refused(error: psycopg.Error) -> str:
+    """Return the message of a database error without its DETAIL, which holds values of
+    rows.
+    """
+    message = error.diag.message_primary or type(error).__name__
+    return f"the database refused: {message} ({error.sqlstate})"
+
+
+def trouble_of(failures: int, fault: str | None) -> str | None:
+    """Return what /readyz says about a link to the database; None if the link works."""
+    if not failures:
+        return None
+    return f"{failures} calls failed in a row" + (f": {fault}" if fault else "")

@@ -1,0 +1,34 @@
+"""Names that somebody gives and no job has had: typos, as a rule, that would find nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import click
+from psycopg import Connection
+from psycopg.rows import scalar_row
+
+from redrive.rules.nearest import meant
+from redrive.rules.payloads.escape import escaped
+
+_KNOWN: Mapping[str, tuple[LiteralString, str]] = {
+    "kind": ("select distinct kind from redrive.totals", "of a kind"),
+    "queue": ("select queue from redrive.depths_v1()", "in a queue"),
+}
+
+
+def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
+    """Return a warning about a name that no job has had; None if some job has had it."""
+    query, had = _KNOWN[what]
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        known = cursor.execute(query).fetchall()
+    if name in known:
+        return None
+    return f"no job has been {had} {name!r} yet{meant(name, known)}"
+
+
+def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
+    """Warn on stderr about requested names that no job has had, if nothing was found."""
+    for what, given in names.items():
+        for name in given:
+            if said := unknown(conn, what, name):
+                click.echo(f"redrive: {escaped(said)}", err=True)

@@ -1,0 +1,329 @@
+"""Options that several commands take, and the types of their values."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redrive.cli.support.output import keep_pager
+from redrive.cli.support.terminal import confirm, is_watched
+from redrive.rules.scheduling.instants import instant
+from redrive.rules.scheduling.instants import seconds as seconds_of
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """A length of time as 30d, 12h, 5m, 10s; seconds as a float."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        seconds = value if isinstance(value, int | float) else seconds_of(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
+        return float(seconds)
+
+
+class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """Interval between scheduled runs: a duration or a cron expression; 0 = never."""
+
+    name = "every"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        text = str(value).strip()
+        if text == "never":
+            return 0.0
+        from redrive.rules.scheduling.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
+
+        seconds = value if isinstance(value, int | float) else seconds_of(text)
+        try:
+            return longest_gap(text).total_seconds() if seconds is None else float(seconds)
+        except ValueError as error:
+            hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
+            self.fail(f"{error}; {hint}", param, ctx)
+
+
+class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration ago (2h)."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return instant(str(value), datetime.now(UTC))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Later(Instant):
+    """A point in time: ISO 8601, in UTC where it names no zone; or a duration from now (2h)."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        seconds = None if isinstance(value, datetime) else seconds_of(str(value))
+        if seconds is not None:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+        return super().convert(value, param, ctx)
+
+
+CELL = "redrive.cell"
+"""In the context of a command: the cell that --cell names."""
+
+
+def _keep_cell(context: click.Context, _: click.Parameter, cell: str | None) -> None:
+    if cell is not None:
+        context.meta[CELL] = cell
+
+
+def database_option(command: Command) -> Command:
+    """Add what says which database; the command gets the URL, and hands it to `settings_for`."""
+    options = [
+        click.option(
+            "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
+        ),
+        click.option(
+            "--cell",
+            metavar="NAME",
+            expose_value=False,
+            callback=_keep_cell,
+            help="Which of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
+        ),
+    ]
+    return with_options(options, command)
+
+
+json_option: Decorator = click.option(
+    "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+)
+pager_option: Decorator = click.option(
+    "--no-pager",
+    is_flag=True,
+    expose_value=False,
+    callback=keep_pager,
+    help="Print a long list at once. [env of the pager: PAGER]",
+)
+actor_option: Decorator = click.option(
+    "--actor",
+    metavar="NAME",
+    help="Who acts. [env: REDRIVE_ACTOR; default: you, on this machine]",
+)
+
+
+RUNS = (("dlq", "redrive"), ("purge",))
+"""The commands whose options are variables, too."""
+
+
+def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
+    """The settings with the flags of this command.
+
+    Raises:
+        SettingsError: a value is not allowed, a variable is none of ours, or of several cells none
+            is named.
+    """
+    settings = _read(database_url, **flags)
+    if settings.databases or settings.cell:
+        settings.address()  # refused before anybody is asked for anything
+    return settings
+
+
+def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]":
+    """The same for a list of all cells: for each its settings, as if it were named.
+
+    Raises:
+        SettingsError: as above, but for several cells.
+    """
+    settings = _read(database_url, **flags)
+    cells = [settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()]
+    return cells or [settings]
+
+
+def _read(database_url: str | None, **flags: Any) -> "Settings":
+    from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
+
+    refuse_unknown(_variables)
+    context = click.get_current_context()
+    cell: str | None = context.meta.get(CELL)
+    options = {param.name: param.opts[0] for param in context.command.params if param.name}
+    settings = load(options, database_url=database_url, cell=cell, **flags)
+    if database_url is None:
+        return settings
+    if cell is not None:
+        raise click.UsageError("give --database-url or --cell, not both")
+    return settings.model_copy(update={"databases": None, "cell": None})
+
+
+def _variables() -> Iterator[str]:
+    """The variables that stand for options, of whichever command."""
+    root = click.get_current_context().find_root()
+    for path in RUNS:
+        command: click.Command | None = root.command
+        for name in path:
+            assert isinstance(command, click.Group)  # noqa: S101 # by RUNS
+            command = command.get_command(root, name)
+        assert command is not None  # noqa: S101 # as above
+        yield from (p.envvar for p in command.params if isinstance(p.envvar, str))
+
+
+def require_why(why: str | None) -> str:
+    """The why, or a usage error: what changes something says why."""
+    if why is None or not why.strip():
+        raise click.UsageError("--why is missing: say why, the audit log keeps it")
+    return why.strip()
+
+
+def acting_options(command: Command) -> Command:
+    """Add what a change takes that is named as a whole; the command gets it as `change`."""
+
+    @functools.wraps(command)
+    def act(
+        *, why: str | None, actor: str | None, yes: bool, database_url: str | None, **options: Any
+    ) -> object:
+        change = Change(settings_for(database_url, actor=actor), require_why(why), yes)
+        return command(change=change, **options)
+
+    return with_options([why_option("required"), actor_option, _yes(), database_option], act)
+
+
+def _yes(prefix: str | None = None) -> Decorator:
+    return option(prefix, "--yes", is_flag=True, help="Do not ask.")
+
+
+def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
+    """Add --why; `wanted` says when it is."""
+    text = f"Why; the audit log keeps it. [{wanted}]"
+    return option(prefix, "--why", metavar="TEXT", help=text, **more)
+
+
+def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
+    """Add an option, which with a prefix is also the environment variable PREFIX_FLAG.
+
+    Jobs and CronJobs set these. `name` and `more` are click's.
+    """
+    variable = flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
+
+
+def with_options(options: Sequence[Decorator], command: Command) -> Command:
+    """Add options; help shows them in this order."""
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, as it is asked for. `yes`: it need not be asked again."""
+
+    settings: "Settings"
+    why: str
+    yes: bool
+
+    def agree(self, what: str) -> None:
+        """Go on only if somebody agrees to this, in words.
+
+        Raises:
+            click.UsageError: nobody can be asked.
+            click.Abort: somebody was, and does not agree.
+        """
+        if self.yes or confirm(f"{what}?", "yes"):
+            return
+        if is_watched():
+            raise click.Abort
+        raise click.UsageError(f"{what}? Nothing was changed: without a terminal it takes --yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that changes many rows, as its options or its environment ask for it.
+
+    Attributes:
+        every: seconds between two scheduled runs; None = not scheduled; 0 = no alert.
+        dry_run: only show.
+        yes: do not ask.
+    """
+
+    settings: "Settings"
+    why: str | None
+    every: float | None
+    dry_run: bool
+    yes: bool
+
+    def consent(self, question: str, word: str) -> str | None:
+        """Why it is to be done, where somebody agrees to it; None = only show.
+
+        Raises:
+            click.UsageError: it is to be done and nobody says why.
+        """
+        if self.dry_run:
+            return None
+        if self.yes:
+            return require_why(self.why)
+        return require_why(self.why or click.prompt("Why")) if confirm(question, word) else None
+
+
+def run_options(
+    prefix: str | None = None, *, why: str | None = None
+) -> Callable[[Command], Command]:
+    """Add what a run takes; the command gets it as `run`.
+
+    Args:
+        prefix: of the environment variables that stand for the options; None = there are none, and
+            nobody schedules it.
+        why: the default of --why.
+    """
+    every = option(
+        prefix,
+        "--every",
+        type=Every(),
+        metavar="SCHEDULE",
+        help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
+        " runs stop.",
+    )
+    options = [
+        why_option(f"default: {why}" if why else "required to act", prefix, default=why),
+        actor_option,
+        *([every] if prefix else ()),
+        option(prefix, "--dry-run", is_flag=True, help="Only show."),
+        _yes(prefix),
+        database_option,
+    ]
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def start(
+            *,
+            why: str | None,
+            actor: str | None,
+            dry_run: bool,
+            yes: bool,
+            database_url: str | None,
+            every: float | None = None,
+            **others: Any,
+        ) -> object:
+            settings = settings_for(database_url, actor=actor)
+            return command(run=Run(settings, why, every, dry_run, yes), **others)
+
+        return with_options(options, start)
+
+    return add

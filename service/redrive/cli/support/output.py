@@ -1,0 +1,193 @@
+"""Output of commands: tables for people, JSON lines for machines."""
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from datetime import UTC, datetime
+from itertools import compress
+from typing import Any
+
+import click
+import msgspec
+
+from redrive.cli.support.exits import Exit
+from redrive.rules.payloads.escape import escaped
+
+BELOW = ("error_class", "message", "why")
+"""Columns that get a line of their own where a table is too wide: what people look for."""
+HEAD_LINES = 3
+PIPE_WIDTH = 200
+NO_PAGER = "redrive.no_pager"
+"""In the context of a command: whether lists are printed at once."""
+
+UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+"""From so many seconds on a length of time is told in such units: 90 s, 2 min, 47 h, 2 d."""
+
+
+def emit(value: Any) -> None:
+    """Print one JSON line."""
+    click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
+
+
+def listing(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    right: Sequence[str] = (),
+    empty: str = "none",
+) -> None:
+    """Print rows: as JSON lines with all their fields, or as a table of these columns."""
+    if as_json:
+        for row in rows:
+            emit(row)
+    else:
+        table(columns, ([row[c] for c in columns] for row in rows), right=right, empty=empty)
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """Show what is printed meanwhile by the page, where somebody looks and it is long.
+
+    Which pager, PAGER says.
+    """
+    context = click.get_current_context(silent=True)
+    if not sys.stdout.isatty() or (context and context.meta.get(NO_PAGER)):
+        yield
+        return
+    columns, lines = shutil.get_terminal_size()
+    os.environ.setdefault("COLUMNS", str(columns))
+    with redirect_stdout(io.StringIO()) as text:
+        yield
+    said = text.getvalue()
+    show = click.echo_via_pager if said.count("\n") >= lines else click.echo
+    show(said.rstrip("\n"))
+
+
+def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
+    """Remember whether a command prints its list at once."""
+    meta: dict[str, Any] = context.meta
+    meta[NO_PAGER] = no_pager
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    empty: str = "none",
+) -> None:
+    """Print a table for people; on a pipe it is as wide as COLUMNS or PIPE_WIDTH.
+
+    Args:
+        right: columns that are aligned to the right.
+        empty: said in place of a table without rows.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    if not cells:
+        click.echo(empty)
+        return
+    console = _console()
+    drawn = _draw(columns, cells, right)
+    if _fits(console, drawn) or not set(BELOW) & set(columns):
+        console.print(drawn)
+    else:
+        _print_in_two(console, columns, cells, right)
+
+
+def _console() -> Any:
+    from rich.console import Console  # noqa: PLC0415 # only where people look
+
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    color = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(width=None if has_width else PIPE_WIDTH, color_system=color)
+
+
+def _fits(console: Any, drawn: Any) -> bool:
+    """Return True if no cell has to be cut."""
+    unbounded = console.options.update(max_width=10_000)
+    return console.measure(drawn, options=unbounded).maximum <= console.width
+
+
+def _print_in_two(
+    console: Any, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
+) -> None:
+    """Print the table without the columns of BELOW, and after each row a line with these."""
+    is_below = [column in BELOW for column in columns]
+    is_beside = [not below for below in is_below]
+    beside, *rows = (list(compress(row, is_beside)) for row in (columns, *cells))
+    with console.capture() as captured:
+        console.print(_draw(beside, rows, right))
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines[:HEAD_LINES]))
+    for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
+        click.echo(line)
+        if below := ": ".join(filter(None, compress(row, is_below))):
+            click.echo(f"      {below}")
+    click.echo()
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]) -> Any:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
+    from rich.table import Table  # noqa: PLC0415 # as above
+    from rich.text import Text  # noqa: PLC0415 # as above
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        side = "right" if column in right else "left"
+        drawn.add_column(column.replace("_", " "), justify=side, overflow="ellipsis", no_wrap=True)
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    return drawn
+
+
+def _cell(value: Any) -> str:
+    """Format a cell as `printable` does; show an instant as its distance from now."""
+    return relative(value, datetime.now(UTC)) if isinstance(value, datetime) else printable(value)
+
+
+def relative(instant: datetime, now: datetime) -> str:
+    """3 min ago, in 2 h, now."""
+    seconds = (instant - now).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
+
+
+def length(seconds: float) -> str:
+    """A length of time in its largest unit that loses little: 90 s, 2 min, 47 h, 30 d."""
+    size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
+    return f"{int(seconds // size)} {name}" if seconds >= 1 or not seconds else f"{seconds:g} s"
+
+
+def printable(value: Any) -> str:
+    """Text from a job as a terminal may see it, on one line."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        return escaped(json.dumps(value, ensure_ascii=False, default=str))
+    return escaped(str(value))
+
+
+def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
+    """All fields of a row as `printable`, for a template."""
+    return {name: printable(value) for name, value in row.items()}
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """1 attempt, 2 attempts."""
+    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
+
+
+def not_found(what: str) -> Exit:
+    """Say on stderr that something is not there. Returns the exit code."""
+    click.echo(f"redrive: {escaped(what)}", err=True)
+    return Exit.NOTHING_MATCHED

@@ -1,0 +1,1 @@
+"""What the console changes: a preview that counts, then the change."""

@@ -1,0 +1,483 @@
+"""Redrives: look at what would go back, plan it, start it on terms, hold it up."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from redrive.console.actions.change import (
+    MOST,
+    SAMPLE,
+    Change,
+    Connection,
+    Done,
+    Input,
+    Opening,
+    Order,
+    Preview,
+    as_seen,
+    back,
+    called,
+    counted,
+    id_of,
+    letters_of,
+    named,
+    refuse_other,
+    refuse_vague,
+    shell_of,
+    vague,
+)
+from redrive.console.query import Query, command
+from redrive.console.security.access import Refused
+from redrive.dead_letters import campaign
+from redrive.dead_letters.campaign import Plan, Terms
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.unfit import leave_out
+from redrive.errors import Busy
+from redrive.rules.attempts.waiting import span
+from redrive.rules.dead_letters.campaign import (
+    ABORT_SHARE,
+    CANARIES,
+    FEW,
+    GOING,
+    State,
+    exposure,
+    is_version,
+)
+from redrive.rules.scheduling.instants import instant, seconds
+
+DRIVE_SECONDS = 3.0
+"""For which a request carries on the campaign that it starts."""
+
+FREEZE_SECONDS = "60s"
+"""A million takes four or so, more than a page may."""
+
+GROUP_COLUMNS = ("count", "kind", "error_class", "message", "group")
+CAMPAIGN_COLUMNS = ("campaign", "state", "matched", "redriven", "succeeded", "dead_again", "why")
+
+STAYS = {
+    "succeeded": "their work has succeeded since",
+    "max_redrives": "they were redriven too often already",
+    "muted": "their group is muted",
+    "quarantined": "they died once more of the same; each goes by its id",
+    "conflict": "a live job has their idempotency key",
+}
+"""Why a dead letter would stay, in words."""
+
+PAUSABLE = GOING
+RESUMABLE = frozenset({State.PAUSED, State.ABORTED})
+ENDABLE = GOING | RESUMABLE | {State.PLANNED}
+BREAKER_STATES = ("closed", "half_open", "open")
+
+
+# ---------------------------------------------------------------------- terms
+
+TERMS = ("rate", "canaries", "abort-share", "not-before", "when-breaker", "when-version", "seen")
+"""The fields of a form besides why."""
+
+
+def _inputs(canaries: int) -> list[Input]:
+    """Return the inputs of a start besides the reason."""
+    return [
+        Input("rate", "Jobs per second", hint="empty: as fast as they end"),
+        Input("canaries", "Canaries", str(canaries), "so many go first; 0 = none"),
+        Input("abort-share", "Abort above", f"{ABORT_SHARE:g}", "share that may die again"),
+        Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
+        Input("when-breaker", "While a breaker is", hint="smtp:closed"),
+        Input("when-version", "Workers' version", hint=">=1.4.2"),
+    ]
+
+
+def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
+    """The terms that a form asks for. Raises Refused, which names the field.
+
+    Args:
+        canaries: how many go first where it does not say.
+    """
+    given = {name: value.strip() for name, value in more.items() if value.strip()}
+    share = _number(given, "abort-share", ABORT_SHARE)
+    if not 0 < share <= 1:
+        raise Refused(400, f"abort-share is {given['abort-share']!r}; it must be 0.01 to 1")
+    return Terms(
+        _rate(given.get("rate")),
+        _whole(given, "canaries", canaries),
+        share,
+        _later(given.get("not-before")),
+        dict(_breakers(given.get("when-breaker", ""))),
+        _version(given.get("when-version")),
+    )
+
+
+def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> list[str]:
+    """Return the shell commands for the same redrive on the same terms.
+
+    Args:
+        word: the change; of two commands, as `dlq redrive` takes rate and canaries alone.
+        query: what it is about.
+        more: the fields of a form; those that are as they come are left out.
+        matched: how many it is about.
+    """
+    given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
+    is_start = word == "campaign-start"
+    chosen = None if is_start else letters_of(query)
+    canaries = (CANARIES if matched > FEW else 0) if chosen is None else _canaries(chosen, matched)
+    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
+    terms = {n: value for n, value in given.items() if value and value != usual.get(n)}
+    flags: dict[str, str | None] = {**terms, "why": "..."}
+    if is_start:
+        return [command(("campaign", "start", str(_number_of(query))), None, **flags)]
+    if not terms.keys() - {"rate", "canaries"}:
+        return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
+    plan = shell_of(("campaign", "plan"), query, Filter)
+    return [plan, command(("campaign", "start", "PLAN"), None, **flags)]
+
+
+def _rate(text: str | None) -> float | None:
+    if text is None:
+        return None
+    rate = _number({"rate": text}, "rate", 0.0)
+    if not 0.001 <= rate < 1e9:  # noqa: PLR2004 # infinity is none, either
+        raise Refused(400, f"rate is {text!r}; it must be jobs per second, 0.001 or more")
+    return rate
+
+
+def _number(given: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return float(given.get(name, default))
+    except ValueError:
+        raise Refused(400, f"{name} is {given[name]!r}; it must be a number") from None
+
+
+def _whole(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 7):  # noqa: PLR2004 # a million is none
+        raise Refused(400, f"{name} is {text!r}; it must be a whole number, 0 or more")
+    return int(text)
+
+
+def _later(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    now, length = datetime.now(UTC), seconds(text)
+    try:
+        return instant(text, now) if length is None else now + timedelta(seconds=length)
+    except (ValueError, OverflowError):
+        hint = "write 2026-03-01T22:00Z, or 2h from now"
+        raise Refused(400, f"not-before is {text!r}; {hint}") from None
+
+
+def _breakers(text: str) -> Iterator[tuple[str, str]]:
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, state = part.partition(":")
+        if not name or state not in BREAKER_STATES or "\0" in name:
+            among = ", ".join(BREAKER_STATES)
+            raise Refused(400, f"when-breaker is {part!r}; write smtp:closed ({among})")
+        yield name, state
+
+
+def _version(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            is_version("1", text)
+        except ValueError:
+            hint = "write >=1.4 or ==1.4.*"
+            raise Refused(400, f"when-version is {text!r}; {hint}") from None
+    return text
+
+
+def estimate(matched: int, terms: Terms) -> str:
+    """Estimate how long a redrive takes and what it risks, in a sentence."""
+    if not matched:
+        return ""
+    lasts = (
+        f"Takes {span(math.ceil(matched / terms.rate))} at least"
+        if terms.rate
+        else "Goes as fast as they end"
+    )
+    if not terms.canaries:
+        return f"{lasts}. None goes first: all of them may die again."
+    most = min(exposure(terms.canaries), matched)
+    return (
+        f"{lasts}. {min(terms.canaries, matched)} go first; where more than"
+        f" {terms.abort_share:.0%} of any ten die again, it stops with at most {most:,} put back."
+    )
+
+
+# ---------------------------------------------------------------------- planning
+
+
+def _preview(conn: Connection, query: Query) -> Preview:
+    chosen = letters_of(query)
+    seen, known = campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
+    matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
+    remarks = _stay(blocked)
+    if matched > known:
+        remarks.insert(0, f"Causes, and what will stay, are told of the oldest {known:,}.")
+    if seen and seen.acted:
+        remarks.append(
+            f"{counted(seen.acted, 'of them')} had side effects before they died;"
+            " the page of a job lists them."
+        )
+    canaries = _canaries(chosen, matched)
+    return Preview(
+        "Redrive dead letters",
+        matched,
+        "open dead letter",
+        "Redrive",
+        shell_of(("dlq", "redrive"), query, Filter, why="..."),
+        as_seen(chosen),
+        GROUP_COLUMNS,
+        seen.groups[:SAMPLE] if seen else (),
+        remarks,
+        vague(chosen, matched),
+        _inputs(canaries),
+        estimate(matched, Terms(None, canaries)),
+        _two(conn, seen.kinds) if seen else (),
+    )
+
+
+def _stay(blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None) -> list[str]:
+    said = [f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()]
+    return said + [f"{n:,} will stay, invalid: {why}." for why, n in (invalid or {}).items()]
+
+
+def _two(conn: Connection, kinds: list[str]) -> list[str]:
+    """Return the kinds whose redrive needs two people."""
+    query = "select kind from redrive.approvals where kind = any (%s) order by kind"
+    return [str(kind) for (kind,) in conn.execute(query, (kinds,))]
+
+
+def _all(chosen: Filter) -> Filter:
+    """Without our own bound: a campaign takes as many as there are."""
+    return replace(chosen, limit=None) if chosen.limit == MOST + 1 else chosen
+
+
+def _canaries(chosen: Filter, matched: int) -> int:
+    """Return the number of canaries, chosen as the command line does."""
+    return 0 if chosen.ids or matched <= FEW else CANARIES
+
+
+def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
+    """Freeze the dead letters that were seen, and return their plan; skip those the
+    handlers cannot take.
+    """
+    chosen = letters_of(order.query)
+    refuse_vague(chosen)
+    with conn.transaction():
+        conn.execute("select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,))
+        made = campaign.plan(conn, _all(chosen), actor=order.actor)
+    refuse_other(made.matched, order)
+    if made.plan is None:
+        raise Refused(409, "nothing matches by now")
+    if order.handlers and made.matched <= MOST:
+        leave_out(conn, made.plan, order.handlers)
+    return chosen, made, made.plan
+
+
+def _plan(opening: Opening, order: Order) -> Done:
+    """Freeze it, for somebody else to start."""
+    with opening() as conn:
+        _, made, plan = _freeze(conn, order)
+    text = f"Planned. Whoever starts it finds it as campaign {plan}; in a day it is forgotten."
+    return Done(text, {"plan": plan, "matched": made.matched}, f"/campaigns/{plan}")
+
+
+# ---------------------------------------------------------------------- starting
+
+
+def _redrive(opening: Opening, order: Order) -> Done:
+    """Freeze what was looked at, and start it; whoever is alive carries it on from then."""
+    terms_of(order.more, 0)
+    with opening() as conn:
+        chosen, made, plan = _freeze(conn, order)
+        terms = terms_of(order.more, _canaries(chosen, made.matched))
+        _begin(conn, plan, terms, order)
+        return _redriven(_driven(conn, plan), back(chosen) if chosen.ids else None)
+
+
+def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
+    """Start it, unless somebody else has: two who look at once both plan it."""
+    try:
+        campaign.start_alone(conn, plan, terms, actor=order.actor, why=order.why)
+    except Busy as error:
+        raise Refused(409, str(error)) from None
+
+
+def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
+    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
+    count = counted(done["redriven"], "dead letter")
+    text = f"{count} redriven by campaign {done['campaign']}{stayed}"
+    text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
+    keys = ("matched", "redriven", "blocked", "campaign", "state")
+    report = {key: done[key] for key in keys}
+    return Done(text, report, path or f"/campaigns/{done['campaign']}")
+
+
+def _driven(conn: Connection, number: int) -> dict[str, Any]:
+    """Carry a campaign on for a moment; a small one is through by then, also without a worker."""
+    give_up_at = time.monotonic() + DRIVE_SECONDS
+    while time.monotonic() < give_up_at:
+        step = campaign.drive(conn, number)
+        if step is None or not step.feed:
+            break
+    return found_in(conn, number)
+
+
+def found_in(conn: Connection, number: int) -> dict[str, Any]:
+    """A campaign as `campaign show` has it. Raises Refused where there is none."""
+    found = campaign.show(conn, number) if 0 < number < 2**63 else None
+    if found is None:
+        raise Refused(404, f"there is no campaign {number}")
+    return found
+
+
+def _number_of(query: Query) -> int:
+    return id_of([("id", named(query, "campaign"))])
+
+
+def _preview_of(
+    conn: Connection, query: Query, *, verb: str, states: frozenset[State], remark: str
+) -> Preview:
+    """A look at one campaign, which must be in one of some states."""
+    found = found_in(conn, _number_of(query))
+    number = found["campaign"]
+    is_so = found["state"] in states
+    return Preview(
+        f"{verb} campaign {number}",
+        found["matched"],
+        "dead letter",
+        verb,
+        command(("campaign", verb.lower(), str(number)), why="..."),
+        query,
+        CAMPAIGN_COLUMNS,
+        [found],
+        [remark] if remark else [],
+        None if is_so else f"Campaign {number} is {found['state']}.",
+    )
+
+
+def _preview_start(conn: Connection, query: Query) -> Preview:
+    found = found_in(conn, _number_of(query))
+    number, matched = found["campaign"], found["matched"]
+    canaries = CANARIES if matched > FEW else 0
+    return Preview(
+        f"Start campaign {number}",
+        matched,
+        "dead letter",
+        "Start",
+        command(("campaign", "start", str(number)), why="..."),
+        query,
+        remarks=[
+            f"{found['planned_by']} planned it: what was seen then is what goes back.",
+            *_stay(found["blocked"], found["invalid"]),
+            *(f"{n:,} did this already: {e}." for e, n in campaign.side_effects(conn, number)),
+        ],
+        obstacle=_not_to_start(conn, found),
+        inputs=_inputs(canaries),
+        estimate=estimate(matched, Terms(None, canaries)),
+    )
+
+
+def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
+    """Why it cannot be started from here."""
+    if found["state"] != State.PLANNED:
+        return f"Campaign {found['campaign']} is {found['state']}."
+    kinds = called(
+        conn,
+        "select array(select jsonb_array_elements_text(plan -> 'kinds')) from redrive.campaigns"
+        " where id = %s and planned_login = session_user",
+        found["campaign"],
+    )
+    if two := _two(conn, kinds or []):
+        return f"{', '.join(two)} takes two: another role than the one that planned it starts it."
+    return None
+
+
+def _start(opening: Opening, order: Order) -> Done:
+    """Start what somebody planned; the database asks for the second login where it takes two."""
+    number = _number_of(order.query)
+    with opening() as conn:
+        matched = found_in(conn, number)["matched"]
+        terms = terms_of(order.more, CANARIES if matched > FEW else 0)
+        _begin(conn, number, terms, order)
+        return _redriven(_driven(conn, number))
+
+
+def _pause(opening: Opening, order: Order) -> Done:
+    number = _number_of(order.query)
+    with opening() as conn:
+        campaign.pause(conn, number, actor=order.actor, why=order.why)
+    return _stands("paused", number, "paused")
+
+
+def _resume(opening: Opening, order: Order) -> Done:
+    number = _number_of(order.query)
+    with opening() as conn:
+        campaign.resume(conn, number, actor=order.actor, why=order.why)
+        state = _driven(conn, number)["state"]
+    return _stands("resumed: canaries go first", number, state)
+
+
+def _cancel(opening: Opening, order: Order) -> Done:
+    number = _number_of(order.query)
+    with opening() as conn:
+        taken = campaign.cancel(conn, number, actor=order.actor, why=order.why)
+    return _stands(f"cancelled; {taken:,} were taken back", number, "cancelled")
+
+
+def _stands(said: str, number: int, state: str) -> Done:
+    report = {"campaign": number, "state": state}
+    return Done(f"Campaign {number} is {said}.", report, f"/campaigns/{number}")
+
+
+CAMPAIGNS: Mapping[str, Change] = {
+    "redrive": Change("Put dead letters back to work.", _preview, _redrive, Filter, plans=True),
+    "campaign-plan": Change(
+        "Freeze what a redrive would put back, for somebody else to start.",
+        _preview,
+        _plan,
+        Filter,
+        plans=True,
+        asks_why=False,
+    ),
+    "campaign-start": Change(
+        "Start a redrive that was planned.", _preview_start, _start, names=("campaign",)
+    ),
+    "campaign-pause": Change(
+        "Put nothing more back until it is resumed.",
+        partial(
+            _preview_of,
+            verb="Pause",
+            states=PAUSABLE,
+            remark="Nothing more is put back until somebody resumes it; what went back runs.",
+        ),
+        _pause,
+        names=("campaign",),
+    ),
+    "campaign-resume": Change(
+        "Go on with one that was paused, or has aborted.",
+        partial(
+            _preview_of,
+            verb="Resume",
+            states=RESUMABLE,
+            remark="Its canaries go first once more.",
+        ),
+        _resume,
+        names=("campaign",),
+    ),
+    "campaign-cancel": Change(
+        "End a redrive, and take back what has not begun.",
+        partial(
+            _preview_of,
+            verb="Cancel",
+            states=ENDABLE,
+            remark="What has not begun is an open dead letter again; what runs ends as usual.",
+        ),
+        _cancel,
+        names=("campaign",),
+    ),
+}
+"""The word of each in addresses -> what it is."""

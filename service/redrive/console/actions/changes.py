@@ -1,0 +1,252 @@
+"""Registry of the console's changes: each has a preview that counts and one way to do
+it.
+
+Pages and the JSON API go through here, and from here to the functions that the command line calls.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from redrive.console.actions.campaigns import CAMPAIGNS
+from redrive.console.actions.change import (
+    MOST,
+    SAMPLE,
+    Change,
+    Connection,
+    Done,
+    Opening,
+    Order,
+    Preview,
+    as_seen,
+    back,
+    counted,
+    id_of,
+    letters_of,
+    named,
+    obstacle_of,
+    refuse_more,
+    refuse_vague,
+    shell_of,
+    until_of,
+)
+from redrive.console.actions.switches import SWITCHES
+from redrive.console.query import Query, command, parse, url
+from redrive.console.security.access import Refused
+from redrive.dead_letters import find as letters
+from redrive.dead_letters import triage
+from redrive.dead_letters.filter import Filter
+from redrive.live_jobs import control
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.find import find, ids
+from redrive.live_jobs.reveal import reveal
+from redrive.live_jobs.show import show as story
+
+CHUNK = 1000
+
+LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
+JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
+
+
+# ---------------------------------------------------------------------- dead letters
+
+
+def _preview_letters(
+    conn: Connection, query: Query, *, verb: str, state: str, remark: str
+) -> Preview:
+    chosen = letters_of(query, state)
+    matched = letters.ids(conn, chosen) if chosen.narrows() else []
+    return Preview(
+        f"{verb} dead letters",
+        len(matched),
+        f"{state} dead letter",
+        verb,
+        shell_of(("dlq", verb.lower()), query, Filter, why="..."),
+        as_seen(chosen),
+        LETTER_COLUMNS,
+        letters.find(conn, Filter(ids=matched[:SAMPLE])) if matched else (),
+        (remark,),
+        obstacle_of(chosen, len(matched)),
+    )
+
+
+def _triage(
+    opening: Opening,
+    order: Order,
+    *,
+    state: str,
+    act: Callable[..., list[int]],
+    word: str,
+) -> Done:
+    chosen = letters_of(order.query, state)
+    refuse_vague(chosen)
+    with opening() as conn:
+        matched = letters.ids(conn, chosen)
+        refuse_more(len(matched), order)
+        done: list[int] = []
+        for start in range(0, len(matched), CHUNK):
+            chunk = matched[start : start + CHUNK]
+            done += act(conn, chunk, why=order.why, actor=order.actor)
+    text = f"{counted(len(done), 'dead letter')} {word}."
+    return Done(text, {"matched": len(matched), word: done}, back(chosen))
+
+
+def _preview_reopen(conn: Connection, query: Query) -> Preview:
+    named(query, "id")
+    seen = _preview_letters(
+        conn, query, verb="Reopen", state="dismissed", remark="They can be redriven again then."
+    )
+    return replace(seen, shell=command(("dlq", "reopen", str(id_of(query))), why="..."))
+
+
+def _preview_note(conn: Connection, query: Query) -> Preview:
+    job = id_of(query)
+    found = letters.show(conn, job)
+    return Preview(
+        f"Note on job {job}",
+        1 if found else 0,
+        "dead letter",
+        "Note",
+        command(("dlq", "note", str(job), "...")),
+        query,
+        remarks=("What you write below is the note, for whoever looks next.",),
+        obstacle=None if found else f"Job {job} has no dead letter.",
+    )
+
+
+def _note(opening: Opening, order: Order) -> Done:
+    job = id_of(order.query)
+    with opening() as conn:
+        if not triage.note(conn, job, order.why, actor=order.actor):
+            raise Refused(404, f"job {job} has no dead letter")
+    return Done("Noted.", {"id": job}, f"/jobs/{job}")
+
+
+def _preview_reveal(conn: Connection, query: Query) -> Preview:
+    job = id_of(query)
+    found = story(conn, job)
+    is_kept = found is not None and found["payload"] is not None
+    return Preview(
+        f"Reveal the payload of job {job}",
+        int(is_kept),
+        "payload",
+        "Reveal",
+        command(("job", "reveal", str(job)), why="..."),
+        query,
+        remarks=("It is shown once, with its secrets.",),
+        obstacle=None if is_kept else f"Nothing is kept of job {job}.",
+    )
+
+
+def _reveal(opening: Opening, order: Order) -> Done:
+    job = id_of(order.query)
+    with opening() as conn:
+        found = reveal(conn, job, actor=order.actor, why=order.why)
+    if found is None:
+        raise Refused(404, f"nothing is kept of job {job}")
+    return Done(f"Payload of job {job}", found, f"/jobs/{job}", is_shown=True)
+
+
+# ---------------------------------------------------------------------- live jobs
+
+
+def _jobs(query: Query) -> JobFilter:
+    chosen = parse(JobFilter, query)
+    limit = min(chosen.limit or MOST + 1, MOST + 1)
+    return replace(chosen, limit=limit, until=until_of(chosen))
+
+
+def _preview_jobs(conn: Connection, query: Query, *, verb: str, word: str, remark: str) -> Preview:
+    chosen = _jobs(query)
+    matched = ids(conn, chosen) if chosen.narrows() else []
+    shown = list(find(conn, JobFilter(ids=matched[:SAMPLE]))) if matched else []
+    return Preview(
+        f"{verb}: live jobs",
+        len(matched),
+        "live job",
+        verb,
+        shell_of(("job", word), query, JobFilter, why="..."),
+        as_seen(chosen),
+        JOB_COLUMNS,
+        shown,
+        (remark,),
+        obstacle_of(chosen, len(matched)),
+    )
+
+
+def _cancel(opening: Opening, order: Order) -> Done:
+    chosen = _jobs(order.query)
+    refuse_vague(chosen)
+    with opening() as conn:
+        matched = ids(conn, chosen)
+        refuse_more(len(matched), order)
+        done = control.cancel(conn, matched, why=order.why, actor=order.actor)
+    text = f"{counted(done.cancelled, 'job')} cancelled, {done.asked:,} that run were told."
+    return Done(text, {"matched": len(matched), **done._asdict()}, _to_jobs(chosen))
+
+
+def _now(opening: Opening, order: Order) -> Done:
+    chosen = _jobs(order.query)
+    refuse_vague(chosen)
+    with opening() as conn:
+        matched = ids(conn, chosen)
+        refuse_more(len(matched), order)
+        due = control.run_now(conn, matched, why=order.why, actor=order.actor)
+    text = f"{counted(due, 'job')} due at once."
+    return Done(text, {"matched": len(matched), "due": due}, _to_jobs(chosen))
+
+
+def _to_jobs(chosen: JobFilter) -> str:
+    if len(chosen.ids) == 1:
+        return f"/jobs/{chosen.ids[0]}"
+    return url("/jobs", replace(chosen, limit=None, until=None))
+
+
+CHANGES: Mapping[str, Change] = {
+    **CAMPAIGNS,
+    "dismiss": Change(
+        "Close dead letters that will not be fixed.",
+        partial(
+            _preview_letters,
+            verb="Dismiss",
+            state="open",
+            remark="They are closed and purged later; until then they can be reopened.",
+        ),
+        partial(_triage, state="open", act=triage.dismiss, word="dismissed"),
+        Filter,
+    ),
+    "reopen": Change(
+        "Open dismissed dead letters again.",
+        _preview_reopen,
+        partial(_triage, state="dismissed", act=triage.reopen, word="reopened"),
+        names=("id",),
+    ),
+    "note": Change("Write a note on a dead letter.", _preview_note, _note, names=("id",)),
+    "reveal": Change(
+        "Show the payload of a job with its secrets.", _preview_reveal, _reveal, names=("id",)
+    ),
+    "cancel": Change(
+        "End jobs that are no longer wanted.",
+        partial(
+            _preview_jobs,
+            verb="Cancel",
+            word="cancel",
+            remark="Those that wait end at once; those that run are told.",
+        ),
+        _cancel,
+        JobFilter,
+    ),
+    "now": Change(
+        "Let jobs run now that wait for their time.",
+        partial(
+            _preview_jobs,
+            verb="Run now",
+            word="now",
+            remark="Only scheduled and retrying ones change; what waits for a key goes on waiting.",
+        ),
+        _now,
+        JobFilter,
+    ),
+    **SWITCHES,
+}
+"""The word of each in addresses -> what it is."""

@@ -1,0 +1,161 @@
+"""Corrections of payloads: what a patch would make of each, then the edit of exactly these."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redrive.console.actions.change import (
+    MOST,
+    Connection,
+    Done,
+    Opening,
+    Order,
+    as_seen,
+    back,
+    counted,
+    letters_of,
+    obstacle_of,
+    refuse_vague,
+    shell_of,
+)
+from redrive.console.query import Query
+from redrive.console.security.access import Refused
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters import find as letters
+from redrive.dead_letters.edit import Letter, Preview
+from redrive.dead_letters.filter import Filter
+from redrive.errors import InvalidJob
+from redrive.handlers import Handlers
+from redrive.rules.payloads import edit as rules
+from redrive.rules.payloads.edit import Patch
+
+STAYS = {
+    "not_applicable": "the patch does not apply",
+    "invalid": "their handler could not read what it makes",
+    "unchanged": "it changes nothing",
+    "unreadable": "they are encrypted with a key that is not known here",
+    "changed": "they are others by now",
+    "not_open": "they are not open any more",
+}
+EXAMPLE = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Preview of an edit.
+
+    Attributes:
+        matched: how many open dead letters the filter selects.
+        sample: one of them, as its page shows it; None = none, or it cannot be read.
+        text: its payload as people edit it, redacted.
+        patch: as JSON; empty = none was given yet.
+        seen: what it would do. `mark` stands for that, so that nothing else is done.
+        fault: why the patch is none.
+    """
+
+    query: Query
+    shell: str
+    matched: int
+    sample: Letter | None = None
+    text: str = ""
+    patch: str = ""
+    seen: Preview | None = None
+    fault: str | None = None
+    obstacle: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """Stands for what was seen."""
+        return _mark(self.seen) if self.seen else ""
+
+    @property
+    def stays(self) -> Mapping[str, int]:
+        """Why how many would stay as they are."""
+        return {STAYS[cause]: n for cause, n in self.seen.counts.items()} if self.seen else {}
+
+
+def _mark(seen: Preview) -> str:
+    return hashlib.sha256(bytes(seen.ids) + bytes(seen.digests)).hexdigest()[:32]
+
+
+def look(conn: Connection, order: Order) -> Look:
+    """Preview the patch of a form, or show what can be edited if there is no patch."""
+    chosen = letters_of(order.query)
+    found = _found(conn, chosen, order)
+    if found.obstacle:
+        return found
+    try:
+        patch = _patch(order, found)
+        seen = patch and _seen(conn, chosen, patch, order)
+    except InvalidJob as error:
+        return replace(found, patch=order.more.get("patch", ""), fault=str(error))
+    return replace(found, patch=rules.encoded(patch), seen=seen) if patch and seen else found
+
+
+def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
+    """Find what can be edited, and a sample of it."""
+    matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
+    shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
+    found = Look(as_seen(chosen), shell, matched, obstacle=obstacle_of(chosen, matched))
+    sample = None
+    if not found.obstacle:
+        sample = next(edits.find(conn, replace(chosen, limit=1)), None)
+    if not isinstance(sample, Letter):
+        return found
+    text = rules.indented(sample.redacted([sample.payload])[0])
+    return replace(found, sample=sample, text=order.more.get("payload") or text)
+
+
+def _patch(order: Order, found: Look) -> Patch | None:
+    """The patch that is given, or that makes of a payload what somebody made of it."""
+    if text := order.more.get("patch", "").strip():
+        return rules.read_patch(text)
+    text = order.more.get("payload")
+    if not text or found.sample is None or found.matched != 1:
+        return None
+    (shown,) = found.sample.redacted([found.sample.payload])
+    return rules.difference(shown, rules.decode(text))
+
+
+def _seen(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Preview:
+    return edits.preview(edits.find(conn, chosen), patch, order.handlers or Handlers())
+
+
+def edit(opening: Opening, order: Order) -> Done:
+    """Edit what was looked at.
+
+    Raises:
+        Refused: it is something else by now, or nothing.
+    """
+    chosen, patch = letters_of(order.query), rules.read_patch(order.more.get("patch", ""))
+    refuse_vague(chosen)
+    with opening() as conn:
+        seen = _seen(conn, chosen, patch, order)
+        if seen.matched > MOST:
+            raise Refused(409, f"more than {MOST:,} match: narrow the filter")
+        if order.more.get("mark", _mark(seen)) != _mark(seen):
+            raise Refused(409, "some of them are others by now: look again")
+        causes = edits.edit(
+            conn,
+            seen,
+            patch,
+            handlers=order.handlers or Handlers(),
+            why=order.why,
+            actor=order.actor,
+        )
+    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c)
+    text = f"{counted(causes[None], 'payload')} edited{stayed}."
+    path = f"/groups/{chosen.group}" if chosen.group and chosen.narrows() else back(chosen)
+    return Done(text, report(seen, causes), path)
+
+
+def report(seen: Preview, causes: Counter[str | None] | None = None) -> dict[str, Any]:
+    """Report an edit as the command line does."""
+    refused = {cause: n for cause, n in (causes or {}).items() if cause}
+    if unreadable := seen.counts["unreadable"]:
+        refused["unreadable"] = unreadable
+    kept = {cause: seen.counts[cause] for cause in ("not_applicable", "invalid", "unchanged")}
+    edited = causes[None] if causes else 0
+    return {"matched": seen.matched, "edited": edited, **kept, "refused": refused}

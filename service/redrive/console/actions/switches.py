@@ -1,0 +1,370 @@
+"""Switches of the console: queues, breakers, groups, limits and schedules."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, LiteralString
+
+from redrive.console.actions.change import (
+    Change,
+    Connection,
+    Done,
+    Input,
+    Opening,
+    Order,
+    Preview,
+    called,
+    name_in,
+    named,
+    rows_of,
+)
+from redrive.console.query import Query, command
+from redrive.console.security.access import Refused
+from redrive.dead_letters import groups
+from redrive.live_jobs import limits, schedules
+from redrive.rules.scheduling import concurrency
+from redrive.rules.scheduling.instants import seconds
+
+MOST_AT_ONCE = 1_000_000
+_DEPTH: LiteralString = """
+    select queue, ready, scheduled, retrying, running, dead, paused
+    from redrive.depths_v1() where queue = %s"""
+
+
+def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> Preview:
+    name = name_in(query, "queue")
+    rows = rows_of(conn, _DEPTH, name)
+    is_paused = bool(rows and rows[0]["paused"])
+    obstacle = None
+    if not rows:
+        obstacle = f"No job has been in a queue {name} yet."
+    elif is_paused == (word == "pause"):
+        obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
+    remark = (
+        "Workers stop claiming from it within a second; jobs that run go on."
+        if word == "pause"
+        else "Workers claim from it again."
+    )
+    columns = tuple(rows[0])[:-1] if rows else ()
+    shell = command(("queue", word, name), why="...")
+    return Preview(
+        f"{verb} queue {name}",
+        len(rows),
+        "queue",
+        verb,
+        shell,
+        query,
+        columns,
+        rows,
+        (remark,),
+        obstacle,
+    )
+
+
+def _pause(opening: Opening, order: Order) -> Done:
+    name = name_in(order.query, "queue")
+    with opening() as conn:
+        if not rows_of(conn, _DEPTH, name):
+            raise Refused(404, f"no job has been in a queue {name} yet")
+        called(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+    return Done(f"{name} is paused.", {"queue": name, "paused": True}, "/queues")
+
+
+def _resume(opening: Opening, order: Order) -> Done:
+    name = name_in(order.query, "queue")
+    with opening() as conn:
+        if not called(conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why):
+            raise Refused(409, f"{name} was not paused")
+    return Done(f"{name} is resumed.", {"queue": name, "paused": False}, "/queues")
+
+
+_FORCED = {
+    "open": "Jobs that need it are released, without an attempt, until somebody resets it.",
+    "closed": "Jobs that need it run, whatever becomes of them, until somebody resets it.",
+    None: "It is closed, and goes by what it sees again.",
+}
+
+
+def _preview_breaker(conn: Connection, query: Query, *, verb: str, state: str | None) -> Preview:
+    name = name_in(query, "name")
+    rows = rows_of(
+        conn, "select name, state, failures, successes from redrive.breakers where name = %s", name
+    )
+    words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
+    return Preview(
+        f"{verb}: breaker {name}",
+        len(rows),
+        "breaker",
+        verb,
+        command(words, why="..."),
+        query,
+        ("name", "state", "failures", "successes"),
+        rows,
+        (_FORCED[state],),
+        None if rows else f"There is no breaker {name}.",
+    )
+
+
+def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
+    name = name_in(order.query, "name")
+    with opening() as conn:
+        query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
+        if not called(conn, query, name, state, order.actor, order.why):
+            raise Refused(404, f"there is no breaker {name}")
+    text = f"{name} is held {state}." if state else f"{name} goes by what it sees again."
+    return Done(text, {"name": name, "forced": state}, "/breakers")
+
+
+def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
+    name = named(query, "group")
+    group = groups.show(conn, name)
+    words = ("dlq", "mute", name, *(("--off",) if verb == "Unmute" else ()))
+    shell = command(words, why="...")
+    return Preview(
+        f"{verb} a group",
+        1 if group else 0,
+        "group",
+        verb,
+        shell,
+        query,
+        ("kind", "error_class", "message", "open"),
+        [group] if group else [],
+        ("Redrives leave a muted group out.",),
+        None if group else "There is no such group, or more than one begins so.",
+        [Input("for", "For how long (2h, 1d)", "1d")] if verb == "Mute" else (),
+    )
+
+
+def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
+    name = named(order.query, "group")
+    length = seconds(order.more.get("for") or "1d")
+    if length is None or not 0 < length <= 366 * 86_400:
+        raise Refused(400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s")
+    until = datetime.now(UTC) + timedelta(seconds=length) if is_muted else None
+    with opening() as conn:
+        group = groups.show(conn, name)
+        if group is None:
+            raise Refused(404, "there is no such group, or more than one begins so")
+        groups.mute(conn, group["group"], until, actor=order.actor, why=order.why)
+    text = "The group is muted." if is_muted else "The group is no longer muted."
+    report = {"group": group["group"], "muted_until": until}
+    return Done(text, report, f"/groups/{group['group']}")
+
+
+# ---------------------------------------------------------------------- limits
+
+
+def _limit(query: Query) -> str:
+    name = named(query, "name")
+    if not concurrency.NAME.match(name):
+        raise Refused(400, f"name is {name!r}; it must be like emails, customer:17 or customer:*")
+    return name
+
+
+def _preview_set_limit(conn: Connection, query: Query) -> Preview:
+    name = _limit(query)
+    rows = [row for row in limits.find(conn) if row["name"] == name]
+    at_once, rate = (rows[0]["concurrency"], rows[0]["rate"]) if rows else (20, None)
+    at_once_now = "" if at_once is None else str(at_once)
+    return Preview(
+        f"{'Change' if rows else 'Set'} the limit {name}",
+        1,
+        "limit",
+        "Set",
+        command(("limit", "set", name), None, concurrency=at_once_now, rate=rate, why="..."),
+        query,
+        _LIMIT_COLUMNS,
+        rows,
+        (
+            "It holds from now on; what runs goes on. What is left empty is not limited.",
+            *_sentence(limits.unused(conn, name)),
+        ),
+        inputs=[
+            Input("concurrency", "At once, at most", at_once_now if rows else ""),
+            Input("rate", "Begin in a time, at most (20/1m, 100/s)", rate or ""),
+        ],
+    )
+
+
+_LIMIT_COLUMNS = ("name", "used", "concurrency", "rate", "waiting")
+
+
+def _set_limit(opening: Opening, order: Order) -> Done:
+    name, text = _limit(order.query), order.more.get("rate", "").strip()
+    at_once = _at_once(order.more.get("concurrency", "").strip())
+    try:
+        rate = concurrency.per_second(text if "/" in text else f"{text}/s") if text else None
+    except ValueError as error:
+        raise Refused(400, f"rate: {error}") from None
+    if at_once is None and rate is None:
+        raise Refused(400, "give concurrency, rate or both; another change removes a limit")
+    with opening() as conn:
+        unused = limits.unused(conn, name)
+        limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
+    report = {"name": name, "concurrency": at_once, "rate": text or None, "warning": unused}
+    return Done(" ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits")
+
+
+def _sentence(said: str | None) -> list[str]:
+    """Format the message of a change as a sentence, if there is one."""
+    if said is None:
+        return []
+    return [said[0].upper() + said[1:] + ("" if said.endswith("?") else ".")]
+
+
+def _at_once(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST_AT_ONCE):
+        raise Refused(400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000")
+    return int(text)
+
+
+def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
+    name = _limit(query)
+    rows = [row for row in limits.find(conn) if row["name"] == name]
+    return Preview(
+        f"Remove the limit {name}",
+        len(rows),
+        "limit",
+        "Remove",
+        command(("limit", "rm", name), why="..."),
+        query,
+        _LIMIT_COLUMNS,
+        rows,
+        ("What waits behind it runs.",),
+        None if rows else f"There is no limit {name}.",
+    )
+
+
+def _remove_limit(opening: Opening, order: Order) -> Done:
+    name = _limit(order.query)
+    with opening() as conn:
+        if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
+            raise Refused(404, f"there is no limit {name}")
+    return Done(f"{name} is limited no longer.", {"name": name, "removed": True}, "/limits")
+
+
+# ---------------------------------------------------------------------- schedules
+
+
+def _preview_schedule(
+    conn: Connection, query: Query, *, verb: str, word: str, remark: str
+) -> Preview:
+    name = named(query, "name")
+    rows = [row for row in schedules.find(conn) if row["name"] == name]
+    is_paused = bool(rows and rows[0]["paused_at"])
+    obstacle = None if rows else f"There is no schedule {name}."
+    if rows and word == ("pause" if is_paused else "resume"):
+        obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
+    return Preview(
+        f"{verb}: schedule {name}",
+        len(rows),
+        "schedule",
+        verb,
+        command(("schedule", word, name), why="..."),
+        query,
+        ("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at"),
+        rows,
+        (remark,),
+        obstacle,
+    )
+
+
+def _schedule(
+    opening: Opening, order: Order, *, act: Callable[..., Any], key: str, said: str
+) -> Done:
+    name = named(order.query, "name")
+    with opening() as conn:
+        done = act(conn, name, actor=order.actor, why=order.why)
+    if not done:
+        raise Refused(404, f"there is no schedule {name}, or it is so already")
+    return Done(said.format(name=name, done=done), {"name": name, key: done}, "/schedules")
+
+
+SWITCHES: Mapping[str, Change] = {
+    "pause": Change(
+        "Claim nothing more from a queue.",
+        partial(_preview_queue, verb="Pause", word="pause"),
+        _pause,
+        names=("queue",),
+    ),
+    "resume": Change(
+        "Claim from a paused queue again.",
+        partial(_preview_queue, verb="Resume", word="resume"),
+        _resume,
+        names=("queue",),
+    ),
+    "hold-open": Change(
+        "Hold a breaker open.",
+        partial(_preview_breaker, verb="Hold open", state="open"),
+        partial(_force, state="open"),
+        names=("name",),
+    ),
+    "hold-closed": Change(
+        "Hold a breaker closed.",
+        partial(_preview_breaker, verb="Hold closed", state="closed"),
+        partial(_force, state="closed"),
+        names=("name",),
+    ),
+    "reset": Change(
+        "Let a breaker go by what it sees again.",
+        partial(_preview_breaker, verb="Reset", state=None),
+        partial(_force, state=None),
+        names=("name",),
+    ),
+    "mute": Change(
+        "Leave a group out of redrives for a while.",
+        partial(_preview_mute, verb="Mute"),
+        partial(_mute, is_muted=True),
+        names=("group",),
+    ),
+    "unmute": Change(
+        "Let redrives take a group again.",
+        partial(_preview_mute, verb="Unmute"),
+        partial(_mute, is_muted=False),
+        names=("group",),
+    ),
+    "set-limit": Change(
+        "Limit the jobs that count under a name.",
+        _preview_set_limit,
+        _set_limit,
+        names=("name",),
+    ),
+    "remove-limit": Change(
+        "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
+    ),
+    "pause-schedule": Change(
+        "Fire a schedule no more until it is resumed.",
+        partial(
+            _preview_schedule,
+            verb="Pause",
+            word="pause",
+            remark="Jobs that it has enqueued go on.",
+        ),
+        partial(_schedule, act=schedules.pause, key="paused", said="{name} is paused."),
+        names=("name",),
+    ),
+    "resume-schedule": Change(
+        "Fire a paused schedule again, from its next slot on.",
+        partial(
+            _preview_schedule,
+            verb="Resume",
+            word="resume",
+            remark="What came while it was paused is not made up for.",
+        ),
+        partial(_schedule, act=schedules.resume, key="resumed", said="{name} is resumed."),
+        names=("name",),
+    ),
+    "run-schedule": Change(
+        "Enqueue the job of a schedule now, besides its slots.",
+        partial(
+            _preview_schedule, verb="Run now", word="now", remark="Its slots stay as they are."
+        ),
+        partial(
+            _schedule, act=schedules.run_now, key="job", said="{name} has enqueued job {done}."
+        ),
+        names=("name",),
+    ),
+}
+"""The word of each in addresses -> what it is."""

@@ -1,0 +1,1 @@
+"""What the console shows: pages, live views, streams and the API."""

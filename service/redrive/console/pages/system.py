@@ -1,0 +1,64 @@
+"""The pages of what jobs run on and by: queues, workers, breakers, limits, schedules."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+
+from redrive.console.pages import figures
+from redrive.console.query import command
+from redrive.console.state import Here, Signed
+from redrive.live_jobs import limits, schedules, workers
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+
+@router.get("/queues")
+def list_queues(request: Request, here: Here, who: Signed) -> Response:
+    """Queues, what they hold and why nothing runs; the workers."""
+    with here.logins.reading(who.role) as conn:
+        found, seen = figures.queues(conn), figures.workers(conn)
+    shell = command(("queue", "ls"))
+    return here.page("queues.html", request, who, queues=found, workers=seen, shell=shell)
+
+
+@router.get("/workers")
+def list_workers(request: Request, here: Here, who: Signed) -> Response:
+    """List the workers, their queues and kinds, and when they were last heard."""
+    with here.logins.reading(who.role) as conn:
+        found = workers.find(conn)
+    shell = command(("worker", "ls"))
+    return here.page("workers.html", request, who, rows=list(map(_told, found)), shell=shell)
+
+
+def _told(worker: dict[str, Any]) -> dict[str, Any]:
+    """A worker with its lists in words."""
+    queues, kinds = worker["queues"], worker["kinds"]
+    return worker | {
+        "queues": "all" if queues is None else ", ".join(queues),
+        "kinds": ", ".join(kinds or ()),
+    }
+
+
+@router.get("/breakers")
+def list_breakers(request: Request, here: Here, who: Signed) -> Response:
+    """Dependencies, and whether jobs that need them run."""
+    with here.logins.reading(who.role) as conn:
+        found = figures.rows(conn, figures.BREAKERS)
+    return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
+
+
+@router.get("/limits")
+def list_limits(request: Request, here: Here, who: Signed) -> Response:
+    """Limits, what runs under them and what waits."""
+    with here.logins.reading(who.role) as conn:
+        found = limits.find(conn)
+    return here.page("limits.html", request, who, rows=found, shell=command(("limit", "ls")))
+
+
+@router.get("/schedules")
+def list_schedules(request: Request, here: Here, who: Signed) -> Response:
+    """Schedules, what comes next and what was last."""
+    with here.logins.reading(who.role) as conn:
+        found = schedules.find(conn)
+    return here.page("schedules.html", request, who, rows=found, shell=command(("schedule", "ls")))

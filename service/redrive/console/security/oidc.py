@@ -1,0 +1,146 @@
+"""Sign-in by OpenID Connect: authlib speaks the protocol, this asks for it and reads its claims.
+
+Code flow with PKCE, state and nonce. What a sign-in needs until it comes back is in a signed
+cookie of the browser that began it, so that any replica takes it up, and no other browser can.
+Loaded only where a provider is set: it is a tenth of a console's memory.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from authlib.integrations.starlette_client import OAuth, OAuthError
+from fastapi import Request
+from fastapi.responses import Response
+from joserfc.errors import JoseError
+
+from redrive.console.security.access import Refused, Role
+
+logger = logging.getLogger("redrive.console")
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+"""Signatures that are made with a key which the provider alone has."""
+
+CODE = re.compile(r"[a-z_]{1,40}")
+FAILED = "the sign-in did not come through: begin again"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Client:
+    """Registration of this console at a provider, and the claims that identify a user."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None
+    redirect: str
+    scopes: str = "openid email profile"
+    user_claim: str = "email"
+    groups_claim: str = "groups"
+
+
+class Provider:
+    """A provider of identities. Asked at the first sign-in: until then it may be away."""
+
+    def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
+        self.client, self._roles = client, roles
+        self._app: Any = OAuth().register(  # pyright: ignore[reportUnknownMemberType] # untyped
+            "oidc",
+            client_id=client.client_id,
+            client_secret=client.client_secret,
+            server_metadata_url=f"{client.issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={"scope": client.scopes, "code_challenge_method": "S256"},
+        )
+
+    @property
+    def host(self) -> str:
+        """Return the name of the provider as people know it."""
+        return urlsplit(self.client.issuer).hostname or ""
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """Return the roles of the provider's groups."""
+        return self._roles
+
+    async def begin(self, request: Request, pending: dict[str, Any]) -> Response:
+        """Send somebody to it; `pending` gets what `complete` needs.
+
+        Raises:
+            Refused: it does not answer.
+        """
+        request.scope["session"] = pending
+        try:
+            await self._discover()
+            answer: Response = await self._app.authorize_redirect(request, self.client.redirect)
+        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
+            raise _away(error) from None
+        return answer
+
+    async def complete(
+        self, request: Request, pending: dict[str, Any]
+    ) -> tuple[str, frozenset[str]]:
+        """Name and groups of whoever comes back.
+
+        Raises:
+            Refused: they did not begin here, or what it says of them is not to be believed.
+        """
+        request.scope["session"] = pending
+        ours = {"iss": {"values": [self.client.issuer]}, "aud": {"values": [self.client.client_id]}}
+        try:
+            await self._discover()
+            token = await self._app.authorize_access_token(request, claims_options=ours)
+            claims = await self._claims(token)
+        except (OAuthError, JoseError) as error:
+            # Of what the address said, a code of the standard at most.
+            code = error.error if CODE.fullmatch(error.error or "") else type(error).__name__
+            logger.warning("a sign-in failed", extra={"error_class": code})
+            raise Refused(403, FAILED) from None
+        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
+            raise _away(error) from None
+        return self._name(claims), _groups(claims.get(self.client.groups_claim))
+
+    async def _discover(self) -> None:
+        found = await self._app.load_server_metadata()
+        if found.get("issuer") != self.client.issuer:
+            self._app.server_metadata.pop("_loaded_at", None)
+            told = "the provider calls itself another issuer than REDRIVE_CONSOLE_OIDC_ISSUER"
+            raise Refused(503, f"{told}; they must be the same to the letter")
+        offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
+        found["id_token_signing_alg_values_supported"] = [a for a in offered if a in ALGORITHMS]
+
+    async def _claims(self, token: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the claims of the ID token, completed from the userinfo endpoint as
+        the standard says.
+        """
+        claims: Mapping[str, Any] | None = token.get("userinfo")
+        if claims is None:
+            raise Refused(403, FAILED)
+        wanted = {self.client.user_claim, self.client.groups_claim}
+        if wanted <= claims.keys() or not self._app.server_metadata.get("userinfo_endpoint"):
+            return claims
+        more = await self._app.userinfo(token=token)
+        if more.get("sub") != claims["sub"]:
+            raise Refused(403, FAILED)
+        return {**more, **claims}
+
+    def _name(self, claims: Mapping[str, Any]) -> str:
+        name = claims.get(self.client.user_claim)
+        if not isinstance(name, str):
+            asked = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
+            raise Refused(403, f"your provider does not say your name; {asked}")
+        if self.client.user_claim == "email" and claims.get("email_verified") is False:
+            raise Refused(403, "your provider did not verify your email")
+        return name
+
+
+def _groups(value: Any) -> frozenset[str]:
+    many = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return frozenset(group for group in many if isinstance(group, str))
+
+
+def _away(error: Exception) -> Refused:
+    logger.warning("the OIDC provider does not answer", extra={"error_class": type(error).__name__})
+    return Refused(503, "the provider that knows you does not answer as it should: try again")

@@ -1,0 +1,45 @@
+"""Sessions that somebody signed out of. Their cookies are signed and know nothing of it, so each
+database does: a copy of one is good at no replica.
+"""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+import psycopg
+
+from redrive.console.security.logins import Crowded, Logins
+from redrive.database.ask import ask_all
+from redrive.errors import SchemaError, SettingsError
+
+PATIENCE_SECONDS = 3.0
+
+logger = logging.getLogger("redrive.console")
+
+
+def is_ended(conn: psycopg.Connection, session: str) -> bool:
+    """Return True if the session was signed out: one look-up by key. "" belongs to a
+    program.
+    """
+    query = "select from redrive.ended_sessions where session = %s"
+    return bool(session) and conn.execute(query, (session,)).rowcount > 0
+
+
+def end(session: str, databases: Iterable[Logins]) -> bool:
+    """End one, as the highest login of each database; whether all of them know it now."""
+    asked = {str(n): partial(_end, session, logins) for n, logins in enumerate(databases)}
+    answers = ask_all(asked, PATIENCE_SECONDS)
+    return all(answers.get(name) for name in asked)
+
+
+def _end(session: str, logins: Logins) -> bool:
+    try:
+        with logins.changing(max(logins.roles)) as conn:
+            conn.execute("select redrive.end_session_v1(%s)", (session,))
+            if is_ended(conn, session):
+                return True
+            why = "too many ended within a day"
+    except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
+        why = type(error).__name__
+    logger.warning("a session could not be ended", extra={"why": why})
+    return False

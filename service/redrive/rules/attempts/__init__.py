@@ -1,0 +1,1 @@
+"""Rules for how an attempt ends: categories, policies and settlements."""

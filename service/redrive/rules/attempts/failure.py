@@ -1,0 +1,346 @@
+"""Turn whatever a handler raised into a Failure that can be stored.
+
+The record of a failure is itself an input: an exception's __str__ may raise, recurse, return 200 MB
+or contain NUL, and a queue that cannot write the record down dies of it again and again. So nothing
+here calls str(error) bare, every size and depth is bounded, and the last rung of the ladder is a
+constant.
+"""
+
+import functools
+import hashlib
+import math
+import re
+import sysconfig
+import traceback
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import CodeType, TracebackType
+from typing import Any, NamedTuple, cast
+
+from redrive.rules.attempts.categories import (
+    Evidence,
+    Rule,
+    category_of,
+    evidence_of,
+    judge,
+    read_attribute,
+    read_text,
+)
+from redrive.rules.model import Category, Failure
+from redrive.rules.payloads.redact import HIDDEN, scrub
+
+MAX_MESSAGE = 4_096
+READ_MESSAGE = 4 * MAX_MESSAGE
+MAX_CUT_SECRET = 2_048
+MAX_FRAMES = 30
+MAX_CAUSES = 16
+MAX_CLASS_NAME = 200
+MAX_RETRY_AFTER = 7 * 86_400.0
+OWN_FRAMES_IN_FINGERPRINT = 3
+
+_OUR_CALLERS = "redrive.worker."
+_EVENT_LOOPS = ("asyncio.", "concurrent.")
+_LIBRARY_PATHS = tuple(
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+
+
+class _Variable(NamedTuple):
+    """A part of a message that differs between jobs. It holds one of `hints`, if there are any."""
+
+    hints: str
+    pattern: re.Pattern[str]
+    placeholder: str
+
+
+_VARIABLES = (
+    _Variable("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
+    _Variable(
+        "'\"`",
+        re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"),
+        "<text>",
+    ),
+    _Variable("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
+    _Variable(":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
+    _Variable("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
+    # a number in any form (-3, 1,234.50, 1e-05, 3.5kg); a hexadecimal id, of which one of eight
+    # digits in 2,500 has no decimal digit; a word with a digit in it
+    _Variable(
+        "",
+        re.compile(
+            r"(?<![\w.])[+-]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][+-]?\d+)?\w*"
+            r"|\b(?:[0-9a-fA-F]{8,64}\b|[^\W\d]*\d\w*)"
+            r"|\d+"
+        ),
+        "<n>",
+    ),
+    # what scrub() has hidden as a card number: one number in ten looks like one
+    _Variable("[", re.compile(re.escape(HIDDEN)), "<n>"),
+)
+_QUOTED = re.compile(r'".*"', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def describe(
+    error: BaseException,
+    kind: str,
+    *,
+    rules: Iterable[Rule] = (),
+    secrets: Collection[str] = (),
+    own: frozenset[str] = frozenset(),
+    **detail: Any,
+) -> Failure:
+    """Record an exception that ended an attempt of a job of `kind`. Never raises.
+
+    Args:
+        rules: of the handler's policy; they come before the table of categories.
+        secrets: texts of the payload that must not turn up in the record.
+        own: packages whose frames are the application's own though they are installed as libraries
+            are.
+        detail: more to keep, as JSON values; None is left out.
+    """
+    try:
+        return _describe(error, kind, rules, secrets, own, detail)
+    except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
+        return made_up(
+            "UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind
+        )
+
+
+def made_up(
+    error_class: str, message: str, category: Category, kind: str, **detail: Any
+) -> Failure:
+    """Record a failure without an exception: a killed process, a deadline, no attempts left."""
+    fingerprint = _hash(kind, error_class, normalise(message))
+    return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
+
+
+def reported(  # noqa: PLR0913 # what a failure is told by
+    error_class: str,
+    message: str,
+    stack: Sequence[Mapping[str, Any]],
+    kind: str,
+    *,
+    category: Category | None = None,
+    secrets: Collection[str] = (),
+) -> Failure:
+    """Record a failure that another system kept, as `describe` does one of our own."""
+    name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
+    text = clean(scrubbed(message, secrets), MAX_MESSAGE)
+    frames = [
+        {k: clean(scrub(v, secrets), 200) if type(v) is str else v for k, v in frame.items()}
+        for frame in stack[-MAX_FRAMES:]
+    ]
+    if category is None:
+        category = category_of(Evidence((name, f"builtins.{name}"), text))
+    fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
+    return Failure(name, text, category, fingerprint, {"stack": frames} if frames else {})
+
+
+def safe_text(error: BaseException) -> str:
+    """`str(error)`, or a constant when that raises or returns something else."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
+        return "<its __str__ raised>"
+    return text if type(text) is str else "<its __str__ returned no text>"
+
+
+def clean(text: str, limit: int) -> str:
+    """Text for Postgres, terminals and logs: bounded, no control characters, no surrogates."""
+    cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
+    return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
+
+
+def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
+    """The beginning of a text, without secrets and without pieces of one that was cut."""
+    if len(text) <= READ_MESSAGE:
+        return scrub(text, secrets)
+    return scrub(text[:READ_MESSAGE], secrets)[:-MAX_CUT_SECRET] or HIDDEN
+
+
+def normalise(message: str) -> str:
+    """A message without what differs between jobs: numbers, ids, quoted text, paths, addresses."""
+    text = message[:500]
+    for variable in _VARIABLES:
+        if not variable.hints or any(hint in text for hint in variable.hints):
+            text = variable.pattern.sub(variable.placeholder, text)
+    return text
+
+
+def class_name(error: BaseException) -> str:
+    """Module and name of an exception's class, bounded, without private modules and builtins."""
+    cls = type(error)
+    modules = str(cls.__module__).split(".")
+    public = [name for name in modules if not name.startswith("_") and name != "builtins"]
+    return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
+
+
+def _describe(  # noqa: PLR0913 # what `describe` is given
+    error: BaseException,
+    kind: str,
+    rules: Iterable[Rule],
+    secrets: Collection[str],
+    own: frozenset[str],
+    detail: dict[str, Any],
+) -> Failure:
+    name, message = class_name(error), _text(error, secrets)
+    frames = _frames(error.__traceback__, own)
+    evidence = evidence_of(error, message)
+    category, verdict = judge(evidence, rules)
+    fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
+    found = {
+        "stack": frames,
+        "causes": [_cause(cause, secrets) for cause in _causes(error)],
+        "classes": evidence.classes,
+        "status": evidence.status,
+        "sqlstate": evidence.sqlstate,
+    }
+    known = {key: value for key, value in (found | detail).items() if value is not None}
+    return Failure(name, message, category, fingerprint, known, _retry_after(error), verdict)
+
+
+def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
+    return {"error_class": class_name(error), "message": _text(error, secrets)}
+
+
+def _text(error: BaseException, secrets: Collection[str]) -> str:
+    """The exception's text as it is stored."""
+    return clean(scrubbed(_message(error), secrets), MAX_MESSAGE)
+
+
+def _message(error: BaseException) -> str:
+    """The exception's text, without the values that drivers and validators put into it."""
+    original = read_attribute(error, "orig")
+    if isinstance(original, BaseException):  # SQLAlchemy adds the statement and its parameters
+        return f"({class_name(original)}) {_message(original)}"
+    text = _message_of_psycopg(error)
+    if text is None:
+        text = _message_of_pydantic(error)
+    if text is None:
+        text = safe_text(error)
+    # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
+    sqlstate = read_text(error, "sqlstate") or read_text(error, "pgcode") or ""
+    return _QUOTED.sub(f'"{HIDDEN}"', text) if sqlstate.startswith("22") else text
+
+
+def _message_of_psycopg(error: BaseException) -> str | None:
+    """The primary message alone, since DETAIL has the values of the row; None for other errors."""
+    diagnosis = read_attribute(error, "diag")
+    text = read_text(diagnosis, "message_primary")
+    if text is None:
+        return None
+    constraint = read_text(diagnosis, "constraint_name")
+    if constraint and constraint not in text:
+        text = f"{text} ({constraint})"
+    return text
+
+
+def _message_of_pydantic(error: BaseException) -> str | None:
+    """Fields and what is wrong with them, without their values; None for other errors."""
+    errors = read_attribute(error, "errors")
+    if not (callable(errors) and type(error).__name__ == "ValidationError"):
+        return None
+    found: Any = errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
+
+
+def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:
+    """The innermost frames, outermost first: where, never with what values."""
+    found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
+    for frame, line in traceback.walk_tb(trace):
+        module = str(frame.f_globals.get("__name__", "?"))
+        if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
+            continue  # what led to the handler is the same for all of them
+        found.append({**_place(frame.f_code, module, own), "line": line})
+    return list(found)
+
+
+def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The innermost places of the application's own code, as the fingerprint has them."""
+    own = [f"{frame['module']}:{frame['function']}" for frame in frames if frame["own"]]
+    return own[-OWN_FRAMES_IN_FINGERPRINT:]
+
+
+@functools.lru_cache(4_096)
+def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
+    path = code.co_filename
+    is_own = not is_library(path) or module.partition(".")[0] in own
+    return {
+        "file": clean(path, 200),
+        "function": clean(code.co_name, 100),
+        "module": clean(module, 100),
+        "own": is_own and not path.startswith("<"),
+    }
+
+
+def is_library(path: str) -> bool:
+    """Return True if a file lies where packages are installed."""
+    return path.startswith(_LIBRARY_PATHS) or "site-packages" in path
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return the causes, contexts and group members of an error, each once, at most
+    MAX_CAUSES.
+    """
+    found: list[BaseException] = []
+    seen = {id(error)}
+    waiting = deque([error])
+    while waiting and len(found) < MAX_CAUSES:
+        for cause in _direct_causes(waiting.popleft()):
+            if id(cause) not in seen:
+                seen.add(id(cause))
+                found.append(cause)
+                waiting.append(cause)
+    return found[:MAX_CAUSES]
+
+
+def _direct_causes(error: BaseException) -> Iterator[BaseException]:
+    context = None if error.__suppress_context__ else error.__context__
+    cause = error.__cause__ or context
+    if isinstance(cause, BaseException):
+        yield cause
+    if isinstance(error, BaseExceptionGroup):
+        yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[:MAX_CAUSES]
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Seconds from the Retry-After header of the response that an exception carries, or None."""
+    for carrier in (read_attribute(error, "response"), error):
+        headers: Any = read_attribute(carrier, "headers")
+        try:
+            # a plain dict knows only one of the two
+            value = headers.get("Retry-After") or headers.get("retry-after")
+            if value is not None:
+                return read_retry_after(value)
+        except Exception:  # noqa: BLE001, S112 # any shape of headers, any text in them
+            continue
+    return None
+
+
+def read_retry_after(value: str | None) -> float | None:
+    """Seconds to wait, at most MAX_RETRY_AFTER; None when the text says nothing.
+
+    It holds seconds or a date (RFC 9110, 10.2.3).
+    """
+    if value is None:
+        return None
+    try:
+        wait = float(value)
+    except ValueError:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few say it as a date
+
+        try:
+            at = parsedate_to_datetime(value)
+        except (ValueError, TypeError):
+            return None
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        wait = at.timestamp() - datetime.now(UTC).timestamp()
+    return None if math.isnan(wait) else min(max(wait, 0.0), MAX_RETRY_AFTER)
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,0 +1,311 @@
+"""Decision to retry or give up: the only place that makes it, without side effects.
+
+A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which
+judges what the runner cannot: its own death.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from redrive.rules.attempts import settlement
+from redrive.rules.attempts.categories import Rule
+from redrive.rules.attempts.settlement import NotComplete
+from redrive.rules.model import Category, Claimed, Failure, Reason
+from redrive.rules.payloads.limits import FIRST_INSTANT, LAST_INSTANT
+from redrive.signals import (
+    Cancel,
+    DependencyOpen,
+    GiveUp,
+    Retry,
+    Seconds,
+    Signal,
+    Snooze,
+    is_duration,
+    seconds,
+)
+
+MAX_WAIT = 100 * 366 * 86_400.0
+"""Seconds. No instant further away can be computed: the database would refuse the whole batch."""
+
+MAX_EXPONENT = 62
+"""Past it 2 ** n times any base is past any cap, so no greater power is computed: it overflows."""
+
+ONE_RETRY = 2
+"""Attempts for what seldom mends itself: a permission or a record that was about to appear."""
+
+RETURNS_PER_SECOND = 100.0
+"""Jobs that come back to one process once a breaker's time is over; it may open anew."""
+
+SUSPECTS_PER_SECOND = 2.0
+"""Suspects that come back to one worker, which runs few at a time."""
+
+LONGEST_SPREAD_SECONDS = 300.0
+MAX_TIMEOUT = 7 * 86_400.0
+MAX_BACKOFF = 366 * 86_400.0
+
+OnDeath = Literal["continue", "hold"]
+"""What the jobs of an ordering key do behind one that died: go on, or wait for its redrive."""
+
+CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
+DEAD_AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
+EXPECTED_TO_REPEAT = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
+"""Categories in which the same failure again says nothing new."""
+
+
+def is_whole(value: object) -> bool:
+    """Return True if this is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_rules(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(
+        isinstance(one, Rule) for one in cast("Sequence[object]", value)
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return False
+    durations = cast("Sequence[object]", value)
+    return len(durations) == 2 and all(map(is_duration, durations))  # noqa: PLR2004 # a pair
+
+
+def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, Mapping) and all(map(is_one, cast("Mapping[str, Any]", value).values()))
+    )
+
+
+_TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
+    (("max_attempts", "max_losses", "same_failure_limit"), is_whole, "a whole number"),
+    (("timeout", "backoff", "backoff_cap"), is_duration, "a timedelta or a number of seconds"),
+    (("rules",), _are_rules, "a list of Rule"),
+    (("attempts",), _by_category(is_whole), "whole numbers by category"),
+    (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
+)
+"""What the fields must be: who passes on what a file or a variable says may give a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Rules for retrying jobs of a kind. Durations are timedeltas or seconds.
+
+    Args:
+        max_attempts: attempts in all, the first one included.
+        timeout: of one attempt; it is hard: a handler that ignores it is killed with its process.
+        backoff: the longest wait after the first failure; it doubles with each one (full jitter
+            below it).
+        backoff_cap: the longest wait of all.
+        max_losses: processes that may die under a job, the last one with nothing else in it, before
+            it is taken for their killer.
+        same_failure_limit: failures alike in a row, outside the transient categories, that end the
+            retries early.
+        rules: what this handler knows better than the table of categories; the first that matches
+            holds.
+        attempts: attempts for failures of a category, where they differ: {"auth": 4}.
+        backoffs: (backoff, backoff_cap) for failures of a category, where they differ:
+            {"throttled": (30, 900)}.
+    """
+
+    max_attempts: int = 5
+    timeout: Seconds = 300
+    backoff: Seconds = 2
+    backoff_cap: Seconds = 3600
+    max_losses: int = 3
+    same_failure_limit: int = 3
+    rules: Sequence[Rule] = ()
+    attempts: Mapping[str, int] = field(default_factory=dict[str, int])
+    backoffs: Mapping[str, tuple[Seconds, Seconds]] = field(
+        default_factory=dict[str, tuple[Seconds, Seconds]]
+    )
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_limits()
+        self._check_durations()
+        self._check_categories()
+
+    def _check_types(self) -> None:
+        for names, is_one, rule in _TYPES:
+            for name in names:
+                if not is_one(value := getattr(self, name)):
+                    msg = f"Policy({name}={value!r}): must be {rule}"
+                    raise ValueError(msg)
+
+    def _check_limits(self) -> None:
+        for name in ("max_attempts", "max_losses", "same_failure_limit"):
+            if getattr(self, name) < 1:
+                msg = f"Policy({name}={getattr(self, name)}): must be 1 or more"
+                raise ValueError(msg)
+
+    def _check_durations(self) -> None:
+        if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
+            msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
+            raise ValueError(msg)
+        for base, cap in ((self.backoff, self.backoff_cap), *self.backoffs.values()):
+            if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
+                allowed = "must be 0 <= backoff <= cap <= 366 days"
+                msg = f"Policy(backoff={base}, backoff_cap={cap}): {allowed}"
+                raise ValueError(msg)
+
+    def _check_categories(self) -> None:
+        unknown = {*self.attempts, *self.backoffs} - {*Category}
+        if unknown or any(limit < 1 for limit in self.attempts.values()):
+            allowed = f"must have categories as keys ({', '.join(Category)}), attempts of 1 or more"
+            msg = f"Policy(attempts=, backoffs=): {allowed}"
+            raise ValueError(msg)
+
+
+def delay(
+    policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER
+) -> float:
+    """Seconds to wait after attempt number `attempt` (from 1): a ceiling times `jitter` in [0, 1).
+
+    The ceiling doubles with each attempt, from `backoff` up to `backoff_cap`. Source: Brooker,
+    "Exponential Backoff And Jitter" (full jitter), 2015.
+    """
+    base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
+    doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
+    return min(seconds(cap), seconds(base) * 2.0**doublings) * jitter
+
+
+def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> NotComplete:
+    """Choose how a failed attempt ends."""
+    if failure.verdict == "cancel":
+        return settlement.Cancel(failure.message)
+    reason = _why_no_retry(job, failure, policy)
+    if reason is not None:
+        return settlement.DeadLetter(reason, failure)
+    wait = delay(policy, job.attempt, jitter, failure.category)
+    # On top of what the other side asked for: jobs that it throttled together do not come back so.
+    return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
+
+
+def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
+    """The first reason against another attempt, or None.
+
+    A rule of the handler that says `retry` overrules all but the limit of attempts.
+    """
+    category = failure.category
+    insists = failure.verdict == "retry"
+    if failure.verdict == "give_up":
+        return Reason.NOT_RETRYABLE
+    if category in DEAD_AT_ONCE and category not in policy.attempts and not insists:
+        return DEAD_AT_ONCE[category]
+    if job.attempt >= _limit(job, policy):
+        return Reason.ATTEMPTS_EXHAUSTED
+    if insists:
+        return None
+    limit = policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category))
+    if limit is not None and job.attempt >= limit:
+        return Reason.NOT_RETRYABLE
+    alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
+    if alike >= policy.same_failure_limit and category not in EXPECTED_TO_REPEAT:
+        return Reason.SAME_FAILURE
+    return None
+
+
+def decide_signal(
+    job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
+) -> NotComplete:
+    """Choose how an attempt ends that its handler ended by a signal, recorded as `failure`."""
+    match signal:
+        case Cancel():
+            return settlement.Cancel(failure.message)
+        case GiveUp():
+            return settlement.DeadLetter(Reason.GAVE_UP, failure)
+        case Snooze(until=until):
+            return _snooze(until)
+        case DependencyOpen(after=after):  # its name as the record has it, without a secret
+            return settlement.Release(f"breaker {failure.message}", delay=after)
+        case Retry(after=after):
+            return _retry_as_asked(job, after, failure, policy, jitter)
+        case _:  # a signal of the application's own: a failure like any other
+            return decide(job, failure, policy, jitter)
+
+
+def put_off(
+    name: str, open_for: float, cooldown: float, ahead: int, jitter: float
+) -> settlement.Release:
+    """Give a job back that waits for a dependency; such jobs must not all come back at once.
+
+    Args:
+        name: the dependency.
+        open_for: seconds until its breaker lets a probe through; a negative number counts as 0.
+        cooldown: of its breaker, in seconds.
+        ahead: jobs put off since the breaker opened.
+        jitter: in [0, 1).
+    """
+    spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
+    return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
+
+
+def put_off_suspect(why: str, after: float, ahead: int, jitter: float) -> settlement.Release:
+    """Give a suspect back for which there is no room, `after` seconds or more from now.
+
+    Args:
+        why: what there is no room for.
+        after: seconds until there may be some.
+        ahead: suspects put off since there last was, this one included.
+        jitter: in [0, 1).
+    """
+    spread = min(LONGEST_SPREAD_SECONDS, 1.0 + ahead / SUSPECTS_PER_SECOND)
+    return settlement.Release(why, after + spread * (0.5 + jitter))
+
+
+def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> NotComplete:
+    """Choose how an attempt ends whose process died.
+
+    `alone`: nothing else ran in the process, so the job killed it. Otherwise the job is one suspect
+    of several: its attempt is refunded, and its losses make it run alone in the end.
+    """
+    if not alone:
+        return settlement.Retry(0.0, failure, losses=1, refund=True)
+    if job.losses + 1 >= policy.max_losses:
+        return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
+    if job.attempt >= _limit(job, policy):
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
+    return settlement.Retry(0.0, failure, losses=1)
+
+
+def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
+    """Say why a job just claimed must not start at all, or None."""
+    if job.expires_in is not None and job.expires_in <= 0:
+        return Reason.EXPIRED
+    if job.attempt > _limit(job, policy):
+        return Reason.ATTEMPTS_EXHAUSTED
+    return None
+
+
+def _limit(job: Claimed, policy: Policy) -> int:
+    """Return the attempts that a job has: its own number, or that of its kind's policy."""
+    return job.max_attempts or policy.max_attempts
+
+
+def _snooze(until: datetime | float) -> settlement.Release:
+    if isinstance(until, datetime):
+        return settlement.Release("snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT))
+    return settlement.Release("snoozed", delay=_bounded(until))
+
+
+def _retry_as_asked(
+    job: Claimed, after: float | None, failure: Failure, policy: Policy, jitter: float
+) -> NotComplete:
+    """Only the limit of attempts and the end of the job's window overrule the handler."""
+    if job.attempt >= _limit(job, policy):
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
+    wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
+    return _retry_unless_expired(job, failure, wait)
+
+
+def _bounded(wait: float) -> float:
+    """Return a wait that can be added to an instant; a handler may change it to anything."""
+    return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
+
+
+def _retry_unless_expired(job: Claimed, failure: Failure, wait: float) -> NotComplete:
+    if job.expires_in is not None and wait >= job.expires_in:
+        return settlement.DeadLetter(Reason.EXPIRED, failure)
+    return settlement.Retry(wait, failure)

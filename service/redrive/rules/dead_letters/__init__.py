@@ -1,0 +1,1 @@
+"""Rules for dead letters: campaigns, heal, explain and import."""

@@ -1,0 +1,508 @@
+"""Comparison of sets of jobs: the fields that set them apart, how clearly and how
+surely.
+
+Each condition that a good part of the jobs meets is counted in both sets. Whether the difference
+may be chance is Fisher's exact test, one-sided (Fisher, The Logic of Inductive Inference, 1935),
+at a level that is divided by the number of conditions that were tried (Bonferroni). What is no
+chance is ranked by G (Woolf 1957; Sokal and Rohlf, Biometry, 17.2): twice the number of jobs times
+the information, in nats, that the condition has about which set a job is of. Two conditions
+together are a finding where each still tells the sets apart among the jobs that meet the other.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
+
+MIN_JOBS, MIN_BASE = 5, 20
+"""With fewer jobs, or fewer to compare them with, nothing is said."""
+MIN_SHARE = 0.25
+"""Of the jobs that a condition must be met by: less is no explanation."""
+MIN_GAP = 0.2
+"""Between the shares in both sets: less is sure in large sets, and still explains little."""
+LEVEL = 0.01
+"""The chance that anything is said where there is nothing: that of all conditions together."""
+CLEAR_SHARE, CLEAR_BASE = 0.9, 0.05
+"""From where on one condition explains enough, and no two are tried together."""
+MAX_PAIRED = 30
+MAX_PAIRS = 2
+MAX_FINDINGS = 10
+DRIFT = 0.9
+"""A number so much in step with time (rank correlation) tells when, and not what."""
+
+CONTENT = "payload"
+OF_A_TIME = frozenset({"pod", "version"})
+"""What changes with each deploy."""
+NEAR = 50
+"""Jobs next in time to those that are explained: with so many that is compared."""
+OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
+"""What jobs of other kinds can be compared by, too."""
+
+
+class Test(StrEnum):
+    """Way to test a field."""
+
+    __test__ = False  # pytest takes it for one of its own
+
+    EQUALS = "equals"
+    MISSING = "missing"
+    PRESENT = "present"
+    TYPE = "type"
+    AT_LEAST = "at_least"
+    AT_MOST = "at_most"
+    BOTH = "both"
+
+
+class Observed(NamedTuple):
+    """A job: its facts, and when it ended, in seconds."""
+
+    facts: Facts
+    at: float
+
+
+class Base(NamedTuple):
+    """Jobs to compare with, and what they are: `succeeded`, `dead` or `other_kinds`."""
+
+    name: str
+    jobs: Sequence[Observed]
+
+
+class Condition(NamedTuple):
+    """Condition that a job may meet."""
+
+    field: str
+    test: Test
+    value: Mark = None
+
+    def holds(self, facts: Facts) -> bool:
+        """Return True if a job with these facts meets the condition."""
+        is_there = self.field in facts
+        mark = facts.get(self.field)
+        match self.test:
+            case Test.MISSING:
+                return not is_there
+            case Test.PRESENT:
+                return is_there
+            case Test.TYPE:
+                return is_there and type_of(mark) == self.value
+            case Test.EQUALS:
+                return (
+                    is_there and mark == self.value and _is_number(mark) == _is_number(self.value)
+                )
+            case _:
+                return _is_number(mark) and (
+                    mark >= self.value if self.test is Test.AT_LEAST else mark <= self.value  # type: ignore[operator]
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition (or two) that `n` of `of` jobs meet, and `base_n` of `base_of` others."""
+
+    conditions: tuple[Condition, ...]
+    n: int
+    of: int
+    base: str
+    base_n: int
+    base_of: int
+    p: float
+    """At most so likely by chance, after all that was tried."""
+
+    @property
+    def share(self) -> float:
+        """Return the share of the jobs that meet the condition."""
+        return self.n / self.of
+
+    @property
+    def base_share(self) -> float:
+        """Return the share of the other jobs that meet the condition."""
+        return self.base_n / self.base_of
+
+    @property
+    def g(self) -> float:
+        """Return how much the condition tells about the set of a job."""
+        return g_test(self.n, self.of, self.base_n, self.base_of)
+
+
+class _Counted(NamedTuple):
+    """A condition, and which jobs of both sets meet it, a bit for each."""
+
+    condition: Condition
+    jobs: int
+    others: int
+
+
+class _Look(NamedTuple):
+    """Comparison with a base: the fields, and those of which a finding must have one."""
+
+    base: Base
+    fields: Callable[[str], bool]
+    about: Callable[[str], bool]
+
+
+def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
+    """Find what sets these jobs apart, clearest first; empty if nothing stands out.
+
+    Each field is compared with the first of `bases` that has enough jobs whose field is known.
+    """
+    if len(jobs) < MIN_JOBS:
+        return []
+    looks = [part for look in _looks(bases) for part in _by_time(look, jobs)]
+    found: list[Finding] = []
+    for look in looks:
+        known = [job for job in jobs if look.fields is not _is_content or _is_read(job)]
+        if len(known) >= MIN_JOBS:
+            found += _explained(known, look, LEVEL / len(looks))
+    return sorted(found, key=_rank)[:MAX_FINDINGS]
+
+
+def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
+    """Everything is compared with one base, or the content with one that has it."""
+    of_kind = [base for base in bases if base.name != "other_kinds"]
+    whole = _enough(of_kind)
+    read = _enough([Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind])
+    others = _enough([base for base in bases if base.name == "other_kinds"])
+    if whole is not None and read == whole:
+        yield _Look(whole, _is_any, _is_any)
+        return
+    if read is not None:
+        yield _Look(read, _is_content, _is_any)
+    if whole is not None:
+        yield _Look(whole, _is_around, _is_any)
+    elif others is not None:
+        yield _Look(others, OF_THE_PLACE.__contains__, _is_any)
+
+
+def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
+    """Split what changes with time from the rest: it is compared with jobs of about that time.
+
+    Else all that begins some time after a deploy would be laid to the new version.
+    """
+    if look.fields is _is_content:
+        yield look
+        return
+    since, until = min(job.at for job in jobs), max(job.at for job in jobs)
+    others = sorted(look.base.jobs, key=lambda job: max(since - job.at, job.at - until, 0.0))
+    meanwhile = sum(since <= job.at <= until for job in others)
+    near = Base(look.base.name, others[: max(NEAR, meanwhile)])
+
+    def is_lasting(field: str) -> bool:
+        return field not in OF_A_TIME and look.fields(field)
+
+    yield look._replace(fields=is_lasting)
+    yield look._replace(base=near, about=OF_A_TIME.__contains__)
+
+
+def _enough(bases: Iterable[Base]) -> Base | None:
+    return next((base for base in bases if len(base.jobs) >= MIN_BASE), None)
+
+
+def _is_read(job: Observed) -> bool:
+    return job.facts.get(CONTENT) != UNREAD
+
+
+def _is_any(_field: str) -> bool:
+    return True
+
+
+def _is_content(field: str) -> bool:
+    return field.startswith(f"{CONTENT}.")
+
+
+def _is_around(field: str) -> bool:
+    return not _is_content(field) and field != CONTENT
+
+
+def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
+    counted = _counted(jobs, look)
+    pairs = [
+        pair
+        for pair in combinations(_paired(counted, len(jobs), len(look.base.jobs)), 2)
+        if any(look.about(c.condition.field) for c in pair)
+    ]
+    counted = [c for c in counted if look.about(c.condition.field)]
+    trial = _Trial(len(jobs), look.base, level, len(counted) + 2 * len(pairs))
+    single = filter(None, (trial.finding((one,)) for one in counted))
+    single = _one_of_each_field(sorted(single, key=_rank))
+    if any(f.share >= CLEAR_SHARE and f.base_share <= CLEAR_BASE for f in single):
+        return single
+    return [*single, *trial.best_pairs(pairs)]
+
+
+def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
+    """The conditions to try; one that all meet could not tell anything, and is no try."""
+    others = look.base.jobs
+    counted = [
+        _Counted(one, _met(one, jobs), _met(one, others))
+        for one in _conditions(jobs, others, look.fields)
+    ]
+    return [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]
+
+
+def _conditions(
+    jobs: Sequence[Observed], others: Sequence[Observed], knows: Callable[[str], bool]
+) -> Iterator[Condition]:
+    """Yield the conditions that enough of the jobs meet."""
+    fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
+    least = max(2, math.ceil(MIN_SHARE * len(jobs)))
+    for field in sorted(fields):
+        marks = [job.facts[field] for job in jobs if field in job.facts]
+        their_marks = [job.facts[field] for job in others if field in job.facts]
+        is_secret = SECRET in marks or SECRET in their_marks
+        if len(jobs) - len(marks) >= least:
+            yield Condition(field, Test.MISSING)
+        if len(marks) >= least:
+            yield Condition(field, Test.PRESENT)
+        if not is_secret:
+            yield from _by_value(field, marks, their_marks, least)
+            yield from _by_range(field, jobs, others, least)
+
+
+def _by_value(
+    field: str, marks: Iterable[Mark], others: Iterable[Mark], least: int
+) -> Iterator[Condition]:
+    marks = list(marks)
+    types = Counter(map(type_of, marks))
+    for type_, count in types.items():
+        if count >= least and len(types.keys() | set(map(type_of, others))) > 1:
+            yield Condition(field, Test.TYPE, type_)
+    for (_, mark), count in Counter((type(mark), mark) for mark in marks).items():
+        if count >= least and is_value(mark):
+            yield Condition(field, Test.EQUALS, mark)
+
+
+def _by_range(
+    field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
+) -> Iterator[Condition]:
+    """From the least of the jobs' numbers, and up to the largest; a few may lie beyond."""
+    mine, theirs = _numbers(field, jobs), _numbers(field, others)
+    if len(mine) < least or len({value for value, _ in mine}) < 2:  # noqa: PLR2004 # a range
+        return
+    if max(_drift(mine), _drift(theirs)) > DRIFT:
+        return
+    values = sorted(value for value, _ in mine)
+    few = len(values) // 20
+    for place in sorted({0, few}):
+        yield Condition(field, Test.AT_LEAST, values[place])
+        yield Condition(field, Test.AT_MOST, values[-1 - place])
+
+
+def _numbers(field: str, jobs: Iterable[Observed]) -> list[tuple[float, float]]:
+    """The numbers in a field, each with the time of its job."""
+    found = ((job.facts.get(field), job.at) for job in jobs)
+    return [(value, at) for value, at in found if _is_number(value)]  # type: ignore[misc]
+
+
+def _is_number(mark: Mark) -> bool:
+    return isinstance(mark, int | float) and not isinstance(mark, bool)
+
+
+def _drift(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return how closely numbers follow time: the absolute value of Spearman's rank
+    correlation.
+    """
+    if len(pairs) < MIN_JOBS:
+        return 0.0
+    first, second = (_ranks([pair[n] for pair in pairs]) for n in (0, 1))
+    mean = (len(pairs) + 1) / 2
+    a, b = ([rank - mean for rank in ranks] for ranks in (first, second))
+    spread = math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+    return abs(sum(x * y for x, y in zip(a, b, strict=True))) / spread if spread else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The place of each among all, the mean place where several are equal."""
+    places: dict[float, list[int]] = {}
+    for place, value in enumerate(sorted(values), 1):
+        places.setdefault(value, []).append(place)
+    return [sum(places[value]) / len(places[value]) for value in values]
+
+
+def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
+    return sum(1 << n for n, job in enumerate(jobs) if condition.holds(job.facts))
+
+
+def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
+    return counted.jobs.bit_count() == jobs and counted.others.bit_count() == others
+
+
+def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
+    """The conditions that may be half of an explanation: most of the jobs meet them."""
+    likely = [c for c in counted if c.jobs.bit_count() >= jobs / 2 and c.others]
+    likely.sort(key=lambda c: (-_more(c, jobs, others), _ORDER[c.condition.test]))
+    return _one_of_each(likely)[:MAX_PAIRED]
+
+
+def _more(counted: _Counted, jobs: int, others: int) -> float:
+    """G, where the condition is met more often by the jobs than by the others."""
+    n, base_n = counted.jobs.bit_count(), counted.others.bit_count()
+    return g_test(n, jobs, base_n, others) if n * others > base_n * jobs else 0.0
+
+
+def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
+    """Keep the simplest of the conditions that the same jobs meet."""
+    return list({(c.jobs, c.others): c for c in reversed(list(counted))}.values())[::-1]
+
+
+class _Trial(NamedTuple):
+    """The sets that are told apart, and how many conditions are tried at which level together."""
+
+    jobs: int
+    base: Base
+    level: float
+    tries: int
+
+    def finding(self, counted: tuple[_Counted, ...]) -> Finding | None:
+        """Combine conditions into a finding; None if it is small or may be chance."""
+        others = len(self.base.jobs)
+        n = reduce(int.__and__, (c.jobs for c in counted)).bit_count()
+        base_n = reduce(int.__and__, (c.others for c in counted)).bit_count()
+        if n < MIN_SHARE * self.jobs or n / self.jobs - base_n / others < MIN_GAP:
+            return None
+        p = fisher(n, self.jobs, base_n, others) * self.tries
+        if p > self.level:
+            return None
+        conditions = tuple(c.condition for c in counted)
+        return Finding(conditions, n, self.jobs, self.base.name, base_n, others, p)
+
+    def best_pairs(self, pairs: Iterable[tuple[_Counted, _Counted]]) -> list[Finding]:
+        """Two conditions of which each adds to the other."""
+        found = (
+            self.finding(pair)
+            for pair in pairs
+            if pair[0].condition.field != pair[1].condition.field
+            and self.adds(*pair)
+            and self.adds(*reversed(pair))
+        )
+        return sorted(filter(None, found), key=_rank)[:MAX_PAIRS]
+
+    def adds(self, one: _Counted, other: _Counted) -> bool:
+        """Return True if a condition still separates the sets among the jobs that meet
+        the other.
+        """
+        jobs, others = other.jobs.bit_count(), other.others.bit_count()
+        n, base_n = (one.jobs & other.jobs).bit_count(), (one.others & other.others).bit_count()
+        return (
+            n * others - base_n * jobs >= MIN_GAP * jobs * others
+            and fisher(n, jobs, base_n, others) * self.tries <= self.level
+        )
+
+
+def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
+    """The best of each field, and more values of one that equals several."""
+    kept: list[Finding] = []
+    tests: dict[str, Test] = {}
+    for finding in findings:
+        field, test, _ = finding.conditions[0]
+        if tests.setdefault(field, test) is test is Test.EQUALS or not any(
+            f.conditions[0].field == field for f in kept
+        ):
+            kept.append(finding)
+    return kept
+
+
+_ORDER = {test: n for n, test in enumerate(Test)}
+
+
+def _rank(finding: Finding) -> tuple[Any, ...]:
+    """The clearest first; of equally clear ones the simplest, and a place before content."""
+    conditions = finding.conditions
+    return (
+        -round(finding.g, 6),
+        len(conditions),
+        [_ORDER[c.test] for c in conditions],
+        [_is_content(c.field) for c in conditions],
+        [(c.field, str(c.value)) for c in conditions],
+    )
+
+
+def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
+    """G of the table of both sets by a condition; 0 where it is met as often in both."""
+    total = of + base_of
+    met = n + base_n
+    cells = (
+        (n, of, met),
+        (of - n, of, total - met),
+        (base_n, base_of, met),
+        (base_of - base_n, base_of, total - met),
+    )
+    return 2 * sum(o * math.log(o * total / (row * column)) for o, row, column in cells if o)
+
+
+def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
+    """The chance that so many or more of those who meet a condition are in the first set."""
+    total, met = of + base_of, n + base_n
+    first = _log_choose(of, n) + _log_choose(base_of, met - n) - _log_choose(total, met)
+    term = chance = math.exp(first)
+    for k in range(n, min(of, met)):
+        term *= (of - k) * (met - k) / ((k + 1) * (base_of - met + k + 1))
+        chance += term
+        if term < chance * 1e-12:
+            break
+    return min(1.0, chance)
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def sentence(finding: Mapping[str, Any]) -> str:
+    """A finding as `shown` gives it, in words."""
+    others = {
+        "succeeded": "of {} that succeeded",
+        "dead": "of {} other dead letters of the kind",
+        "other_kinds": "of {} dead letters of other kinds",
+    }[finding["base"]].format(finding["base_n"])
+    return (
+        f"{finding['met']} of {finding['n']} {finding['says']}; {finding['base_met']} {others} do"
+    )
+
+
+def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
+    """A finding for people and machines; `texts`: which text each mark of one stands for."""
+    values = [_plain(c.value, texts) for c in finding.conditions]
+    fields = [c.field for c in finding.conditions]
+    is_pair = len(fields) > 1
+    return {
+        "field": " & ".join(fields),
+        "value": values if is_pair else values[0],
+        "share": round(finding.share, 4),
+        "base_share": round(finding.base_share, 4),
+        "n": finding.of,
+        "base_n": finding.base_of,
+        "met": finding.n,
+        "base_met": finding.base_n,
+        "test": str(Test.BOTH if is_pair else finding.conditions[0].test),
+        "tests": [str(c.test) for c in finding.conditions],
+        "base": finding.base,
+        "p": finding.p,
+        "says": " and ".join(map(_says, finding.conditions, values)),
+    }
+
+
+def _plain(value: Mark, texts: Mapping[str, str]) -> Mark:
+    return texts.get(value, value) if isinstance(value, str) else value
+
+
+def _says(condition: Condition, value: Mark) -> str:
+    said = json.dumps(value, ensure_ascii=False)
+    match condition.test:
+        case Test.MISSING:
+            return f"have no {condition.field}"
+        case Test.PRESENT:
+            return f"have {condition.field}"
+        case Test.TYPE:
+            return f"have a {value} in {condition.field}"
+        case Test.AT_LEAST:
+            return f"have {condition.field} >= {said}"
+        case Test.AT_MOST:
+            return f"have {condition.field} <= {said}"
+        case _:
+            return f"have {condition.field} = {said}"

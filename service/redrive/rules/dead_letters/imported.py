@@ -1,0 +1,223 @@
+"""A dead letter of another system, as somebody tells of it: what is stored of it here.
+
+Its failure is known as text alone. It gets category, fingerprint and redaction as one of our own,
+so that it is grouped and explained with them.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from redrive.errors import InvalidJob
+from redrive.rules.attempts.failure import reported
+from redrive.rules.model import Category, Failure, Reason
+from redrive.rules.nearest import nearest_or_all
+from redrive.rules.payloads.job_fields import CheckedJob, check_job
+from redrive.rules.payloads.limits import MAX_ATTEMPTS, check_instant, check_number, check_text
+from redrive.rules.payloads.redact import secret_values
+
+NOT_RECORDED = "NotRecorded"
+"""The error class of a dead letter whose system kept no error."""
+
+MAX_TEXT = 262_144
+
+OF_THE_JOB = ("kind", "payload", "queue", "tenant", "headers", "idempotency_key")
+"""The fields that mean the same as where jobs are enqueued."""
+
+
+class _Form(NamedTuple):
+    """Format of a line of a stack, and whether the innermost line comes first."""
+
+    place: re.Pattern[str]
+    is_innermost_first: bool
+
+
+_STACKS = (
+    _Form(  # Python
+        re.compile(
+            r'File "(?P<file>[^"\n]{1,400})", line (?P<line>\d{1,9}), in (?P<function>[^\n]{1,200})'
+        ),
+        is_innermost_first=False,
+    ),
+    _Form(  # Ruby
+        re.compile(
+            r"^[ \t]{0,40}(?:from )?(?P<file>[^\s:][^:\n]{0,399}):(?P<line>\d{1,9}):in "
+            r"[`'](?P<function>[^'\n]{1,200})'",
+            re.MULTILINE,
+        ),
+        is_innermost_first=True,
+    ),
+    _Form(  # JavaScript, Java
+        re.compile(
+            r"^[ \t]{0,40}at (?:async )?(?P<function>[^\s(]{1,200}) ?"
+            r"\((?P<file>[^():\n][^()\n]{0,399}?):(?P<line>\d{1,9})(?::\d{1,9})?\)",
+            re.MULTILINE,
+        ),
+        is_innermost_first=True,
+    ),
+)
+_PYTHON_BEGINS = "Traceback (most recent call last)"
+_NOT_OWN = re.compile(
+    r"^<|^node:|/(?:gems|lib/ruby|lib/python[\d.]+|site-packages|dist-packages|node_modules)/"
+)
+"""Files of libraries, wherever that was: not where this machine has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A dead letter of another system, checked.
+
+    Attributes:
+        job: its fields as they are stored; objects are JSON text.
+        source_id: what it is called there, if it is told.
+        died_at: None = not told.
+        created_at: None = not told.
+    """
+
+    job: CheckedJob
+    failure: Failure
+    reason: Reason
+    attempts: int
+    source_id: str | None
+    died_at: datetime | None
+    created_at: datetime | None
+
+
+def read(fields: Mapping[str, Any], source: str) -> Imported:
+    """Check a dead letter that came from `source`.
+
+    Raises:
+        InvalidJob: a field is unknown, missing or out of its range; `path` and `rule` say which.
+    """
+    for name in fields:
+        if name not in OF_THE_JOB and name not in _CHECKS:
+            known = (*OF_THE_JOB, *_CHECKS)
+            raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
+    told = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
+    created_at, died_at, stack = (told.pop(name) for name in ("created_at", "died_at", "stack"))
+    if created_at and died_at and created_at > died_at:
+        path, rule = "created_at", "must not lie after died_at"
+        raise InvalidJob(path, rule)
+    job = _job(fields, source, told["source_id"])
+    failure = reported(
+        told["error_class"] or NOT_RECORDED,
+        told["message"] or f"{source} kept no message",
+        frames(stack or ""),
+        job["kind"],
+        category=told["category"],
+        secrets=secret_values([fields.get("payload"), fields.get("headers")]),
+    )
+    return Imported(
+        job,
+        failure,
+        Reason(told["reason"]),
+        told["attempts"],
+        told["source_id"],
+        died_at,
+        created_at,
+    )
+
+
+def frames(stack: str) -> list[dict[str, Any]]:
+    """The places in a stack that somebody printed, outermost first; none where it is not known."""
+    text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
+    for form in _STACKS:
+        found = [_frame(place) for place in form.place.finditer(text)]
+        if found:
+            return found[::-1] if form.is_innermost_first else found
+    return []
+
+
+def _frame(place: re.Match[str]) -> dict[str, Any]:
+    file = place["file"]
+    return {
+        "file": file,
+        "function": place["function"],
+        # of the path the last part alone: a release is in a directory of its own
+        "module": re.split(r"[/\\]", file)[-1],
+        "line": int(place["line"]),
+        "own": not _NOT_OWN.search(file),
+    }
+
+
+def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
+    """Convert the fields to those of a job; its origin is stored in the headers."""
+    headers: Any = fields.get("headers") or {}
+    if isinstance(headers, Mapping):  # else its own check refuses it
+        origin = {"source": source} | ({} if source_id is None else {"source_id": source_id})
+        headers = dict(cast("Mapping[str, Any]", headers)) | origin
+    of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
+    if of_job.get("queue", "") is None:
+        del of_job["queue"]
+    if of_job.get("payload", "") is None:
+        path, rule = "payload", "must be an object, not null"
+        raise InvalidJob(path, rule)
+    return check_job({**of_job, "headers": headers})
+
+
+def _text(name: str, value: object) -> str | None:
+    """A text of any kind: it is cleaned and cut where it is stored."""
+    if value is None or (isinstance(value, str) and len(value) <= MAX_TEXT):
+        return value
+    raise InvalidJob(name, f"must be a text of at most {MAX_TEXT} characters")
+
+
+def _stack(name: str, value: object) -> str | None:
+    """A stack as text, or as its lines."""
+    if isinstance(value, list):
+        lines = cast("list[object]", value)
+        if not all(isinstance(line, str) for line in lines):
+            raise InvalidJob(name, "must be a text, or a list of its lines")
+        value = "\n".join(cast("list[str]", lines))
+    return _text(name, value)
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    """An instant: ISO 8601, in UTC where it names no zone, or seconds since 1970."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            at = datetime.fromisoformat(value.strip())
+        else:
+            at = datetime.fromtimestamp(float(value), UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise InvalidJob(name, "write 2026-03-01T12:00Z, or seconds since 1970") from None
+    return check_instant(name, at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+def _one_of(choices: Sequence[str], default: str | None) -> Callable[[str, object], Any]:
+    """A check for the values of a closed set."""
+
+    def check(name: str, value: object) -> Any:
+        if value is not None and value not in choices:
+            raise InvalidJob(name, f"must be one of {', '.join(choices)}")
+        return default if value is None else value
+
+    return check
+
+
+def _source_id(name: str, value: object) -> str | None:
+    """An id as text; in many a table it is a number."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return check_text(name, str(value) if is_number else value)
+
+
+def _attempts(name: str, value: object) -> int:
+    return 1 if value is None else check_number(name, value, 1, MAX_ATTEMPTS)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "reason": _one_of([*Reason], Reason.ATTEMPTS_EXHAUSTED),
+    "category": _one_of([*Category], None),
+    "error_class": _text,
+    "message": _text,
+    "stack": _stack,
+    "died_at": _instant,
+    "created_at": _instant,
+    "attempts": _attempts,
+    "source_id": _source_id,
+}
+"""What is told of its death -> how it is checked."""

@@ -1,0 +1,1 @@
+"""Rules for what a job holds: limits, secrets, edits and facts."""

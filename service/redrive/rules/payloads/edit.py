@@ -1,0 +1,186 @@
+"""Corrections of a payload: JSON Patch (RFC 6902), and how one is shown.
+
+Numbers keep every digit that Postgres keeps: what an edit does not name is as it was.
+"""
+
+import copy
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+import jsonpatch
+import msgspec
+
+from redrive.errors import InvalidJob, RedriveError
+from redrive.rules.payloads.limits import MAX_PAYLOAD_BYTES, encode_payload
+from redrive.rules.payloads.redact import HIDDEN, scrub
+
+Operation = Mapping[str, Any]
+Patch = Sequence[Operation]
+
+PAYLOAD, PATCH = "payload", "patch"
+"""Where a fault is."""
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "add": ("path", "value"),
+    "remove": ("path",),
+    "replace": ("path", "value"),
+    "move": ("from", "path"),
+    "copy": ("from", "path"),
+    "test": ("path", "value"),
+}
+"""The operations there are, and the members that each has."""
+
+MAX_PATHS = 100
+"""Paths of a patch that the audit log keeps."""
+
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_encode_in_order = msgspec.json.Encoder(decimal_format="number", order="deterministic").encode
+
+
+class NotApplicable(RedriveError):
+    """A patch names what a payload does not have, or a `test` in it fails. It quotes no value."""
+
+
+def decode(text: str | bytes) -> Any:
+    """JSON with its numbers as they are written. Raises InvalidJob where it is none."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidJob(PAYLOAD, f"is not valid JSON: {error}") from None
+
+
+def encode(payload: Any) -> str:
+    """A payload as JSON text. Raises InvalidJob where it is none that a job can hold."""
+    try:
+        text = _encode(payload).decode()
+        plain = msgspec.json.decode(text)
+    except UnicodeEncodeError:
+        raise InvalidJob(PAYLOAD, "contains a lone surrogate, which is not text") from None
+    except msgspec.DecodeError:
+        raise InvalidJob(PAYLOAD, "number outside the range of a double") from None
+    encode_payload(PAYLOAD, plain)
+    return text
+
+
+def indented(payload: Any) -> str:
+    """A payload as people read and edit it."""
+    return msgspec.json.format(_encode(payload), indent=2).decode()
+
+
+def read_patch(text: str) -> Patch:
+    """Read a JSON Patch. Raises InvalidJob, which names the operation and what it lacks."""
+    if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
+        raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
+    try:
+        patch = _decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
+    if not isinstance(patch, list) or not patch:
+        example = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
+        raise InvalidJob(PATCH, f"must be a list of operations, as {example}")
+    operations = cast("list[Any]", patch)
+    for n, operation in enumerate(operations):
+        _check(f"patch[{n}]", operation)
+    return operations
+
+
+def _check(where: str, operation: Any) -> None:
+    if not isinstance(operation, dict):
+        raise InvalidJob(where, "must be an object with op and path")
+    given = cast("dict[str, Any]", operation)
+    name = given.get("op")
+    if not isinstance(name, str) or name not in NEEDS:
+        where += ".op"
+        raise InvalidJob(where, f"must be one of {', '.join(NEEDS)}")
+    for member in NEEDS[name]:
+        if member not in given:
+            raise InvalidJob(where, f"{name} needs {member}")
+        if member != "value" and not _is_pointer(given[member]):
+            where += f".{member}"
+            raise InvalidJob(where, "must be a JSON Pointer, as /lines/0/price; ~1 stands for /")
+
+
+def _is_pointer(text: Any) -> bool:
+    try:
+        jsonpatch.JsonPointer(text)
+    except (jsonpatch.JsonPointerException, TypeError, AttributeError):
+        return False
+    return isinstance(text, str)
+
+
+def apply(patch: Patch, payload: Any) -> Any:
+    """Apply a patch to a copy of a payload. Raises NotApplicable, InvalidJob."""
+    made = _decode(_encode(payload))
+    for n, operation in enumerate(patch):
+        try:
+            made = jsonpatch.JsonPatch([copy.deepcopy(operation)]).apply(made, in_place=True)
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+            where = scrub("{op} {path}".format_map(operation))
+            msg = f"operation {n} of the patch does not apply: {where}"
+            raise NotApplicable(msg) from None
+        # a few copies of a payload into itself would not fit into memory
+        if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
+            raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
+    return made
+
+
+def is_same(before: Any, after: Any) -> bool:
+    """Return True if two payloads are equal, whatever the order of their keys."""
+    return _encode_in_order(before) == _encode_in_order(after)
+
+
+def difference(shown: Any, edited: Any) -> Patch:
+    """The patch that makes of one payload the other.
+
+    Raises:
+        InvalidJob: it would write what stands in the place of a secret.
+    """
+    found = jsonpatch.JsonPatch.from_diff(
+        shown, edited, dumps=lambda value: _encode_in_order(value).decode()
+    )
+    patch = cast("list[Operation]", found.patch)
+    for operation in patch:
+        if HIDDEN.encode() in _encode(operation.get("value")):
+            path = PAYLOAD + operation["path"].replace("/", ".")
+            raise InvalidJob(
+                path,
+                f"{HIDDEN} stands for a value that is not shown; leave it where it is, or use"
+                " --patch",
+            )
+    return patch
+
+
+def paths(patch: Patch) -> list[str]:
+    """Return the paths that a patch changes, without values, for records and people."""
+    changed = dict.fromkeys(
+        scrub(path or "/") for operation in patch for path in _changed(operation)
+    )
+    found = list(changed)
+    more = len(found) - MAX_PATHS
+    return [*found[:MAX_PATHS], f"and {more} more"] if more > 0 else found
+
+
+def _changed(operation: Operation) -> Iterator[str]:
+    if operation["op"] == "move":
+        yield operation["from"]
+    if operation["op"] != "test":
+        yield operation["path"]
+
+
+def without_values(patch: Patch) -> Patch:
+    """A patch as it may stand in the clear beside what is encrypted."""
+    return [{k: v for k, v in operation.items() if k != "value"} for operation in patch]
+
+
+def encoded(patch: Patch) -> str:
+    """A patch as JSON text."""
+    return _encode(patch).decode()
+
+
+def diff(before: Any, after: Any, title: str) -> list[str]:
+    """The lines of a unified diff of two payloads, which are to be redacted before."""
+    old, new = indented(before).splitlines(), indented(after).splitlines()
+    return list(difflib.unified_diff(old, new, title, f"{title}, edited", lineterm=""))

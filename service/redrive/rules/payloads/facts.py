@@ -1,0 +1,138 @@
+"""Facts of a job: they can be compared and counted, and reveal no content.
+
+A fact is a path (`payload.currency`) and a mark. Of a text the mark is a short digest: equal texts
+have equal marks, and nobody reads the text out of one. Numbers, true, false and null are their own
+marks. Secrets, long texts and times have marks that say no more than what they are.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from typing import Any, cast
+
+from redrive.rules.payloads.redact import HIDDEN, redact, scrub
+
+Mark = str | int | float | bool | None
+Facts = Mapping[str, Mark]
+
+TEXT, LONG, TIME, NUMBER, SECRET, UNREAD = "#", "?text", "?time", "?number", "?secret", "?unread"
+"""How the mark of a text begins, and what is said in the place of what is not compared."""
+
+MAX_FIELDS = 64
+MAX_DEPTH = 4
+MAX_TEXT = 64
+MAX_NUMBER = 1e9
+"""A larger one is the number of something, like an account."""
+MAX_PAYLOAD = 32_768
+"""Bytes of JSON. Of a larger payload nothing is read."""
+
+NOT_COMPARED = frozenset(
+    {"$redrive", "traceparent", "tracestate", "attempt_traceparent", "version"}
+)
+"""Headers that are of one job, or that the payload's model knows."""
+
+_NAME = re.compile(r"(?!(?:\D*\d){4})[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+"""The name of a field; a key with more digits is data, as in a map by id."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]|\Z)")
+
+
+def facts_of(  # noqa: PLR0913 # what is known of a job
+    payload: Any,
+    headers: Mapping[str, Any],
+    tenant: str | None,
+    *,
+    declared: Collection[str] = (),
+    secrets: Collection[str] = (),
+    texts: MutableMapping[str, str] | None = None,
+) -> dict[str, Mark]:
+    """Return the facts of a job's content.
+
+    Args:
+        payload: None where it cannot or must not be read.
+        declared: keys that are secret besides those whose names say so.
+        secrets: values that must not turn up anywhere.
+        texts: is told which text each mark of one stands for.
+    """
+    kept = {name: value for name, value in headers.items() if name not in NOT_COMPARED}
+    content = {"tenant": tenant, "header": kept, "payload": payload}
+    if not isinstance(payload, dict):
+        content["payload"] = {}
+    hidden = redact(_bounded(content, MAX_DEPTH + 1), declared, secrets)
+    found = dict(_marked(hidden, "", texts))
+    if not isinstance(payload, dict):
+        found["payload"] = UNREAD
+    return found
+
+
+def type_of(mark: Mark) -> str:
+    """Return the type of a mark's value, as a word."""
+    match mark:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case _ if mark == NUMBER:
+            return "number"
+        case _ if mark == SECRET:
+            return "secret"
+        case _:
+            return "text"
+
+
+def is_value(mark: Mark) -> bool:
+    """Return True if the mark stands for a value that may be shown."""
+    return not (isinstance(mark, str) and mark.startswith("?"))
+
+
+def _bounded(value: Any, depth: int) -> Any:
+    """A value without what is not compared: lists but for their length, and what is too deep."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {
+            name + "[]" * isinstance(inner, list): _bounded(inner, depth - 1)
+            for name, inner in items
+            if _NAME.fullmatch(name) and (depth > 1 or not isinstance(inner, Mapping))
+        }
+    if isinstance(value, list):
+        return len(cast("list[Any]", value))
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return LONG
+    return value
+
+
+def _marked(
+    value: Any, path: str, texts: MutableMapping[str, str] | None
+) -> Iterator[tuple[str, Mark]]:
+    """Paths and marks; of a value that holds others, of those."""
+    if not isinstance(value, Mapping):
+        yield path, _mark(value, texts)
+        return
+    room = MAX_FIELDS
+    for name, inner in cast("Mapping[str, Any]", value).items():
+        for found in _marked(inner, f"{path}.{name}" if path else name, texts):
+            if room and scrub(name) == name:
+                room -= 1
+                yield found
+
+
+def _mark(value: Any, texts: MutableMapping[str, str] | None) -> Mark:
+    if isinstance(value, str):
+        return _mark_of_text(value, texts)
+    if value is None or isinstance(value, bool):
+        return value
+    is_small = math.isfinite(value) and abs(value) <= MAX_NUMBER
+    return value if is_small else NUMBER
+
+
+def _mark_of_text(text: str, texts: MutableMapping[str, str] | None) -> str:
+    if HIDDEN in text:
+        return SECRET
+    if text == LONG or _TIME.match(text):
+        return LONG if text == LONG else TIME
+    mark = TEXT + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    if texts is not None:
+        texts[mark] = text
+    return mark

@@ -1,0 +1,433 @@
+"""Secrets do not leave: not in what is stored of a failure, not in the log, not on a screen.
+
+Payloads are redacted by key, text by pattern and by the values that are known to be secret. Both
+see what a reader sees: full-width letters, look-alikes and invisible characters change nothing.
+
+The time is linear in the text, and bounded in what is sought in it; a text that would take more is
+hidden whole. It is best effort all the same: a secret that neither its name nor its form gives away
+is not found. docs/failures.md says what is.
+"""
+
+import contextlib
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Any, cast
+from urllib.parse import quote, quote_plus
+
+from redrive.rules.payloads import credentials as like
+
+HIDDEN = "[redacted]"
+SHORTEST_SECRET = 4
+"""A secret value shorter than this is not looked for in text: it would be found everywhere."""
+SHORTEST_OF_ENVIRONMENT = 8
+MAX_SECRETS = 256
+MAX_WORK = 4_000_000
+"""What may be sought in a text: values, and characters of the text times ways of writing them."""
+HEAD = 64
+"""Of a long secret its beginning is sought, so that it is found where its end was cut off."""
+MAX_NAME = 80
+
+Span = tuple[int, int]
+
+_WRITINGS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: text.encode("unicode_escape").decode(),
+    lambda text: repr("'" + text)[2:-1],
+    lambda text: repr('"' + text)[2:-1],
+    lambda text: repr(text)[1:-1],
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: quote(text, safe=""),
+    quote,
+    quote_plus,
+)
+"""The ways in which a text can stand in another one: as it is, in a repr, in JSON, in a URL."""
+
+_HINTS = tuple(
+    (hint, tuple(leak for leak in like.LEAKS if hint in leak.hints))
+    for hint in dict.fromkeys(chain.from_iterable(leak.hints for leak in like.LEAKS))
+)
+_SPACED = frozenset(
+    form for word in like.SPACED for form in (word, word.title(), word.upper(), word + "s")
+)
+_SINGULAR = {
+    word + "s": word
+    for word in chain(like.WORDS, like.LAST_WORDS, *map(str.split, like.PAIRS))
+    if not word.endswith("s")
+}
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuUnrt\\]")
+_CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL)
+_NAMED = re.compile(
+    r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
+    r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,40}+)"
+)
+_VALUE = re.compile(
+    # a quoted text, even one that was cut off; one within a quoted one, one in a URL
+    rf"[bBrRuUfF]{{0,2}}(?:{like.QUOTED})"
+    r"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*+(?:(?P=escaped)|\Z)"
+    r"|%2[27](?:(?!%2[27])\S)*+"
+    # a call; the name of a scheme and what follows; a word
+    r"|[A-Za-z_][\w.]{0,80}\([^()]*+(?:\)|\Z)"
+    r"|(?:bearer|basic|digest|negotiate|token|apikey)\s{1,3}[^\s,;\"'}\])]++"
+    r"|(?:[^\s,;&)}\]<>\"']|[,;)}\]\"'](?=[^\s,;&)}\]<>\"'])(?!,?[\w.-]{1,40}[=:]))++",
+    re.DOTALL | re.IGNORECASE,
+)
+_BRACKETS = re.compile(rf"{like.QUOTED}|[\[\](){{}}]", re.DOTALL)
+_PLAIN_WORD = re.compile(
+    r"(?P<word>[A-Za-z][A-Za-z'-]{0,40}+)[.,:;!?]{0,3}+"
+    r"(?:(?P<more> [A-Za-z])|(?=[\s)}\]\"'&,;]|\Z))"
+)
+_SENTENCE = re.compile(r"[\s\[(\"']*+[A-Z][a-z']*+(?: (?:[A-Za-z'-]+|\d+)){2,40}[.!][\s\"')\]]*+")
+_ADDRESS = re.compile(
+    r"(?:\d{1,7}|v?\d{1,9}(?:\.\d{1,9}){1,9}[\w.-]{0,40}+|latest)(?:[/:?#]|(?=[\s,;)}\]\"']|\Z))"
+)
+
+
+def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] = ()) -> Any:
+    """A copy of a JSON value without the values of secret keys and credentials in its texts.
+
+    `declared` keys are secret as well, and so are `secrets`, wherever they stand in a text.
+    """
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value)
+        named = _values_by_name(items, declared)
+        return {
+            scrub(key, secrets): HIDDEN
+            if is_secret(key, declared) or key in named
+            else redact(item, declared, secrets)
+            for key, item in items.items()
+        }
+    if isinstance(value, list):
+        return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
+    if isinstance(value, str):
+        return scrub(value, secrets)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return value
+    return value if scrub(str(value), secrets) == str(value) else HIDDEN
+
+
+def is_secret(key: str, declared: Collection[str] = ()) -> bool:
+    """Return True if a key's value is secret, by its name or because the handler says
+    so.
+    """
+    return key in declared or _sounds_secret(key[-MAX_NAME:])
+
+
+def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
+    """The texts in a JSON value that must not turn up anywhere else; no more than can be sought."""
+    found: set[str] = set()
+    for text in _secrets(value, declared, hidden=False):
+        if len(text) >= SHORTEST_SECRET:
+            found.add(text)
+            if len(found) > MAX_SECRETS:
+                break
+    return found
+
+
+def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
+    """The values of a process's variables that sound secret, and the passwords in its URLs.
+
+    Words and paths are none: `postgres` may be a password, and stands in every other message.
+    """
+    found: set[str] = set()
+    for name, value in environment.items():
+        found.update([value] if is_secret(name) else ())
+        found.update(value[start:end] for start, end in _addressed(value))
+    return frozenset(
+        text
+        for text in found
+        if len(text) >= SHORTEST_OF_ENVIRONMENT and not text.isalpha() and text[0] != "/"
+    )
+
+
+def scrub(text: str, secrets: Collection[str] = ()) -> str:
+    """Text without credentials: known secret values, and whatever looks like one."""
+    spans = list(_found(text, secrets))
+    if not text.isascii() or _INVISIBLE.search(text):
+        seen, starts, ends = _as_seen(text)
+        spans += [(starts[a], ends[b - 1]) for a, b in _found(seen, secrets) if a < b]
+    return _without(spans, text) if spans else text
+
+
+def _values_by_name(items: Mapping[str, Any], declared: Collection[str]) -> Collection[str]:
+    """The key of the value in `{"name": "password", "value": "x"}`."""
+    for label in ("name", "key", "header", "field"):
+        name = items.get(label)
+        if isinstance(name, str) and is_secret(name, declared):
+            return ("value", "val", "values")
+    return ()
+
+
+def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value)
+        named = _values_by_name(items, declared)
+        for key, item in items.items():
+            yield from _secrets(
+                item, declared, hidden=hidden or is_secret(key, declared) or key in named
+            )
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _secrets(item, declared, hidden=hidden)
+    elif hidden and value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+@lru_cache(4_096)
+def _sounds_secret(name: str) -> bool:
+    if not name.isascii() or _INVISIBLE.search(name):
+        name = _as_seen(name)[0]
+    words = _WORD.findall(name)
+    small = name.lower()
+    if small != name:  # the words of accessToken; of API_KEY as well, and of aPI_kEY
+        split, words = _WORD.findall(small), [word.lower() for word in words]
+        if words != split and not _is_about_one(words) and _are_secret(split):
+            return True
+    return not _is_about_one(words) and _are_secret(words)
+
+
+def _are_secret(words: list[str]) -> bool:
+    if like.STEMS.search("".join(words)):
+        return True
+    singular = [_SINGULAR.get(word, word) for word in words]
+    last = singular[-2:-1] if len(words) > 1 and words[-1].isdigit() else singular[-1:]
+    return (
+        not like.WORDS.isdisjoint(singular)
+        or not like.LAST_WORDS.isdisjoint(last)
+        or not like.PAIRS.isdisjoint(map(" ".join, pairwise(singular)))
+    )
+
+
+def _is_about_one(words: list[str]) -> bool:
+    """Return True if a name is about a secret without holding it, or counts tokens."""
+    return len(words) > 1 and (
+        words[-1] in like.DESCRIBING or (words[-1] == "tokens" and words[0] in like.COUNTING)
+    )
+
+
+def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
+    """Yield the positions of secrets in a text, unordered; they may overlap."""
+    if secrets:
+        yield from _known(text, secrets)
+    yield from _named(text)
+    folded = text.lower()
+    likely = [leaks for hint, leaks in _HINTS if hint in folded]
+    for leak in dict.fromkeys(chain.from_iterable(likely)):
+        yield from _leaked(leak, text)
+    if like.LONG.search(text):
+        yield from (found.span() for found in like.FORMS.finditer(text))
+    yield from (found.span() for found in like.CARD.finditer(text) if _is_card(found[0]))
+    yield from (found.span() for found in like.IBAN.finditer(text) if _is_iban(found[0]))
+
+
+def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
+    """Yield the positions of these secrets in any form. If the search takes too long,
+    all is secret.
+    """
+    forms: set[str] = set()
+    if len(secrets) <= MAX_SECRETS:
+        forms.update(form for secret in secrets for form in _forms(secret))
+    if len(secrets) > MAX_SECRETS or len(forms) * len(text) > MAX_WORK:
+        yield (0, len(text))
+        return
+    for form in forms:
+        start = text.find(form[:HEAD])
+        while start >= 0:
+            end = _end_of(form, text, start)
+            yield (start, end)
+            start = text.find(form[:HEAD], end)
+
+
+def _forms(secret: str) -> set[str]:
+    """Return the forms that a text can have inside another one, if it is long enough to
+    search for.
+    """
+    if secret.isascii() and secret.isalnum():
+        return {secret} if len(secret) >= SHORTEST_SECRET else set()
+    forms: set[str] = set()
+    # A lone surrogate has no place in a URL; those forms come last.
+    with contextlib.suppress(UnicodeEncodeError):
+        for write in _WRITINGS:
+            forms.add(write(secret))
+    return {form for form in forms if len(form) >= SHORTEST_SECRET}
+
+
+def _end_of(form: str, text: str, start: int) -> int:
+    """Return the end of a form that begins in a text: its own end, or where it was cut
+    off.
+    """
+    if text.startswith(form, start):
+        return start + len(form)
+    agreed = HEAD
+    while start + agreed < len(text) and text[start + agreed] == form[agreed]:
+        agreed += 1
+    return start + agreed
+
+
+def _named(text: str) -> Iterator[Span]:
+    """The values in `name=value` and `name: value` whose names sound secret."""
+    if ":" not in text and "=" not in text and "%3" not in text:
+        return
+    end = 0
+    for found in _NAMED.finditer(text):
+        name = found["name"]
+        if name in _SPACED:
+            name = _both_words(text, found)
+        if found.start() < end or not _sounds_secret(name[-MAX_NAME:]):
+            continue
+        if found["sign"] == ":" and _is_no_value(text, found, name):
+            continue
+        end = _end_of_value(text, found, name)
+        if not _is_empty(text[found.end() : end]):
+            yield (found.end(), end)
+
+
+def _both_words(text: str, found: re.Match[str]) -> str:
+    """The name before the sign with the word before it, as in `API key: x`."""
+    start = found.start()
+    before = text[max(0, start - 16) : start].split() if text[start - 1 : start] == " " else []
+    return f"{before[-1]}_{found['name']}" if before else found["name"]
+
+
+def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
+    start = found.end()
+    first = text[start : start + 1]
+    if first and first in "[{(":
+        return _end_of_brackets(text, start)
+    if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
+        before = text[found.start() - 1 : found.start()]
+        stop = f"[\\r\\n{before}]" if before and before in "\"'" else r"[\r\n]"
+        end = re.compile(stop).search(text, start)
+        return len(text) if end is None else end.start()
+    value = _VALUE.match(text, start)
+    return start if value is None else value.end()
+
+
+def _end_of_brackets(text: str, start: int) -> int:
+    """Return where the bracket at `start` is closed, or the end of a text that was cut
+    off.
+    """
+    depth = 0
+    for found in _BRACKETS.finditer(text, start):
+        depth += (found[0] in "[{(") - (found[0] in "]})")
+        if not depth:
+            return found.end()
+    return len(text)
+
+
+def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
+    """Return True if the text after a name and a colon is prose or an address, not a
+    value.
+
+    It looks no further than it must: a value that is left alone is looked through again.
+    """
+    if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, found.end()):
+        return True
+    if found["quote"] or found["space"] or not text[found.end() : found.end() + 1].isalnum():
+        return False
+    if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
+        return True
+    return _ADDRESS.match(text, found.end()) is not None and _last_word(name) not in like.DIGITS
+
+
+def _is_prose(text: str, start: int) -> bool:
+    """Return True if a word of a sentence begins here: `token: has expired`."""
+    found = _PLAIN_WORD.match(text, start)
+    return found is not None and (bool(found["more"]) or found["word"].lower() in like.PROSE)
+
+
+def _is_empty(value: str) -> bool:
+    """Return True if a value is empty, or a sentence about a missing one."""
+    return value.strip("\\\"'.,`").lower() in like.NOTHING or bool(_SENTENCE.fullmatch(value))
+
+
+def _last_word(name: str) -> str:
+    return next(reversed(_WORD.findall(name)), "").lower()
+
+
+def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
+    has_name = "name" in leak.pattern.groupindex
+    for found in leak.pattern.finditer(text):
+        start, end = found.span("secret")
+        if has_name and (not _sounds_secret(found["name"]) or _is_prose(text, start)):
+            continue
+        yield (start, end)
+
+
+def _addressed(text: str) -> Iterator[Span]:
+    """Yield the positions of passwords in URLs."""
+    for leak in like.LEAKS:
+        if "@" in leak.hints:
+            yield from _leaked(leak, text)
+
+
+def _is_card(text: str) -> bool:
+    """Return True for a card number with a known issuer and check digit (Luhn, ISO/IEC
+    7812-1).
+    """
+    digits = [int(c) for c in text if c.isdigit()]
+    signs = {c for c in text if not c.isdigit()}
+    if len(signs) > 1 or not like.ISSUERS.fullmatch("".join(map(str, digits))):
+        return False
+    doubled = (d if n % 2 == 0 else sum(divmod(2 * d, 10)) for n, d in enumerate(reversed(digits)))
+    return sum(doubled) % 10 == 0
+
+
+def _is_iban(text: str) -> bool:
+    """Return True if the check digits are right (ISO 7064, mod 97-10)."""
+    code = "".join(c for c in text if c.isalnum())
+    return int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1
+
+
+def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
+    """A text as a reader takes it, and where in the text each character of it starts and ends.
+
+    Characters that a repr or JSON has written as numbers count as what they are.
+    """
+    seen: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for found in _CHARACTER.finditer(text):
+        for plain in _plain(found[0]):
+            seen.append(plain)
+            starts.append(found.start())
+            ends.append(found.end())
+    return "".join(seen), starts, ends
+
+
+@lru_cache(4_096)
+def _plain(character: str) -> str:
+    """Return what a character looks like: without width, accents and script; empty if
+    invisible.
+    """
+    if len(character) == len("\\n"):
+        return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
+    if len(character) > 1:
+        number = int(character.lstrip("\\xuU"), 16)
+        character = chr(number) if number <= sys.maxunicode else ""
+    if character in "\t\r\n":
+        return character
+    shown = (
+        part
+        for part in unicodedata.normalize("NFKD", character)
+        if unicodedata.category(part) not in {"Cc", "Cf", "Mn", "Me"}
+    )
+    return "".join(shown).translate(like.LOOK_ALIKES)
+
+
+def _without(spans: Iterable[Span], text: str) -> str:
+    """The text with each of these hidden; what overlaps or touches is hidden once."""
+    parts: list[str] = []
+    place = 0
+    for start, end in sorted(spans):
+        if start > place or not parts:
+            parts += [text[place:start], HIDDEN]
+        place = max(place, end)
+    return "".join((*parts, text[place:]))

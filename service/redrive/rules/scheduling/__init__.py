@@ -1,0 +1,1 @@
+"""Rules for when and where jobs run: slots, limits, cells."""

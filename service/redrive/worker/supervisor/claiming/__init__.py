@@ -1,0 +1,1 @@
+"""Claims and settlements: the exchange with the database."""

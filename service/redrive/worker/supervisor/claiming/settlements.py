@@ -1,0 +1,227 @@
+"""Settlements that the database does not know of yet.
+
+Each stays here until the database has answered for it: taken for a try, put back when the try came
+to nothing.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+
+import msgspec
+
+from redrive.rules.attempts.failure import made_up
+from redrive.rules.attempts.settlement import Outcome
+from redrive.rules.model import Category
+from redrive.worker.exchange import Settlements
+from redrive.worker.protocol import Report
+from redrive.worker.supervisor.held import Claim, Held
+from redrive.worker.supervisor.telemetry import Telemetry
+
+FULL_BATCH = 500
+"""Settlements that go at once; fewer may wait for company."""
+
+UNSTORABLE_SECONDS = 60.0
+"""When a job runs again whose settlement the database refuses in every form."""
+
+
+_claim_of = attrgetter("claim")
+
+
+@dataclass(frozen=True, slots=True)
+class SettlementBatch:
+    """Settlements sent together: completions, and reports of attempts that ended otherwise."""
+
+    completions: list[Held]
+    reports: list[tuple[Report, Held]]
+    has_results: bool = False
+
+    def __len__(self) -> int:
+        return len(self.completions) + len(self.reports)
+
+    def columns(self, claims: Counter[Claim]) -> Settlements:
+        """Return the settlements as the database takes them; `claims` as below."""
+        return Settlements(
+            [
+                (held.id, held.deliveries, held.claim.id, held.batch.worker)
+                for held in self.completions
+            ],
+            [(report, held.claim.id, held.worker) for report, held in self.reports],
+            [claim.id for claim, jobs in claims.items() if jobs == claim.left],
+            # not looked for where there has never been one
+            [held.returned for held in self.completions if held.returned is not None]
+            if self.has_results
+            else (),
+        )
+
+    def claims(self) -> Counter[Claim]:
+        """Count the jobs of each claim."""
+        return Counter(map(_claim_of, self.held()))
+
+    def held(self) -> Iterable[Held]:
+        """Their jobs."""
+        return chain(self.completions, (held for _, held in self.reports))
+
+    def halves(self) -> tuple["SettlementBatch", "SettlementBatch"]:
+        """Two parts. Neither is empty where there are two settlements."""
+        if self.completions and self.reports:
+            return replace(self, reports=[]), replace(self, completions=[])
+        done, ended = self.completions, self.reports
+        i, j = len(done) // 2, len(ended) // 2
+        return (
+            SettlementBatch(done[:i], ended[:j], self.has_results),
+            SettlementBatch(done[i:], ended[j:], self.has_results),
+        )
+
+    def parted(self, jobs: Container[int]) -> tuple["SettlementBatch", "SettlementBatch"]:
+        """Split the batch into the settlements of these jobs and the others."""
+        return self._where(lambda held: held.id in jobs), self._where(
+            lambda held: held.id not in jobs
+        )
+
+    def _where(self, is_meant: Callable[[Held], bool]) -> "SettlementBatch":
+        return SettlementBatch(
+            [held for held in self.completions if is_meant(held)],
+            [(report, held) for report, held in self.reports if is_meant(held)],
+            self.has_results,
+        )
+
+
+class PendingSettlements:
+    """Settlements of one worker. `telemetry` hears of each once, when it is certain.
+
+    Most go together. Some are set aside: whatever keeps them from being settled, the others do not
+    wait for it.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._waiting = SettlementBatch([], [])
+        self._aside = SettlementBatch([], [])
+        self._first_at = float("inf")
+        self._sent_before = False  # an earlier try may have been carried out
+        self.has_results = False  # handlers here return what is to be kept
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._aside)
+
+    @property
+    def aside(self) -> int:
+        """Return how many are set aside."""
+        return len(self._aside)
+
+    def completed(
+        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+    ) -> None:
+        """Attempts succeeded, with the seconds each took, and the trace of one of them."""
+        self._waiting.completions.extend([held for held, _ in finished])
+        self._telemetry.completed(finished, example)
+        self._note()
+
+    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
+        """An attempt ended otherwise. `aside`: somebody may have locked its job."""
+        (self._aside if aside else self._waiting).reports.append((report, held))
+        if not report.may_be_gone:
+            self._telemetry.ended(held, report)
+        self._note()
+
+    def _note(self) -> None:
+        if self._waiting and self._first_at == float("inf"):
+            self._first_at = time.monotonic()
+
+    def due_at(self, linger: float) -> float:
+        """Return when to send the common batch if its first settlement may wait for
+        `linger` seconds.
+        """
+        return 0.0 if len(self._waiting) >= FULL_BATCH else self._first_at + linger
+
+    def take(self) -> SettlementBatch:
+        """Take those that go together, for one try. `done` or `put_back` must follow."""
+        taken = replace(self._waiting, has_results=self.has_results)
+        self._waiting = SettlementBatch([], [])
+        self._first_at = float("inf")
+        return taken
+
+    def take_aside(self) -> SettlementBatch:
+        """Take those that were set aside, for one try. `done` or `set_aside` must follow."""
+        taken = replace(self._aside, has_results=self.has_results)
+        self._aside = SettlementBatch([], [])
+        return taken
+
+    def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
+        """Keep them for the next try. `may_be_done`: this one may have been carried out."""
+        self._waiting = _joined(taken, self._waiting)
+        self._sent_before |= may_be_done and bool(taken)
+        self._note()
+
+    def set_aside(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
+        """Keep them apart from the others. `may_be_done` as in `put_back`."""
+        self._aside = _joined(self._aside, taken)
+        self._sent_before |= may_be_done and bool(taken)
+
+    def held(self) -> Iterable[Held]:
+        """Their jobs."""
+        return chain(self._waiting.held(), self._aside.held())
+
+    def done(
+        self,
+        taken: SettlementBatch,
+        claims: Counter[Claim],
+        completed: set[int] | None,
+        settled: set[int],
+    ) -> list[Held]:
+        """The database has answered: these ids were ours to settle; `completed` None: all of them.
+
+        The others had been fenced off; after an unknown outcome a missing one may be our own
+        earlier success. Returns those of them whose process did not die under them.
+        """
+        if not taken:
+            return []
+        for claim, jobs in claims.items():
+            claim.left -= jobs
+        returned: list[Held] = []
+        crashed: list[Held] = []
+        if completed is not None:
+            returned += [held for held in taken.completions if held.id not in completed]
+        for report, held in taken.reports:
+            if report.may_be_gone:
+                self._resolved(held, report, was_rolled_back=held.id in settled)
+            elif held.id not in settled:
+                (crashed if report.losses else returned).append(held)
+        if (returned or crashed) and not self._sent_before:
+            self._telemetry.stale([*returned, *crashed])
+        self._sent_before = False
+        return returned
+
+    def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
+        """Only the database could say whether a handler's own transaction completed the job."""
+        if was_rolled_back:
+            self._telemetry.ended(held, report)
+        else:
+            self._telemetry.completed([(held, report.seconds)])
+
+
+def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
+    return SettlementBatch(first.completions + second.completions, first.reports + second.reports)
+
+
+def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
+    """Yield reports to send in place of one that the database refused."""
+    text = f"the failure could not be stored: {refusal}"
+    constant = made_up("UnstorableError", text, Category.OTHER, held.kind)
+    has_failure = report.failure is not None
+    failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
+    yield msgspec.structs.replace(report, failure=failure)
+    # The last one holds nothing that came from a handler: whatever was refused, the job must not
+    # stay claimed.
+    yield Report(
+        report.id,
+        report.deliveries,
+        Outcome.RELEASE,
+        UNSTORABLE_SECONDS,
+        reason="unstorable",
+        may_be_gone=report.may_be_gone,
+    )

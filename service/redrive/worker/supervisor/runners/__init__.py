@@ -1,0 +1,1 @@
+"""Runner processes: start them, hand jobs to them, judge how they end."""

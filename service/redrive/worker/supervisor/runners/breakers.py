@@ -1,0 +1,275 @@
+"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on it.
+
+A dependency that is down must cost no attempts. So a transient failure of a job that depends on
+something is held back until the next report (a tenth of a second); when the breaker is open by
+then, or half of what all workers saw of the dependency has failed, the attempt is refunded. Jobs
+behind an open breaker are not started at all: they are given back as they are claimed, without a
+way through a runner, and so that they do not come back all at once.
+"""
+
+import random
+import time
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from redrive.database.connect import Link
+from redrive.handlers import matching
+from redrive.rules.attempts.policy import put_off
+from redrive.rules.attempts.settlement import Outcome, Release
+from redrive.rules.model import Category, Reason
+from redrive.worker import store
+from redrive.worker.protocol import Dependency, OpenBreakers, Report, has_expired, read_extras
+from redrive.worker.supervisor.held import Held
+
+CHECK_SECONDS = 0.5
+REPORT_SECONDS = 0.05
+"""How soon after one report of what was seen of dependencies the next may follow."""
+
+PROBE_LEASE_SECONDS = 30.0
+SAME_SECONDS = 0.25
+MAX_REFUNDS = 20
+"""Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
+
+RETURNED = frozenset({Outcome.RETRY, Outcome.DEAD_LETTER})
+"""Settlements that a dependency may be to blame for."""
+
+BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
+
+
+@dataclass(slots=True)
+class Standing:
+    """State of a dependency at the last report. `open_until` is a monotonic instant."""
+
+    state: str = "closed"
+    open_until: float = 0.0
+    failing: bool = False
+
+    @property
+    def is_closed(self) -> bool:
+        """True if jobs may use it."""
+        return self.state == "closed"
+
+    @property
+    def is_to_blame(self) -> bool:
+        """True if failures of dependent jobs are blamed on it."""
+        return self.failing or not self.is_closed
+
+
+class Breakers:
+    """The dependencies of one worker."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Dependency] = {}
+        self._of_kind: dict[str, tuple[str, ...]] = {}
+        self._prefixes: list[str] = []
+        self._failures = Tally[str]()
+        self._successes = Tally[str]()
+        self._standing: dict[str, Standing] = {}
+        self._held: list[tuple[Held, Report]] = []
+        self._probing: dict[str, float] = {}  # until when the probe is ours
+        self._ahead: dict[str, int] = {}  # jobs given back since it opened
+        self._check_at = 0.0
+        self._quiet_until = 0.0
+        self._said: OpenBreakers | None = None
+
+    def configure(
+        self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """Take what a runner said of its handlers."""
+        self._settings = {dependency.name: dependency for dependency in dependencies}
+        self._of_kind = {kind: names for kind, names in of_kind.items() if names}
+        self._prefixes = sorted(
+            (k for k in self._of_kind if k.endswith("*")), key=len, reverse=True
+        )
+        self._said = None
+
+    # ------------------------------------------------------------------ what is seen
+
+    @property
+    def is_used(self) -> bool:
+        """True if any handler has a dependency."""
+        return bool(self._settings)
+
+    def succeeded(self, kind: str) -> None:
+        """An attempt of a kind succeeded."""
+        for name in self._names(kind):
+            self._successes[name] += 1
+
+    def observed(self, name: str, *, succeeded: bool) -> None:
+        """A handler used a dependency by name."""
+        if name in self._settings:
+            counts = self._successes if succeeded else self._failures
+            counts[name] += 1
+
+    def holds_back(self, held: Held, report: Report) -> bool:
+        """Take a failure that a dependency may be to blame for, until the next report says."""
+        names = self._names(held.kind)
+        if not names or report.category not in BLAMED or report.outcome not in RETURNED:
+            return False
+        for name in names:
+            self._failures[name] += 1
+        self._held.append((held, report))
+        return True
+
+    def jobs(self) -> Iterator[Held]:
+        """The jobs whose failures are held back."""
+        return (held for held, _ in self._held)
+
+    def give_up(self) -> list[tuple[Held, Report]]:
+        """Take out what is held back, as it came: there is no time left to ask."""
+        held, self._held = self._held, []
+        return held
+
+    def _names(self, kind: str) -> tuple[str, ...]:
+        return self._of_kind.get(matching(kind, self._of_kind, self._prefixes) or "", ())
+
+    # ------------------------------------------------------------------ the report
+
+    def is_due(self, now: float, *, was_notified: bool) -> bool:
+        """Return True if it is time to report."""
+        has_reason = bool(self._failures) or was_notified or now >= self._check_at
+        return self.is_used and has_reason and now >= self._quiet_until
+
+    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
+        """Report and learn. Returns the failures that were held back, with their final reports.
+
+        Raises psycopg.Error; what was held back stays so.
+        """
+        self._quiet_until = now + REPORT_SECONDS
+        with link.use() as conn:
+            found = store.breakers(
+                conn, list(self._settings.values()), self._failures, self._successes
+            )
+            for one in found:
+                self._take_probe(conn, one, worker, now)
+        self._learn(found, now)
+        return [(held, self._final(held, report)) for held, report in self.give_up()]
+
+    def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
+        """Take the answer to a report: what was counted is known, and how dependencies stand."""
+        self._failures.clear()
+        self._successes.clear()
+        self._check_at = now + CHECK_SECONDS
+        self._standing = {
+            one.name: Standing(one.state, now + one.open_for, one.failing) for one in found
+        }
+        self._ahead = {
+            one.name: self._ahead.get(one.name, 0) for one in found if one.state == "open"
+        }
+
+    def _take_probe(
+        self, conn: store.Connection, one: store.BreakerRow, worker: int, now: float
+    ) -> None:
+        if one.state != "half_open":
+            self._probing.pop(one.name, None)
+        elif not self._is_probing(one.name, now) and store.take_probe(
+            conn, one.name, worker, PROBE_LEASE_SECONDS
+        ):
+            self._probing[one.name] = now + PROBE_LEASE_SECONDS
+
+    def _is_probing(self, name: str, now: float) -> bool:
+        """Return True if one job of this worker may try a half-open dependency."""
+        return self._probing.get(name, 0.0) > now
+
+    def _final(self, held: Held, report: Report) -> Report:
+        """The report of a failure that was held back.
+
+        One that a dependency is to blame for is a retry, with the attempt refunded.
+        """
+        to_blame = self._to_blame(held.kind)
+        refunds = read_extras(held.extras).refunds or 0
+        if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
+            return report
+        wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
+        return _refunded(report, wait, refunds)
+
+    def _to_blame(self, kind: str) -> list[Standing]:
+        """The dependencies of a kind that its failures are put down to."""
+        standings = (self._standing.get(name) for name in self._names(kind))
+        return [one for one in standings if one is not None and one.is_to_blame]
+
+    # ------------------------------------------------------------------ what follows from it
+
+    @property
+    def is_any_open(self) -> bool:
+        """True if any breaker stops jobs from running."""
+        return any(not standing.is_closed for standing in self._standing.values())
+
+    def put_off(self, jobs: Sequence[Held]) -> tuple[list[Held], list[tuple[Held, Release]]]:
+        """Take out what waits for a dependency, each with its release.
+
+        Returns the others first; what waits no longer is among them.
+        """
+        now = time.monotonic()
+        others: list[Held] = []
+        releases: list[tuple[Held, Release]] = []
+        for held in jobs:
+            release = None if has_expired(held.extras) else self._release(held.kind, now)
+            if release is None:
+                others.append(held)
+            else:
+                releases.append((held, release))
+        return others, releases
+
+    def _release(self, kind: str, now: float) -> Release | None:
+        """None when a job of this kind may run, or may be the probe."""
+        for name in self._names(kind):
+            standing = self._standing.get(name)
+            if standing is None or standing.is_closed or self._is_probing(name, now):
+                continue
+            ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
+            cooldown = self._settings[name].cooldown
+            return put_off(name, standing.open_until - now, cooldown, ahead, random.random())
+        return None
+
+    def news(self, now: float) -> OpenBreakers | None:
+        """Return the breakers that the runners do not know of yet, or None."""
+        names = self._open()
+        probes = {name: self._probing[name] for name in names if self._is_probing(name, now)}
+        news = OpenBreakers(names, probes)
+        if self._said is not None and _is_alike(self._said, news):
+            return None
+        self._said = news
+        return news
+
+    def _open(self) -> dict[str, tuple[float, float]]:
+        """The breakers that are not closed, as in `OpenBreakers.names`."""
+        return {
+            name: (standing.open_until, self._settings[name].cooldown)
+            for name, standing in self._standing.items()
+            if not standing.is_closed
+        }
+
+
+def _refunded(report: Report, wait: float, refunds: int) -> Report:
+    """Turn the report into a retry; the more refunds the job has had, the later."""
+    spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
+    return msgspec.structs.replace(
+        report,
+        outcome=Outcome.RETRY,
+        reason=report.category,
+        delay=max(report.delay, wait + spread),
+        refund=True,
+    )
+
+
+def _is_for_good(report: Report) -> bool:
+    """Return True if another attempt would not have helped."""
+    return report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
+
+
+def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
+    """Return True if both reports say the same.
+
+    Each report counts anew how long a breaker stays open, a few milliseconds apart. While a probe
+    is out its breaker is due at every moment: that it is a later one is nothing new.
+    """
+    if one.names.keys() != other.names.keys() or one.probes != other.probes:
+        return False
+    return bool(one.probes) or all(
+        abs(open_until - other.names[name][0]) < SAME_SECONDS
+        for name, (open_until, _) in one.names.items()
+    )

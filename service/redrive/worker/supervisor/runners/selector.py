@@ -1,0 +1,62 @@
+"""Events of the supervisor: messages of runners, room in their channels, a wake-up
+call.
+"""
+
+import contextlib
+import os
+import selectors
+from collections.abc import Iterable
+
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+
+_WAKE_BYTES = 4096
+
+
+class RunnerSelector:
+    """Waits for the runners of one worker."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        for fd in (self._wake_read, self._wake_write):
+            os.set_blocking(fd, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+
+    def watch(self, runner: RunnerProcess) -> None:
+        """Wait for this runner, too."""
+        self._selector.register(runner.fileno(), selectors.EVENT_READ, runner)
+
+    def unwatch(self, runner: RunnerProcess) -> None:
+        """Wait for it no longer; to be called before its channel is closed."""
+        self._selector.unregister(runner.fileno())
+
+    def wake(self) -> None:
+        """End the wait. Any thread may, and a signal's handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"w")
+
+    def wait(self, runners: Iterable[RunnerProcess], seconds: float) -> list[RunnerProcess]:
+        """Wait until something happens. Returns the runners that have something to say.
+
+        Sends on what channels had no room for.
+        """
+        self._watch_blocked(runners)
+        speakers: list[RunnerProcess] = []
+        for key, events in self._selector.select(seconds):
+            runner: RunnerProcess | None = key.data
+            if runner is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, _WAKE_BYTES)
+                continue
+            if events & selectors.EVENT_WRITE:
+                runner.flush()
+            if events & selectors.EVENT_READ:
+                speakers.append(runner)
+        return speakers
+
+    def _watch_blocked(self, runners: Iterable[RunnerProcess]) -> None:
+        """Hear of the runners whose channels are full when these take more."""
+        for runner in runners:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if runner.is_blocked else 0)
+            if self._selector.get_key(runner.fileno()).events != events:
+                self._selector.modify(runner.fileno(), events, runner)

@@ -1,0 +1,71 @@
+"""Suspects: jobs that may be what kills their processes, run where they can harm nobody else.
+
+Each runs in a runner of its own, few at a time, on slots that are nobody else's; those there is no
+room for are given back.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+from redrive.rules.attempts.policy import put_off_suspect
+from redrive.rules.attempts.settlement import Release
+from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.runners.pool import RunnerPool
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+
+MOST_IN_HAND = 2
+"""As many as run. Each runner is one more process with the whole application in it, and a suspect
+that waits here while another one kills the worker would be charged for it."""
+
+IDLE_SECONDS = 20.0
+
+
+class Suspects:
+    """Suspects of one worker, and the runners kept for them."""
+
+    def __init__(self, pool: RunnerPool) -> None:
+        self._pool = pool
+        self._waiting: deque[Held] = deque()
+        self._put_off = 0
+
+    def waiting(self) -> list[Held]:
+        """Return the suspects that have not started."""
+        return list(self._waiting)
+
+    def take(self, held: Held) -> Release | None:
+        """Take a job that was just claimed, or say how to give it back."""
+        in_hand = len(self._waiting) + sum(runner.load for runner in self._runners())
+        if in_hand < MOST_IN_HAND:
+            self._waiting.append(held)
+            return None
+        self._put_off += 1
+        return put_off_suspect("suspect", 0.0, self._put_off, random.random())
+
+    def keep(self, wanted: Callable[[Held], bool]) -> None:
+        """Let go of the jobs that are not wanted."""
+        self._waiting = deque(held for held in self._waiting if wanted(held))
+
+    def hand_out(self, now: float) -> None:
+        """Hand each free runner a job; start what is missing, let go of what is not needed."""
+        for runner in self._runners():
+            if runner.takes_suspects and self._waiting:
+                runner.hand([self._waiting.popleft()])
+            elif not runner.load and not self._waiting and now - runner.started_at > IDLE_SECONDS:
+                runner.stop()
+        if not self._waiting:
+            self._put_off = 0
+        runners = self._runners()
+        starting = sum(not runner.ready for runner in runners)
+        for _ in range(min(len(self._waiting) - starting, MOST_IN_HAND - len(runners))):
+            self._pool.spawn(alone=True)
+
+    def free_runner(self) -> RunnerProcess | None:
+        """A runner without a job, once one is ready; starts one if need be."""
+        runners = self._runners()
+        if not runners:
+            self._pool.spawn(alone=True)
+        return next((runner for runner in runners if runner.takes_suspects), None)
+
+    def _runners(self) -> list[RunnerProcess]:
+        return [runner for runner in self._pool.runners if runner.alone and not runner.retiring]

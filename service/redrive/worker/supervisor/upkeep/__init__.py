@@ -1,0 +1,1 @@
+"""What a worker does besides jobs: heartbeat, chores, schedules, progress."""

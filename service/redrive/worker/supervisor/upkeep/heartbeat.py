@@ -1,0 +1,186 @@
+"""The thread that keeps the worker alive in the database.
+
+It shares nothing with handlers, chores or claims, so nothing they do can silence it. When it cannot
+make itself heard in time, the worker must assume that its jobs are being given to others, and
+suspends what runs, until the database says whether they were.
+
+Between two beats it waits, and hears NOTIFY meanwhile.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import psycopg
+
+from redrive.database.connect import LONGEST_BACKOFF, Link
+from redrive.worker import store
+from redrive.worker.supervisor.polling import rest_seconds
+from redrive.worker.supervisor.upkeep.listener import Listener
+
+BEATS_PER_TTL = 6
+LISTEN_SECONDS = 5.0
+"""At a time: so often the thread says that it lives."""
+
+
+@dataclass
+class Heartbeat:
+    """Beats for every identity that the supervisor has. Durations in seconds.
+
+    `on_silence` is called from the watchdog, the others from this thread; `on_answer` after a
+    silence, or when an identity is lost. `inflight` says how many jobs are in the hands of runners,
+    `progress` how far those of an identity are.
+    """
+
+    link: Link
+    ttl: float
+    on_silence: Callable[[], None]
+    on_answer: Callable[[], None]
+    on_notify: Callable[[], None]
+    on_failure: Callable[[psycopg.Error], None]
+    inflight: Callable[[], int]
+    progress: Callable[[int], str]
+    listener: Listener
+    ticked_at: float = field(default_factory=time.monotonic, init=False)
+    others: int = field(default=0, init=False)
+    """Workers that look for the same jobs."""
+    _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
+    """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
+    _silent: set[int] = field(default_factory=set[int], init=False)
+    """Others may have taken their jobs; nobody knows yet."""
+    _lost: set[int] = field(default_factory=set[int], init=False)
+    _left: set[int] = field(default_factory=set[int], init=False)
+    """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
+    _beat_at: float = field(default=0.0, init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between beats."""
+        return self.ttl / BEATS_PER_TTL
+
+    def start(self) -> None:
+        """Beat until stopped, in a thread of its own."""
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stopping.set()
+
+    # ------------------------------------------------------------------ for the supervisor
+
+    def heard(self, worker: int, at: float) -> None:
+        """An identity was registered or beaten by a statement sent at `at`."""
+        self._heard[worker] = at
+
+    def forget(self, worker: int) -> None:
+        """An identity was retired."""
+        self._heard.pop(worker, None)
+        self._silent.discard(worker)
+        self._lost.discard(worker)
+        self._left.discard(worker)
+
+    def leave(self, workers: AbstractSet[int]) -> None:
+        """The supervisor has let go of lost identities' jobs.
+
+        They are beaten on until they are retired, and what had ended is settled before that.
+        """
+        self._left |= workers
+        self._lost -= workers
+
+    def identities(self) -> list[int]:
+        """Return the identities that it beats for. Any thread may call it."""
+        return list(self._heard)
+
+    def lost(self) -> set[int]:
+        """The identities that others have declared lost."""
+        return set(self._lost)
+
+    @property
+    def is_silent(self) -> bool:
+        """True if an identity was silent for so long that others may have taken its
+        jobs.
+        """
+        return bool(self._silent)
+
+    def silent_seconds(self, now: float) -> float:
+        """Return the seconds since the database last confirmed a heartbeat of any
+        identity.
+        """
+        return now - max(list(self._heard.values()), default=0.0)
+
+    def check_silence(self, now: float) -> None:
+        """See which identities were silent for nearly a ttl: others may have their jobs.
+
+        Called from the watchdog: this thread may be held up by the very call that cannot make
+        itself heard.
+        """
+        margin = min(2.0, self.ttl / 5)
+        silent = {
+            worker for worker, heard in list(self._heard.items()) if now - heard > self.ttl - margin
+        }
+        silent -= self._left | self._lost
+        if silent - self._silent:
+            self._silent |= silent
+            self.on_silence()
+
+    # ------------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.ticked_at = time.monotonic()
+            try:
+                if self.ticked_at >= self._beat_at:
+                    self._beat(self.ticked_at)
+                self._listen(self._pause())
+            except psycopg.Error as error:
+                self.on_failure(error)
+                # Not as patient as the link: whoever was away may only be silent for so long.
+                longest = min(LONGEST_BACKOFF, self.interval)
+                self._stopping.wait(random.uniform(0.05, longest))
+
+    def _beat(self, sent: float) -> None:
+        """Beat for each identity. Raises psycopg.Error."""
+        known = list(self._heard)
+        if not known:
+            return
+        bound = max(1.0, min(5.0, self.ttl / 3))
+        with self.link.use(bound) as conn:
+            inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
+            alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
+        for worker in known:
+            self._hear(worker, sent, is_alive=worker in alive)
+        self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
+        with self.link.use(bound) as conn:  # by now the beat counts, whatever becomes of this
+            self.others = store.others(conn, known)
+
+    def _pause(self) -> float:
+        """Seconds to listen: until the next beat, once there is somebody to beat for."""
+        if not self._heard:
+            return min(0.5, self.ttl / 20)
+        return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
+
+    def _listen(self, seconds: float) -> None:
+        """Wait for so long, or until jobs were enqueued. Raises psycopg.Error."""
+        with self.link.use(bound=seconds + 5.0) as conn:
+            if self.listener.hear(conn, seconds, rest_seconds(self.others)):
+                self.on_notify()
+        if self.listener.is_deaf:
+            self._stopping.wait(seconds)
+
+    def _hear(self, worker: int, sent: float, *, is_alive: bool) -> None:
+        if worker not in self._heard:
+            return  # retired meanwhile
+        if worker in self._left:
+            self._heard[worker] = sent
+            return
+        if not is_alive:
+            self._lost.add(worker)
+        elif worker not in self._lost:
+            self._heard[worker] = sent
+        if worker in self._silent or not is_alive:
+            self._silent.discard(worker)
+            self.on_answer()

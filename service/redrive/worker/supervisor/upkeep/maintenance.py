@@ -1,0 +1,215 @@
+"""The thread that does the chores that all workers share: rescue, folding counters, unparking.
+
+Whichever worker comes first does one. Nothing waits for this thread: a chore that is slow or fails
+delays no beat, no claim and no other worker. The loop lends it its connection while there is no
+work, and opens another for itself when it is kept waiting.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import psycopg
+
+from redrive.database.connect import Link
+from redrive.dead_letters import campaign
+from redrive.worker import store
+from redrive.worker.protocol import Sampled
+from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.supervisor.upkeep import unhandled
+from redrive.worker.supervisor.upkeep.progress import ProgressBook
+from redrive.worker.supervisor.upkeep.schedules import Schedules
+
+logger = logging.getLogger("redrive.maintenance")
+
+RESCUE_SECONDS = 5.0
+FOLD_SECONDS = 2.0
+UNPARK_SECONDS = 5.0
+CANCEL_SECONDS = 1.0
+BATCHES_SECONDS = 1.0
+LIMITS_SECONDS = 1.0
+CAMPAIGN_SECONDS = 1.0
+UNHANDLED_SECONDS = 60.0
+FORGET_SECONDS = 10.0
+SCHEDULES_SECONDS = 1.0
+HISTORY_SECONDS = 300.0
+CHORE_SECONDS = 10.0
+"""How long a chore may take; the server's own timeouts are shorter."""
+
+STANDSTILL_SECONDS = 60.0
+UNWELL_SECONDS = 300.0
+"""How long a chore may fail until this worker is not well."""
+
+PUT_OFF_SECONDS = 10.0
+"""Until this worker tries a chore again that failed, so that the others have their turn."""
+
+MAX_LOSSES = 100
+"""A job that lost so many workers is dead-lettered by whoever takes it back.
+
+Before that its policy decides, at the claim.
+"""
+
+RESCUE = "rescue"
+SCHEDULES = "schedules"
+SAMPLES = "samples"
+CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
+    "fold": (FOLD_SECONDS, store.fold),
+    "sample": (FOLD_SECONDS, store.sample),
+    "unpark": (UNPARK_SECONDS, store.unpark),
+    "cancel": (CANCEL_SECONDS, store.end_cancellations),
+    "batches": (BATCHES_SECONDS, store.fold_batches),
+    "limits": (LIMITS_SECONDS, store.tend_limits),
+    "campaign": (CAMPAIGN_SECONDS, campaign.drive_all),
+    "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
+    "forget": (FORGET_SECONDS, store.forget),
+    "history": (HISTORY_SECONDS, store.tend_history),
+}
+"""What one of all workers does at most once in so many seconds, besides the rescue."""
+
+
+class Failing(NamedTuple):
+    """A chore that has come to nothing each time, from the first to the last; monotonic."""
+
+    first_at: float
+    last_at: float
+    times: int
+
+
+@dataclass
+class Maintenance:
+    """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
+
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
+    is what its handlers say. `samples`: jobs that succeeded, to be offered to the reservoirs of
+    their kinds.
+    """
+
+    link: Link
+    ttl: float
+    telemetry: Telemetry
+    identities: Callable[[], Sequence[int]]
+    on_cancelled: Callable[[Sequence[int]], None]
+    progress: ProgressBook = field(default_factory=ProgressBook)
+    schedules: Schedules = field(default_factory=lambda: Schedules(""))
+    samples: deque[Sampled] = field(default_factory=deque[Sampled])
+    _ticked_at: float = field(default_factory=time.monotonic, init=False)
+    _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def start(self) -> None:
+        """Do chores, in a thread of its own."""
+        threading.Thread(target=self._run, name="maintenance", daemon=True).start()
+
+    def stop(self) -> None:
+        """Do no more."""
+        self._stopping.set()
+
+    def fault(self, now: float) -> str | None:
+        """Return the fault of maintenance in words; None if it works. Any thread may
+        call it.
+        """
+        if now - self._ticked_at > STANDSTILL_SECONDS:
+            return "stood still"
+        for name, failing in list(self._failing.items()):
+            # a chore that failed here once may have been others' to do ever since
+            if now - failing.first_at > UNWELL_SECONDS > now - failing.last_at:
+                return f"{name} has failed for {now - failing.first_at:.0f} s"
+        return None
+
+    # ------------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        interval = min(FOLD_SECONDS, self.ttl / 3)
+        self._stopping.wait(random.uniform(0.0, interval))
+        while not self._stopping.wait(interval * random.uniform(0.8, 1.2)):
+            now = self._ticked_at = time.monotonic()
+            if now >= self.link.retry_at:
+                self._hear_of_cancelled()
+                self._write_progress()
+                self._offer_samples()
+                self._do_all(now)
+        self.link.close()
+
+    def _do_all(self, now: float) -> None:
+        self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
+        for name, (every, do) in CHORES.items():
+            if self._is_tried(name, now):
+                self._attempt(name, every, do)
+        if self.schedules and self._is_tried(SCHEDULES, now):
+            self._declare()
+            self._attempt(SCHEDULES, SCHEDULES_SECONDS, self.schedules.fire)
+
+    def _is_tried(self, name: str, now: float) -> bool:
+        failing = self._failing.get(name)
+        return failing is None or now - failing.last_at > PUT_OFF_SECONDS
+
+    def _declare(self) -> None:
+        """Say which schedules there are, for each identity that has not."""
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                self.schedules.declare(conn, self.identities())
+        except psycopg.Error as error:
+            self._failed(SCHEDULES, error)
+
+    def _hear_of_cancelled(self) -> None:
+        """See which jobs of this worker are no longer wanted; the next round asks again."""
+        if not (workers := self.identities()):
+            return
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                if unwanted := store.cancelled(conn, workers):
+                    self.on_cancelled(unwanted)
+        except psycopg.Error as error:
+            self._failed("cancel", error)
+
+    def _write_progress(self) -> None:
+        """Write how far handlers say that they are."""
+        try:
+            self.progress.write(self.link, CHORE_SECONDS)
+        except psycopg.Error as error:
+            self._failed("progress", error)
+
+    def _offer_samples(self) -> None:
+        """Offer what was sampled. What comes to nothing is not offered again: more will come."""
+        taken = [self.samples.popleft() for _ in range(len(self.samples))]
+        if not taken:
+            return
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                store.keep_samples(conn, taken)
+        except psycopg.Error as error:
+            self._failed(SAMPLES, error)
+        else:
+            self._failing.pop(SAMPLES, None)
+
+    def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                if not store.take_chore(conn, name, every):
+                    return
+                do(conn)
+        except psycopg.Error as error:
+            self._failed(name, error)
+        else:
+            self._failing.pop(name, None)
+
+    def _failed(self, name: str, error: psycopg.Error) -> None:
+        now = time.monotonic()
+        before = self._failing.get(name, Failing(now, now, 0))
+        self._failing[name] = Failing(before.first_at, now, before.times + 1)
+        self.telemetry.chore_failed(name, error, before.times + 1)
+
+    def _rescue(self, conn: store.Connection) -> None:
+        store.mark_lost(conn, self.ttl)
+        is_more = True
+        while is_more:
+            rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
+            if rescued.workers:
+                self.telemetry.rescued(*rescued)
+            # what a handler's own transaction has locked has to wait
+            is_more = rescued.workers > 0 and rescued.jobs + rescued.dead > 0
