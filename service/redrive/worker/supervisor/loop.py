@@ -48,6 +48,7 @@ from redrive.worker.supervisor.reload import CodeWatch
 from redrive.worker.supervisor.runner_process import RunnerProcess
 from redrive.worker.supervisor.schedules import Schedules
 from redrive.worker.supervisor.selector import RunnerSelector
+from redrive.worker.supervisor.standstill import Standstill
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.until_empty import EmptyCheck
 
@@ -133,6 +134,8 @@ class Health:
     """Calls that failed in a row."""
     database_fault: str | None
     """Why it cannot log in there, where that is what failed."""
+    exchange: str | None
+    """What is wrong with the exchange, while jobs are due."""
     has_ready_runner: bool
     is_draining: bool
     maintenance: str | None
@@ -204,6 +207,9 @@ class Supervisor:
         self._progress_book = ProgressBook()
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept
         self._schedules = Schedules(self._options.where.get("version", ""))
+        self._standstill = Standstill(
+            ttl, self._options.queues, self._kinds.names, self.exchange_age
+        )
         heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
         maintenance_link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._heartbeat = Heartbeat(
@@ -216,6 +222,7 @@ class Supervisor:
             self._pool.held,
             self._progress,
             Listener(self._options.queues),
+            self._standstill,
         )
         self._maintenance = Maintenance(
             maintenance_link,
@@ -264,6 +271,10 @@ class Supervisor:
         """Resident memory of all runners, in bytes. Any thread may ask."""
         return sum(runner.memory() for runner in list(self._pool.runners))
 
+    def exchange_age(self, now: float) -> float:
+        """For how many seconds no exchange has succeeded that was needed. Any thread may ask."""
+        return max(0.0, now - self._exchange.answered_at)
+
     def health(self, now: float) -> Health:
         """How this worker is. Any thread may ask."""
         beat_seconds = self._heartbeat.silent_seconds(now)
@@ -274,6 +285,7 @@ class Supervisor:
             beat_seconds < self._options.ttl,
             self._link.failures,
             self._link.fault,
+            self._standstill.fault(now),
             self._pool.is_any_ready(),
             self._drain.is_on,
             self._maintenance.fault(now),
@@ -480,6 +492,8 @@ class Supervisor:
     def _housekeep(self, now: float) -> None:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self._look_after_runners(now)
+        if not self._exchange.is_needed(self._room()):
+            self._exchange.not_needed(now)
         self._polling.others = self._heartbeat.others
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
