@@ -49,7 +49,6 @@ grant execute on function
                      int, int),
     redrive.claimed_v1(int, bigint),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
-    redrive.due_v1(text[], text[]),
     redrive.complete_v1(int[], bigint[], int[]),
     redrive.complete_v2(int[], bigint[], bigint[], int[], bigint[]),
     redrive.complete_in_transaction_v1(int, bigint, int), redrive.busy_v1(bigint[]),
@@ -100,7 +99,7 @@ grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
-    redrive.standing_v1(interval), redrive.lost_workers_v1()
+    redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,

@@ -4,7 +4,7 @@
 -- in:    only_queues: null: all
 --        kinds: as registered, mail.* for all that begin so; null: all
 -- locks: none of a row. It gives up after 0.1 s (55P03) when somebody has locked a whole table.
--- plan:  jobs_due_idx: at most `cap` jobs of each of at most 100 lanes, besides those that are held
+-- plan:  jobs_due_idx: at most 20,000 jobs of at most 1,000 lanes, besides those that are held
 create or replace function redrive.due_v1(only_queues text[], kinds text[])
 returns table (queue text, since timestamptz)
 language plpgsql stable security definer
@@ -16,13 +16,16 @@ set lock_timeout = '100ms'
 as $$
 #variable_conflict use_column
 declare
-    cap constant int := 1000;
+    at_most constant int := 1000;
+    cap int;  -- for each lane
 begin
+    select 20000 / greatest(count(*), 1) into cap
+    from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most);
     return query
     with held as materialized (
         select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)),
     lanes as materialized (
-        select l.queue, l.priority, l.lane from redrive.next_lanes_v1(only_queues, '', 0, 0, 100) l
+        select l.queue, l.priority, l.lane from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
         where not exists (select from redrive.queues q
                           where q.queue = l.queue and q.paused_at is not null))
     select l.queue, min(d.run_at)
