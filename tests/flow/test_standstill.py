@@ -1,11 +1,12 @@
 """A worker that makes no progress says so, and one that has nothing to do does not."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
 from redrive import enqueue
+from redrive.cli import main
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.flow.test_limits import set_limit
 from tests.postgres import Connection, Database
@@ -59,3 +60,56 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert exchange(worker) == (200, "ok")
     assert age(worker) < LIMIT_SECONDS
+
+
+def idle(_: Database, workers: Workers) -> Worker:
+    return workers().wait_ready()
+
+
+def paused(database: Database, workers: Workers) -> Worker:
+    database.rows("select redrive.pause_v1('default', 'ada', 'why')")
+    enqueue(database.conn, "work.sync", {})
+    return workers().wait_ready()
+
+
+def full(database: Database, workers: Workers) -> Worker:
+    jobs = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)]
+    worker = workers(redrive_slots=1).wait_ready()
+    wait_for(lambda: workers.starts(jobs[0]))
+    wait_for(lambda: database.rows("select from redrive.due_v1(null, null)"))
+    return worker
+
+
+def limited(database: Database, workers: Workers) -> Worker:
+    set_limit(database, "flow", 0)
+    enqueue(database.conn, "limited.held", {})
+    worker = workers(handlers="tests.flow.limited:jobs").wait_ready()
+    wait_for(lambda: database.rows("select from redrive.limit_waits"))
+    return worker
+
+
+def broken(database: Database, workers: Workers) -> Worker:
+    worker = workers(handlers="tests.flow.judged:jobs").wait_ready()
+    wait_for(lambda: database.rows("select from redrive.breakers where name = 'mail'"))
+    done = ("--why", "maintenance", "--yes", "--database-url", database.url)
+    main(["breaker", "force", "mail", "open", *done])
+    enqueue(database.conn, "mail.send")
+    wait_for(lambda: worker.metric("redrive_jobs_released_total", reason="breaker mail"))
+    return worker
+
+
+@pytest.mark.parametrize("situation", [idle, paused, full, limited, broken])
+def test_a_worker_that_has_nothing_to_claim_stays_ready(
+    database: Database, workers: Workers, situation: Callable[[Database, Workers], Worker]
+) -> None:
+    """Its exchange does not grow old: again and again it is younger than a moment before."""
+    worker = situation(database, workers)
+    ages = [age(worker)]
+
+    def is_renewed() -> bool:
+        ages.append(age(worker))
+        return sum(later < sooner for sooner, later in pairwise(ages)) >= 3
+
+    wait_for(is_renewed, every=0.1, what=f"its exchange grows old: {ages}")
+    assert max(ages) < LIMIT_SECONDS
+    assert exchange(worker) == (200, "ok")
