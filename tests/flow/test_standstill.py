@@ -49,7 +49,7 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
     with other.transaction():
         other.execute(f"lock table redrive.{table} in access exclusive mode")  # type: ignore[arg-type]
-        job = enqueue(database.conn, "work.sync", {})
+        enqueue(database.conn, "work.sync", {})
 
         wait_for(lambda: is_unready(worker), what="it never said that it stands still")
         assert says in exchange(worker)[1]

@@ -160,9 +160,7 @@ def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
     )
 
 
-def is_any_due(
-    conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]
-) -> bool:
+def is_any_due(conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]) -> bool:
     """Return whether a job of these kinds is due that nobody holds. `queues` None = all."""
     asked = None if queues is None else list(queues), list(kinds)
     return bool(
