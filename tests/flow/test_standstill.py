@@ -55,6 +55,7 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
         assert says in exchange(worker)[1]
         assert "exchange: none has succeeded for" in worker.get("/readyz")[1]
         assert age(worker) >= LIMIT_SECONDS
+        assert database.value("select count(*) from redrive.workers") <= 2
     worker.wait_ready()
 
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)

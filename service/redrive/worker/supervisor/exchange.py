@@ -136,7 +136,8 @@ class Exchange:
 
     def is_needed(self, room: int) -> bool:
         """Whether there is anything to tell or to ask, with room for so many jobs."""
-        return room > 0 or (self.is_settling and not self.is_held_up)
+        has_news = self.is_settling and not self.is_held_up
+        return room > 0 or has_news or not self._identity.may_claim
 
     def not_needed(self, now: float) -> None:
         """Nothing is to be told or asked now: that none succeeds is no fault."""

@@ -354,7 +354,9 @@ class Supervisor:
 
     def _room(self) -> int:
         """Jobs to claim when it is time to."""
-        return 0 if self._drain.is_on else self._dispatch.room(backlog=self._polling.expects_more)
+        if self._drain.is_on or not self._identity.may_claim:
+            return 0
+        return self._dispatch.room(backlog=self._polling.expects_more)
 
     # ------------------------------------------------------------------ the database
 
