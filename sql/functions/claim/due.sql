@@ -25,7 +25,8 @@ begin
     with held as materialized (
         select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)),
     lanes as materialized (
-        select l.queue, l.priority, l.lane from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
+        select l.queue, l.priority, l.lane
+        from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
         where not exists (select from redrive.queues q
                           where q.queue = l.queue and q.paused_at is not null))
     select l.queue, min(d.run_at)

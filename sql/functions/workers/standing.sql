@@ -1,5 +1,5 @@
--- standing: the queues that stand still: a job is due, a live worker that handles it has a free slot,
--- and no job of the queue was claimed or has ended for `patience`.
+-- standing: the queues that stand still: a job is due, a live worker that handles it has a free
+-- slot, and no job of the queue was claimed or has ended for `patience`.
 -- out:   seconds: for how long; workers: how many have a free slot
 -- locks: as due_v1
 -- plan:  due_v1 once for each such worker
