@@ -1182,6 +1182,16 @@ create function redrive.due_schedules_v1()
     set search_path = pg_catalog, pg_temp;
 grant execute on function redrive.due_schedules_v1 to redrive_worker;
 
+create function redrive.due_v1(only_queues text[], kinds text[])
+    returns table(queue text, since timestamptz)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set lock_timeout = 100ms;
+grant execute on function redrive.due_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
 create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
     jsonb, paths text[], actor text, why text)
     returns table(id bigint, refused text)
@@ -1752,6 +1762,13 @@ create function redrive.look_at_campaign_v1(campaign bigint)
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
 
+create function redrive.lost_workers_v1()
+    returns bigint
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.lost_workers_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
 create function redrive.make_lane_v1(of_queue text, of_priority smallint, of_lane smallint)
     returns boolean
     language plpgsql security definer
@@ -2228,6 +2245,12 @@ create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries 
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan;
 grant execute on function redrive.side_effects_v2 to redrive_worker;
+
+create function redrive.standing_v1(patience interval)
+    returns table(queue text, seconds float8, workers int)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
+grant execute on function redrive.standing_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries
     int, abort_share float8, not_before timestamptz, conditions jsonb)

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from redrive.console.metrics import SIGN_INS, requests, sign_ins
 from redrive.observability import process
-from redrive.observability.metrics import Metrics
+from redrive.observability.metrics import Metrics, exchange_age
 from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Reason
@@ -78,7 +78,7 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
 def of_a_worker() -> list[Metric]:
     """The families of a worker process."""
     own = [family for part in vars(Metrics()).values() for family in part.collect()]
-    return [*own, *process.of_runners(lambda: 0)()]
+    return [*own, *process.of_runners(lambda: 0)(), *exchange_age(lambda: 0.0)()]
 
 
 def of_the_database(url: str) -> list[Metric]:

@@ -120,7 +120,7 @@ def has_queue(alert: dict[str, Any]) -> bool:
 def test_a_page_silences_only_the_ticket_about_the_same_trouble(
     alerts: dict[str, dict[str, Any]],
 ) -> None:
-    [rule] = yaml.safe_load(ALERTMANAGER.read_text())["inhibit_rules"]
+    rule, _ = yaml.safe_load(ALERTMANAGER.read_text())["inhibit_rules"]
 
     assert rule["source_matchers"] == ['service="redrive"', 'severity="critical"']
     assert rule["target_matchers"] == ['service="redrive"', 'severity="warning"']

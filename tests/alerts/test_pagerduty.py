@@ -201,6 +201,22 @@ def test_one_trouble_is_one_incident_and_no_ticket(
     assert ticketed == set(others)
 
 
+def test_when_nothing_moves_the_queues_that_wait_are_silent(
+    alertmanager: tuple[Pager, str], alerts: dict[str, dict[str, Any]]
+) -> None:
+    """Each of them would be an incident of its own, for one lock."""
+    pager, address = alertmanager
+    whole = ("RedriveNothingMoves", "n", "")
+    waiting = [(f"RedriveQueue{which}", "n", "pay") for which in ("Stalled", "WaitTooLong")]
+    other = ("RedriveQueueWaitTooLong", "m", "pay")
+    raise_alerts(address, alerts, [whole, *waiting, other], ends=False)
+
+    assert pager.until(lambda: pager.sent("trigger", "") and pager.tickets, 60)
+    assert not pager.sent("trigger", "pay")
+    ticketed = {a["labels"]["namespace"] for ticket in pager.tickets for a in ticket["alerts"]}
+    assert "m" in ticketed
+
+
 def incidents(pager: Pager, action: str, queue: str) -> set[str]:
     """By their keys: whoever is away for two seconds, five minutes of the rules, tells twice."""
     return {event["dedup_key"] for event in pager.sent(action, queue)}

@@ -20,6 +20,7 @@ CRITICAL = "RedriveDeadLetterOnCriticalQueue"
 BURNING = "RedriveDeadLetterBudgetBurningFast"
 UNSERVED = "RedriveQueueUnserved"
 STALLED = "RedriveQueueStalled"
+NOTHING_MOVES = "RedriveNothingMoves"
 ABSENT = "RedriveMetricsAbsent"
 NOT_RESCUED = "RedriveWorkersNotRescued"
 Minutes = tuple[float, float]
@@ -568,6 +569,64 @@ def _(world: World) -> None:
 def attempts(until: float) -> Callable[[float], float]:
     """One ends every minute, until nothing does."""
     return lambda now: min(now, until)
+
+
+def slots(
+    world: World,
+    busy: Callable[[float], float] = lambda _: 0,
+    exchange_age: Callable[[float], float] = lambda _: 0,
+) -> None:
+    """Four slots of a worker, and for how long its exchange has failed, by the minute."""
+    pod = "worker-*"
+    world.put("redrive_worker_slots", lambda _: 4, pod=pod)
+    world.put("redrive_worker_slots_busy", lambda step: busy(minute(world, step)), pod=pod)
+    age = "redrive_worker_exchange_age_seconds"
+    world.put(age, lambda step: exchange_age(minute(world, step)), pod=pod)
+
+
+@situation(
+    "C25 a lock keeps every worker from claiming",
+    {f"{NOTHING_MOVES} n": (15, 17), f"{STALLED} q": (15, 27)},
+    minutes=60,
+)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, step_up(10, 0, 9))
+    slots(world, exchange_age=lambda now: max(0, now - 10) * 60)
+    ended(world, attempts(10))
+
+
+@situation("one worker of two cannot claim, and the other can", minutes=30)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, step_up(10, 0, 9))
+    slots(world, exchange_age=lambda now: max(0, now - 10) * 60)
+    ended(world, lambda now: now * 7, pod="worker-2")
+
+
+@situation("jobs behind an open breaker or a limit are not ready, and nothing ends", minutes=40)
+def _(world: World) -> None:
+    well(world)
+    slots(world)
+    ended(world, attempts(10))
+
+
+@situation("a paused queue, free slots, and nothing ends", minutes=40)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, step_up(10, 0, 9))
+    slots(world)
+    world.put("redrive_queue_paused", lambda _: 1, queue="q", pod="exporter")
+    ended(world, attempts(10))
+
+
+@situation("every slot has a job of 40 minutes, and more wait", minutes=55)
+def _(world: World) -> None:
+    well(world)
+    backlog(world, step_up(10, 0, 9))
+    slots(world, busy=step_up(10, 0, 4))
+    world.put("redrive_queue_timeout_seconds", lambda _: 3600, queue="q", pod="worker-*")
+    ended(world, attempts(10))
 
 
 @situation("handlers hang", {f"{STALLED} q": (15, 27)}, minutes=60)

@@ -51,6 +51,14 @@ class Day:
     ready: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     idle: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     """When no attempt ends; else one does at every step."""
+    standing: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """When no attempt of any queue of a namespace ends."""
+    held_up: set[int] = field(default_factory=set)
+    """When no exchange of the workers of `n` succeeds."""
+    full: set[int] = field(default_factory=set)
+    """When the workers of `n` have no free slot."""
+    paused: set[int] = field(default_factory=set)
+    """When the queue `mail` of `n` is paused."""
     blind: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     """When the scrape of an exporter fails, by namespace and pod."""
     without_figures: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -145,7 +153,19 @@ def workers_crash_again_and_again(day: Day, at: int) -> None:
 
 def handlers_hang(day: Day, at: int) -> None:
     """Jobs wait and none ends."""
-    pile_up(day, at, day.minutes(25, 40))
+    lasts = day.minutes(25, 40)
+    pile_up(day, at, lasts)
+    day.full |= set(range(at, at + lasts))
+    day.expect("backlog", MAIL, at, at + 10 * MINUTE)
+
+
+def a_lock_holds_up_all_workers(day: Day, at: int) -> None:
+    """Jobs wait, slots are free, and no exchange succeeds."""
+    lasts = day.minutes(25, 40)
+    pile_up(day, at, lasts)
+    day.standing["n"] |= set(range(at, at + lasts))
+    day.held_up |= set(range(at, at + lasts))
+    day.expect("standstill", ("n", ""), at, at + 5 * MINUTE)
     day.expect("backlog", MAIL, at, at + 10 * MINUTE)
 
 
@@ -234,6 +254,27 @@ def jobs_of_45_minutes(day: Day, at: int) -> None:
     day.idle["n", "slow"] |= {n for n in range(at, at + 80 * MINUTE) if (n - at) % (45 * MINUTE)}
 
 
+def every_slot_has_a_long_job(day: Day, at: int) -> None:
+    """Nothing ends anywhere, and more long jobs wait."""
+    steps = range(at, at + 40 * MINUTE)
+    day.ready["n", "slow"] |= dict.fromkeys(steps, 30)
+    day.standing["n"] |= set(steps)
+    day.full |= set(steps)
+
+
+def the_only_busy_queue_is_paused(day: Day, at: int) -> None:
+    """Its jobs are due, slots are free, and nothing ends anywhere."""
+    lasts = day.minutes(20, 60)
+    pile_up(day, at, lasts)
+    day.standing["n"] |= set(range(at, at + lasts))
+    day.paused |= set(range(at, at + lasts))
+
+
+def all_jobs_wait_for_a_breaker_or_a_limit(day: Day, at: int) -> None:
+    """None is ready, and nothing ends anywhere."""
+    day.standing["n"] |= set(range(at, at + day.minutes(20, 60)))
+
+
 def a_little_growth(day: Day, at: int) -> None:
     """Fewer die than the objective allows."""
     day.die(MAIL, at, day.rng.randint(5, 45), day.minutes(0.5, 5))
@@ -255,6 +296,7 @@ HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
     no_worker,
     workers_crash_again_and_again,
     handlers_hang,
+    a_lock_holds_up_all_workers,
     exporters_are_gone,
     figures_come_and_go,
     an_installation_is_gone,
@@ -266,6 +308,9 @@ HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
     prometheus_is_down,
     scaled_to_zero_by_a_kill,
     jobs_of_45_minutes,
+    every_slot_has_a_long_job,
+    the_only_busy_queue_is_paused,
+    all_jobs_wait_for_a_breaker_or_a_limit,
     a_little_growth,
     a_new_queue,
 )
@@ -334,6 +379,8 @@ def _queue(day: Day, place: Place, since: int, pod: str, put: Callable[..., None
     for name, value in objectives.items():
         put("redrive_queue_objective", lambda _, v=value: v, since, queue=queue, objective=name)
     put("redrive_queue_depth", lambda n: ready.get(n, 0), since, queue=queue, state="ready")
+    paused = day.paused if place == MAIL else set[int]()
+    put("redrive_queue_paused", lambda n: n in paused, since, queue=queue)
     ages = list(accumulate(range(STEPS), lambda age, n: age + STEP if ready.get(n) else 0))
     put("redrive_queue_oldest_ready_age_seconds", ages.__getitem__, since, queue=queue)
     totals = list(_totals(day, place, day.restarts[place[0], pod]))
@@ -355,9 +402,10 @@ def _workers(made: World, day: Day, namespace: str) -> None:
         made.put(name, lambda n: None if n in gone else value(n), namespace=namespace, **labels)
 
     put("redrive_worker_up", lambda _: 1, queue="*", pod="w")
+    _slots(day, namespace, put)
     for place in day.born:
         if place[0] == namespace:
-            idle = day.idle[place] | gone
+            idle = day.idle[place] | day.standing[namespace] | gone
             ends = list(accumulate((n not in idle for n in range(STEPS)), initial=0))
             labels = {"queue": place[1], "pod": "w"}
             put(
@@ -370,3 +418,12 @@ def _workers(made: World, day: Day, namespace: str) -> None:
             if not day.holds_up:
                 longest = 3600 if place[1] == "slow" else 300
                 put("redrive_queue_timeout_seconds", lambda _, v=longest: v, **labels)
+
+
+def _slots(day: Day, namespace: str, put: Callable[..., None]) -> None:
+    """The slots of a worker, and for how long its exchange has failed."""
+    full, held_up = (day.full, day.held_up) if namespace == "n" else (set[int](), set[int]())
+    put("redrive_worker_slots", lambda _: 4, pod="w")
+    put("redrive_worker_slots_busy", lambda n: 4 if n in full else 1, pod="w")
+    ages = list(accumulate(range(STEPS), lambda age, n: age + STEP if n in held_up else 0))
+    put("redrive_worker_exchange_age_seconds", ages.__getitem__, pod="w")

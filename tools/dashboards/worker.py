@@ -180,6 +180,19 @@ def claims() -> list:
             "s",
             query(quantile(0.99, exchange, "instance", where=INSTANCE), "{{instance}}"),
             alerts=("RedriveJobsLost",),
+            width=6,
+        ),
+        chart(
+            "Exchange age",
+            "For how long no exchange of a worker has succeeded. It grows for all workers: the"
+            " database holds them up. For one worker: its node or its network.",
+            "s",
+            query(
+                f"max by (instance) (redrive_worker_exchange_age_seconds{{{INSTANCE}}})",
+                "{{instance}}",
+            ),
+            alerts=("RedriveNothingMoves",),
+            width=6,
         ),
         chart(
             "Claims by result",
@@ -189,6 +202,7 @@ def claims() -> list:
             query(rate("redrive_claims_total", "result", where=INSTANCE), "{{result}}"),
             colors={"hit": GOOD, "empty": GREY, "error": BAD},
             stacked=True,
+            width=6,
         ),
         chart(
             "Database errors",
@@ -197,6 +211,7 @@ def claims() -> list:
             query(rate("redrive_db_errors_total", "operation", where=INSTANCE), "{{operation}}"),
             stacked=True,
             alerts=("RedriveDatabaseErrors",),
+            width=6,
         ),
     ]
 

@@ -232,6 +232,23 @@ class Metrics:
         )
 
 
+def exchange_age(read: Callable[[], float]) -> Callable[[], Iterable[Metric]]:
+    """Return the source of the exchange's age, which is read at each scrape.
+
+    The loop that keeps the other gauges may be what stands still.
+    """
+
+    def collect() -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "redrive_worker_exchange_age_seconds",
+            "For how long no exchange of this worker with the database has succeeded; near 0 while"
+            " it has nothing to tell and no room for jobs.",
+            read(),
+        )
+
+    return collect
+
+
 class Exposition:
     """Contents of /metrics: the process, its work, and other sources."""
 

@@ -160,6 +160,14 @@ def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
     )
 
 
+def is_any_due(conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]) -> bool:
+    """Return whether a job of these kinds is due that nobody holds. `queues` None = all."""
+    asked = None if queues is None else list(queues), list(kinds)
+    return bool(
+        _value(conn, "select exists (select from redrive.due_v1(%s::text[], %s::text[]))", *asked)
+    )
+
+
 def known_queues(conn: Connection) -> list[str]:
     """The queues that ever had a job, or that somebody has set something for."""
     found = conn.execute("select queue from redrive.totals union select queue from redrive.queues")

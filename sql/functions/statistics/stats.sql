@@ -139,9 +139,7 @@ begin
                         and c.active_at > clock_timestamp() - interval '30 days'),
         'workers', (select count(*) from redrive.workers w
                     where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)),
-        'workers_lost', (select count(*) from redrive.workers w
-                         where not redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
-                           and exists (select from redrive.held_v1(array[w.id]))),
+        'workers_lost', redrive.lost_workers_v1(),
         'oldest_transaction', (select coalesce(max(extract(
                                    epoch from clock_timestamp() - a.xact_start)), 0)::float8
                                from pg_stat_activity a

@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, NamedTuple
 
@@ -13,19 +13,21 @@ from psycopg.rows import class_row
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import database_option, json_option, settings_of_cells
-from redrive.cli.support.output import emit
+from redrive.cli.support.output import counted, emit
 from redrive.cli.support.unhandled import sentence
 from redrive.database import audit, foreign, publications
 from redrive.database import migrate as migrations
 from redrive.database.embedded import THROWAWAY
 from redrive.encryption import configured
 from redrive.errors import RedriveError
-from redrive.live_jobs.unhandled import Unhandled, unhandled
+from redrive.live_jobs import standing
+from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.payloads.escape import escaped_lines
 from redrive.settings import Settings
 
 CLOCK_SECONDS = 5.0
 LONG_TRANSACTION_SECONDS = 1800.0
+LOCK_TIMEOUT = "2s"
 DEAD_ROWS = 100_000
 DEAD_SHARE = 10
 
@@ -111,7 +113,6 @@ class _Vitals:
         dead_rows: of `redrive.jobs`, as its statistics have it.
         oldest_transaction: seconds for which the oldest transaction has been open.
         missing_roles: those of `redrive migrate` that do not exist.
-        silent_workers: those not heard of for minutes that nobody has rescued jobs from.
     """
 
     server_version: str
@@ -124,7 +125,6 @@ class _Vitals:
     live_rows: int
     oldest_transaction: float
     missing_roles: list[str]
-    silent_workers: int
 
 
 _READ_VITALS: LiteralString = """
@@ -141,21 +141,21 @@ _READ_VITALS: LiteralString = """
                      from pg_stat_activity where datname = current_database()), 0)
                as oldest_transaction,
            array(select role from unnest(%s::text[]) role
-                 where not exists (select from pg_roles where rolname = role)) as missing_roles,
-           (select count(*) from redrive.workers
-            where seen_at < clock_timestamp() - interval '5 min') as silent_workers"""
+                 where not exists (select from pg_roles where rolname = role)) as missing_roles"""
 
 
 def _of_the_database(settings: Settings) -> Iterator[Finding]:
     login = "this login"
     try:
-        with database(settings) as conn:
+        with database(settings, lock_timeout=LOCK_TIMEOUT) as conn:
             login = conn.info.user
             yield from _of_vitals(conn)
-            yield _kinds(unhandled(conn))
-            yield _owners(foreign.find(conn))
-            yield _replication(publications.publishing(conn), publications.without_identity(conn))
-            yield _audit(audit.verify(conn))
+            for name, look in _LOOKS.items():
+                try:
+                    yield look(conn)
+                except psycopg.errors.LockNotAvailable:
+                    text = f"nobody can look: {_blocked_by(standing.blockers(conn))}"
+                    yield Finding(name, ok=False, text=text)
     except psycopg.errors.InsufficientPrivilege as error:
         said = f"{error.diag.message_primary}: {login} may not look there, and nothing after it was"
         yield Finding("rights", ok=False, text=f"{said} looked at; grant redrive_operator to it")
@@ -165,18 +165,21 @@ def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
     with conn.cursor(row_factory=class_row(_Vitals)) as cursor:
         vitals = cursor.execute(_READ_VITALS, (THROWAWAY, list(migrations.ROLES))).fetchone()
     assert vitals is not None  # noqa: S101 # a select without a table has one row
-    for look in (_server, _durability, _schema, _roles, _clock, _bloat, _transactions, _rescue):
+    for look in (_server, _durability, _schema, _roles, _clock, _bloat, _transactions):
         yield look(vitals)
 
 
-def _owners(found: tuple[str, str] | None) -> Finding:
+def _owners(conn: psycopg.Connection[Any]) -> Finding:
+    found = foreign.find(conn)
     if found is None:
         return Finding("owners", ok=True, text="all of it is ours")
     thing, owner = found
     return Finding("owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?")
 
 
-def _replication(published_by: Sequence[str], without_identity: Sequence[str]) -> Finding:
+def _replication(conn: psycopg.Connection[Any]) -> Finding:
+    published_by = publications.publishing(conn)
+    without_identity = publications.without_identity(conn)
     who = f"published by {', '.join(published_by)}" if published_by else "not published"
     if not without_identity:
         text = f"our tables are {who}, and each has a replica identity"
@@ -189,7 +192,8 @@ def _replication(published_by: Sequence[str], without_identity: Sequence[str]) -
     return Finding("replication", ok=False, text=text)
 
 
-def _audit(verdict: audit.Verdict) -> Finding:
+def _audit(conn: psycopg.Connection[Any]) -> Finding:
+    verdict = audit.verify(conn)
     if verdict.fault is None:
         text = f"{verdict.lines} lines, as they were written"
         return Finding("audit", ok=True, text=text)
@@ -197,7 +201,8 @@ def _audit(verdict: audit.Verdict) -> Finding:
     return Finding("audit", ok=False, text=text)
 
 
-def _kinds(found: Sequence[Unhandled]) -> Finding:
+def _kinds(conn: psycopg.Connection[Any]) -> Finding:
+    found = unhandled(conn)
     if not found:
         return Finding("kinds", ok=True, text="whatever is due, a live worker of its queue handles")
     first, more = sentence(found[0]), len(found) - 1
@@ -262,8 +267,62 @@ def _transactions(vitals: _Vitals) -> Finding:
     return Finding("transactions", ok=False, text=text)
 
 
-def _rescue(vitals: _Vitals) -> Finding:
-    if not vitals.silent_workers:
-        return Finding("rescue", ok=True, text="no silent worker holds jobs")
-    text = f"{vitals.silent_workers} silent workers still hold jobs: is no worker running?"
+def _workers(conn: psycopg.Connection[Any]) -> Finding:
+    alive, unserved = standing.alive(conn), standing.unserved(conn)
+    if not unserved:
+        return Finding("workers", ok=True, text=f"{alive} live; each due job has one for its queue")
+    first, more = unserved[0], len(unserved) - 1
+    others = f" and {counted(more, 'more queue')}" if more else ""
+    text = f"jobs are due in queue {first}{others}, and no live worker serves it: start one"
+    return Finding("workers", ok=False, text=text)
+
+
+def _rescue(conn: psycopg.Connection[Any]) -> Finding:
+    lost = standing.lost(conn)
+    if not lost:
+        return Finding("rescue", ok=True, text="no lost worker holds jobs")
+    text = (
+        f"{counted(lost, 'worker')} lost with jobs in hand, and nobody has taken these back;"
+        " any live worker does so within seconds: is one running?"
+    )
     return Finding("rescue", ok=False, text=text)
+
+
+def _progress(conn: psycopg.Connection[Any]) -> Finding:
+    found = standing.standing(conn)
+    if not found:
+        return Finding("progress", ok=True, text="no due job is left waiting beside a free slot")
+    first, more = found[0], len(found) - 1
+    others = f" and {counted(more, 'more queue')}" if more else ""
+    text = (
+        f"queue {first.queue}{others}: jobs are due, {counted(first.workers, 'live worker')} with"
+        f" free slots, and nothing was claimed or ended for {first.seconds:.0f} s;"
+        f" {_blocked_by(standing.blockers(conn))}"
+    )
+    return Finding("progress", ok=False, text=text)
+
+
+def _blocked_by(found: Sequence[standing.Blocker]) -> str:
+    """Say which session stops everything, and what to do about it."""
+    if not found:
+        return "no session was seen to block it: see the workers' logs and their /readyz"
+    first = found[0]
+    what = "rows" if first.table is None else f"table {first.table}"
+    since = "" if first.seconds is None else f", for {first.seconds:.0f} s"
+    application = first.application or "no application name"
+    return (
+        f"session {first.pid} ({application}) has locked {what}{since};"
+        f" to end it: select pg_terminate_backend({first.pid})"
+    )
+
+
+_LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
+    "workers": _workers,
+    "rescue": _rescue,
+    "progress": _progress,
+    "kinds": _kinds,
+    "owners": _owners,
+    "replication": _replication,
+    "audit": _audit,
+}
+"""What is looked at one by one: of a table that is locked, only what reads it is not known."""

@@ -20,7 +20,7 @@ from redrive.errors import SettingsError
 from redrive.observability import process
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up
-from redrive.observability.metrics import Exposition, Metrics
+from redrive.observability.metrics import Exposition, Metrics, exchange_age
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
@@ -147,7 +147,10 @@ def _run(start: _Start) -> int:
 
 def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
     """Answer probes and scrapes, from threads of their own."""
-    sources = [process.of_runners(supervisor.runner_memory)]
+    sources = [
+        process.of_runners(supervisor.runner_memory),
+        exchange_age(lambda: supervisor.exchange_age(time.monotonic())),
+    ]
     if start.database_metrics:
         sources.append(DatabaseStats(start.options.database).collect)
     exposition = Exposition(metrics, *sources)
@@ -202,6 +205,7 @@ def _ready(health: Health) -> Checks:
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
     return _live(health) | {
         "database": trouble_of(health.database_failures, health.database_fault),
+        "exchange": health.exchange,
         "runners": None if health.has_ready_runner else "none is ready",
         "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
         "heartbeat thread": None if is_beating else "stood still",

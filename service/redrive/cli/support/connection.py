@@ -36,17 +36,18 @@ UNREACHABLE_PATIENCE = 60.0
 
 @contextmanager
 def database(
-    settings: "Settings", *, any_schema: bool = False
+    settings: "Settings", *, any_schema: bool = False, **session: str
 ) -> Iterator[psycopg.Connection[Any]]:
     """An autocommit connection.
 
     Args:
         any_schema: also to a database whose schema this program does not know.
+        session: settings of the session.
 
     Raises:
         SchemaError: the schema is missing, too old or too new.
     """
-    with settings.address().connect("redrive cli", statement_timeout="0") as conn:
+    with settings.address().connect("redrive cli", statement_timeout="0", **session) as conn:
         if not any_schema:
             migrate.require(conn)
         yield conn

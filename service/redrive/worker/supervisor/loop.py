@@ -50,6 +50,7 @@ from redrive.worker.supervisor.upkeep.listener import Listener
 from redrive.worker.supervisor.upkeep.maintenance import Maintenance
 from redrive.worker.supervisor.upkeep.progress import ProgressBook
 from redrive.worker.supervisor.upkeep.schedules import Schedules
+from redrive.worker.supervisor.upkeep.standstill import Standstill
 
 logger = logging.getLogger("redrive.worker")
 
@@ -133,6 +134,8 @@ class Health:
     """Calls that failed in a row."""
     database_fault: str | None
     """Why it cannot log in there, where that is what failed."""
+    exchange: str | None
+    """What is wrong with the exchange, while jobs are due."""
     has_ready_runner: bool
     is_draining: bool
     maintenance: str | None
@@ -204,6 +207,9 @@ class Supervisor:
         self._progress_book = ProgressBook()
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)  # to be kept
         self._schedules = Schedules(self._options.where.get("version", ""))
+        self._standstill = Standstill(
+            ttl, self._options.queues, self._kinds.names, self.exchange_age
+        )
         heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
         maintenance_link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._heartbeat = Heartbeat(
@@ -216,6 +222,7 @@ class Supervisor:
             self._pool.held,
             self._progress,
             Listener(self._options.queues),
+            self._standstill,
         )
         self._maintenance = Maintenance(
             maintenance_link,
@@ -266,6 +273,10 @@ class Supervisor:
         """Resident memory of all runners, in bytes. Any thread may ask."""
         return sum(runner.memory() for runner in list(self._pool.runners))
 
+    def exchange_age(self, now: float) -> float:
+        """For how many seconds no exchange has succeeded that was needed. Any thread may ask."""
+        return max(0.0, now - self._exchange.answered_at)
+
     def health(self, now: float) -> Health:
         """Return the health of this worker. Any thread may call it."""
         beat_seconds = self._heartbeat.silent_seconds(now)
@@ -276,6 +287,7 @@ class Supervisor:
             beat_seconds < self._options.ttl,
             self._link.failures,
             self._link.fault,
+            self._standstill.fault(now),
             self._pool.is_any_ready(),
             self._drain.is_on,
             self._maintenance.fault(now),
@@ -344,7 +356,9 @@ class Supervisor:
 
     def _room(self) -> int:
         """Jobs to claim when it is time to."""
-        return 0 if self._drain.is_on else self._dispatch.room(backlog=self._polling.expects_more)
+        if self._drain.is_on or not self._identity.may_claim:
+            return 0
+        return self._dispatch.room(backlog=self._polling.expects_more)
 
     # ------------------------------------------------------------------ the database
 
@@ -482,6 +496,8 @@ class Supervisor:
     def _housekeep(self, now: float) -> None:
         self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         self._look_after_runners(now)
+        if not self._exchange.is_needed(self._room()):
+            self._exchange.not_needed(now)
         self._polling.others = self._heartbeat.others
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())

@@ -67,7 +67,9 @@ class Exchange:
         self._hold_off_until = 0.0
         self._looks_for_lanes = False
         self._claimant: int | None = None
-        self.asked_at = time.monotonic()  # when it last asked for jobs; any thread may read it
+        # when it last asked for jobs, and when it last succeeded or was not needed; any thread may
+        # read them
+        self.asked_at = self.answered_at = time.monotonic()
         self._last_claim = 0
         self._cost = 0.0
 
@@ -134,6 +136,15 @@ class Exchange:
         """The jobs that are not settled yet."""
         return self._pending.held()
 
+    def is_needed(self, room: int) -> bool:
+        """Whether there is anything to tell or to ask, with room for so many jobs."""
+        has_news = self.is_settling and not self.is_held_up
+        return room > 0 or has_news or not self._identity.may_claim
+
+    def not_needed(self, now: float) -> None:
+        """Nothing is to be told or asked now: that none succeeds is no fault."""
+        self.answered_at = now
+
     # ------------------------------------------------------------------ the round trip
 
     def run(
@@ -182,6 +193,7 @@ class Exchange:
                 if self._checkpoints.is_due(now):
                     self._checkpoints.send(conn, now)
                 if not (request or settlements or side_effects):
+                    self.answered_at = time.monotonic()
                     return []
                 if side_effects:
                     self._send_side_effects(conn, side_effects, now)
@@ -253,6 +265,8 @@ class Exchange:
         self._telemetry.settled(settlements.held(), cost)
         stale = self._pending.done(settlements, claims, answer.completed, answer.settled)
         self._identity.acquit(stale)
+        if answer.claim_error is None:
+            self.answered_at = time.monotonic()
 
     def _learn(self, request: ClaimRequest, answer: Answer, cost: float) -> Sequence[Held]:
         if answer.claim_error is not None:

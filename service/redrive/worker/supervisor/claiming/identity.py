@@ -40,6 +40,15 @@ class Identity:
             logger.info("registered", extra={"worker": self.me})
         return self.me
 
+    @property
+    def may_claim(self) -> bool:
+        """Whether one may claim now.
+
+        Not before those left behind have given back what nobody knows of. While the database
+        refuses that, each claim that fails would leave one more behind.
+        """
+        return self.me is not None or self.left <= self._closed
+
     def leave(self) -> None:
         """Come back as somebody new."""
         if self.me is not None:

@@ -20,6 +20,7 @@ from redrive.database.connect import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.polling import rest_seconds
 from redrive.worker.supervisor.upkeep.listener import Listener
+from redrive.worker.supervisor.upkeep.standstill import Standstill
 
 BEATS_PER_TTL = 6
 LISTEN_SECONDS = 5.0
@@ -44,6 +45,7 @@ class Heartbeat:
     inflight: Callable[[], int]
     progress: Callable[[int], str]
     listener: Listener
+    standstill: Standstill
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     others: int = field(default=0, init=False)
     """Workers that look for the same jobs."""
@@ -56,6 +58,11 @@ class Heartbeat:
     """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
     _beat_at: float = field(default=0.0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+
+    @property
+    def _bound(self) -> float:
+        """How long one statement may take."""
+        return max(1.0, min(5.0, self.ttl / 3))
 
     @property
     def interval(self) -> float:
@@ -135,6 +142,7 @@ class Heartbeat:
             try:
                 if self.ticked_at >= self._beat_at:
                     self._beat(self.ticked_at)
+                self.standstill.look(self.link, self._bound)
                 self._listen(self._pause())
             except psycopg.Error as error:
                 self.on_failure(error)
@@ -147,14 +155,13 @@ class Heartbeat:
         known = list(self._heard)
         if not known:
             return
-        bound = max(1.0, min(5.0, self.ttl / 3))
-        with self.link.use(bound) as conn:
+        with self.link.use(self._bound) as conn:
             inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
-        with self.link.use(bound) as conn:  # by now the beat counts, whatever becomes of this
+        with self.link.use(self._bound) as conn:  # by now the beat counts, whatever becomes of this
             self.others = store.others(conn, known)
 
     def _pause(self) -> float:

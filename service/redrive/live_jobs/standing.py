@@ -1,0 +1,109 @@
+"""What stands still: queues whose due jobs nobody claims, workers that are gone, and why."""
+
+import time
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row, scalar_row
+
+PATIENCE_SECONDS = 60.0
+"""For how long a queue may stand still."""
+
+SAMPLE_SECONDS = 1.0
+"""For how long to look who blocks a worker: a worker waits for a tenth of a second at a time."""
+
+
+class Standing(NamedTuple):
+    """A queue with a due job that none of its workers claims, though they have free slots."""
+
+    queue: str
+    seconds: float
+    workers: int
+
+
+class Blocker(NamedTuple):
+    """A session whose locks stop Redrive.
+
+    `seconds`: for how long its transaction has been open, None if this login may not know.
+    `table`: the table that it has locked as a whole, None if it is rows.
+    """
+
+    pid: int
+    application: str
+    seconds: float | None
+    table: str | None
+
+
+_STANDING: LiteralString = """
+    select queue, seconds, workers from redrive.standing_v1(%s * interval '1 second')"""
+_UNSERVED: LiteralString = """
+    select d.queue from redrive.due_v1(null, null) d
+    where not exists (
+        select from redrive.workers w
+        where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
+          and (w.queues is null or d.queue = any (w.queues)))
+    order by d.queue"""
+_ALIVE: LiteralString = """
+    select count(*) from redrive.workers w where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)"""
+_OPEN_FOR: LiteralString = "extract(epoch from clock_timestamp() - a.xact_start)::float8"
+_LOCKED_TABLES: LiteralString = f"""
+    select a.pid, a.application_name as application, {_OPEN_FOR} as seconds,
+           min(c.relname) as table
+    from pg_locks l
+    join pg_class c on c.oid = l.relation
+    join pg_namespace n on n.oid = c.relnamespace
+    join pg_stat_activity a on a.pid = l.pid
+    where l.granted and l.locktype = 'relation' and n.nspname = 'redrive'
+      and a.datname = current_database() and a.pid <> pg_backend_pid()
+      and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    group by a.pid, application, seconds"""
+_LOCKED_ROWS: LiteralString = f"""
+    select distinct a.pid, a.application_name as application, {_OPEN_FOR} as seconds,
+           null as table
+    from pg_locks l
+    join pg_stat_activity w on w.pid = l.pid and w.datname = current_database()
+    cross join unnest(pg_blocking_pids(l.pid)) as b(pid)
+    join pg_stat_activity a on a.pid = b.pid
+    where not l.granted and w.application_name like 'redrive %'
+      and a.application_name not like 'redrive %'"""
+
+
+def standing(conn: psycopg.Connection[Any]) -> list[Standing]:
+    """Return the queues that stand still, the longest first."""
+    with conn.cursor(row_factory=class_row(Standing)) as cursor:
+        return cursor.execute(_STANDING, (PATIENCE_SECONDS,)).fetchall()
+
+
+def unserved(conn: psycopg.Connection[Any]) -> list[str]:
+    """Return the queues that hold due jobs and that no live worker serves."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(_UNSERVED).fetchall()
+
+
+def alive(conn: psycopg.Connection[Any]) -> int:
+    """Return how many workers live."""
+    return _count(conn, _ALIVE)
+
+
+def lost(conn: psycopg.Connection[Any]) -> int:
+    """Return how many workers hold jobs and do not live."""
+    return _count(conn, "select redrive.lost_workers_v1()")
+
+
+def blockers(conn: psycopg.Connection[Any]) -> list[Blocker]:
+    """Return the sessions whose locks stop Redrive.
+
+    Takes up to a second: who blocks a row is seen only while somebody waits for it.
+    """
+    end = time.monotonic() + SAMPLE_SECONDS
+    with conn.cursor(row_factory=class_row(Blocker)) as cursor:
+        found = cursor.execute(_LOCKED_TABLES).fetchall()
+        while not found and time.monotonic() < end:
+            found = cursor.execute(_LOCKED_ROWS).fetchall()
+            time.sleep(0.02)
+    return found
+
+
+def _count(conn: psycopg.Connection[Any], statement: LiteralString) -> int:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(statement).fetchone() or 0

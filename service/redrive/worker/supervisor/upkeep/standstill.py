@@ -1,0 +1,77 @@
+"""Whether this worker stands still: jobs are due for it, and none of its exchanges succeeds.
+
+The loop cannot say so itself, because it may be stuck in the very statement that does not end. So
+the heartbeat's thread asks the database whether jobs are due, and only while exchanges fail.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import psycopg
+
+from redrive.database.connect import Link
+from redrive.worker import store
+
+LEAST_SECONDS = 30.0
+"""How long exchanges may fail at least before the worker counts as standing still."""
+
+LOOK_SECONDS = 5.0
+"""Between two looks for due jobs."""
+
+
+class _Due(Enum):
+    """What the last look found, in the words of /readyz; an empty value is no fault."""
+
+    NOTHING = ""
+    JOBS = "jobs are due"
+    UNKNOWN = "somebody has locked a table, so nobody can see whether jobs are due"
+
+
+@dataclass
+class Standstill:
+    """Watches one worker. `ttl` in seconds.
+
+    `age` says for how many seconds no exchange has succeeded; `kinds` and `queues` (None = all)
+    say which jobs are for this worker.
+    """
+
+    ttl: float
+    queues: Sequence[str] | None
+    kinds: Callable[[], Sequence[str]]
+    age: Callable[[float], float]
+    _due: _Due = field(default=_Due.NOTHING, init=False)
+    _look_at: float = field(default=0.0, init=False)
+
+    @property
+    def limit(self) -> float:
+        """For how many seconds exchanges may fail."""
+        return max(LEAST_SECONDS, self.ttl)
+
+    def look(self, link: Link, bound: float) -> None:
+        """Look whether jobs are due, if exchanges have failed for a while.
+
+        Raises psycopg.Error, except when a table is locked: then nobody knows.
+        """
+        now = time.monotonic()
+        if self.age(now) < self.limit / 2:
+            self._due = _Due.NOTHING
+            return
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        try:
+            with link.use(bound) as conn:
+                is_any = store.is_any_due(conn, self.queues, self.kinds())
+        except psycopg.errors.LockNotAvailable:
+            self._due = _Due.UNKNOWN
+        else:
+            self._due = _Due.JOBS if is_any else _Due.NOTHING
+
+    def fault(self, now: float) -> str | None:
+        """What /readyz says of it; None when all is well. Any thread may ask."""
+        age, due = self.age(now), self._due
+        if age < self.limit or due is _Due.NOTHING:
+            return None
+        return f"none has succeeded for {age:.0f} s, and {due.value}"

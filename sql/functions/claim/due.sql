@@ -1,0 +1,42 @@
+-- due: the queues in which a job of these kinds is due that nobody holds, and since when the oldest
+-- of them has been due. A worker asks this when none of its exchanges succeeds, to learn whether
+-- jobs wait because of it.
+-- in:    only_queues: null: all
+--        kinds: as registered, mail.* for all that begin so; null: all
+-- locks: none of a row. It gives up after 0.1 s (55P03) when somebody has locked a whole table.
+-- plan:  jobs_due_idx: at most 20,000 jobs of at most 1,000 lanes, besides those that are held
+create or replace function redrive.due_v1(only_queues text[], kinds text[])
+returns table (queue text, since timestamptz)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set lock_timeout = '100ms'
+as $$
+#variable_conflict use_column
+declare
+    at_most constant int := 1000;
+    cap int;  -- for each lane
+begin
+    select 20000 / greatest(count(*), 1) into cap
+    from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most);
+    return query
+    with held as materialized (
+        select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)),
+    lanes as materialized (
+        select l.queue, l.priority, l.lane
+        from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
+        where not exists (select from redrive.queues q
+                          where q.queue = l.queue and q.paused_at is not null))
+    select l.queue, min(d.run_at)
+    from lanes l, lateral (
+        select j.kind, j.run_at from redrive.jobs j
+        where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
+          and j.run_at <= now() and j.worker is null
+          and j.id not in (select h.id from held h)
+        order by j.run_at, j.id limit cap) d
+    where redrive.handles_v1(due_v1.kinds, d.kind)
+    group by l.queue;
+end
+$$;

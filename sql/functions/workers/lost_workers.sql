@@ -1,0 +1,10 @@
+-- lost_workers: how many workers hold jobs and do not live: nobody has taken these jobs back yet.
+-- plan:  held_v1 once for each worker that does not live; these are few
+create or replace function redrive.lost_workers_v1() returns bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select count(*) from redrive.workers w
+    where not redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
+      and exists (select from redrive.held_v1(array[w.id]))
+$$;

@@ -1,0 +1,116 @@
+"""A worker that makes no progress says so, and one that has nothing to do does not."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from redrive import enqueue
+from redrive.cli import main
+from tests.flow.harness import Worker, Workers, wait_for
+from tests.flow.test_limits import set_limit
+from tests.postgres import Connection, Database
+
+LIMIT_SECONDS = 30
+"""How long exchanges may fail, with the default heartbeat TTL."""
+
+
+@pytest.fixture
+def other(database: Database) -> Iterator[Connection]:
+    """Another session, whose locks go with the test at the latest."""
+    with database.connect() as conn:
+        yield conn
+
+
+def exchange(worker: Worker) -> tuple[int, str]:
+    """Return the status of /readyz, and what it says of the exchange."""
+    status, text = worker.get("/readyz")
+    said = dict(line.split(": ", 1) for line in text.splitlines())
+    return status, said.get("exchange", "")
+
+
+def age(worker: Worker) -> float:
+    return worker.metric("redrive_worker_exchange_age_seconds")
+
+
+def is_unready(worker: Worker) -> bool:
+    status, said = exchange(worker)
+    return status == 503 and said != "ok"
+
+
+@pytest.mark.parametrize(
+    ("table", "says"), [("claims", "somebody has locked a table"), ("lanes", "jobs are due")]
+)
+def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
+    database: Database, workers: Workers, other: Connection, table: str, says: str
+) -> None:
+    """C25: a lock stopped every worker while /readyz answered 200."""
+    worker = workers().wait_ready()
+    wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
+    with other.transaction():
+        other.execute(f"lock table redrive.{table} in access exclusive mode")  # type: ignore[arg-type]
+        enqueue(database.conn, "work.sync", {})
+
+        wait_for(lambda: is_unready(worker), what="it never said that it stands still")
+        assert says in exchange(worker)[1]
+        assert "exchange: none has succeeded for" in worker.get("/readyz")[1]
+        assert age(worker) >= LIMIT_SECONDS
+        assert database.value("select count(*) from redrive.workers") <= 2
+    worker.wait_ready()
+
+    wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
+    assert exchange(worker) == (200, "ok")
+    assert age(worker) < LIMIT_SECONDS
+
+
+def idle(_: Database, workers: Workers) -> Worker:
+    return workers().wait_ready()
+
+
+def paused(database: Database, workers: Workers) -> Worker:
+    database.rows("select redrive.pause_v1('default', 'ada', 'why')")
+    enqueue(database.conn, "work.sync", {})
+    return workers().wait_ready()
+
+
+def full(database: Database, workers: Workers) -> Worker:
+    jobs = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)]
+    worker = workers(redrive_slots=1).wait_ready()
+    wait_for(lambda: workers.starts(jobs[0]))
+    wait_for(lambda: database.rows("select from redrive.due_v1(null, null)"))
+    return worker
+
+
+def limited(database: Database, workers: Workers) -> Worker:
+    set_limit(database, "flow", 0)
+    enqueue(database.conn, "limited.held", {})
+    worker = workers(handlers="tests.flow.limited:jobs").wait_ready()
+    wait_for(lambda: database.rows("select from redrive.limit_waits"))
+    return worker
+
+
+def broken(database: Database, workers: Workers) -> Worker:
+    worker = workers(handlers="tests.flow.judged:jobs").wait_ready()
+    wait_for(lambda: database.rows("select from redrive.breakers where name = 'mail'"))
+    done = ("--why", "maintenance", "--yes", "--database-url", database.url)
+    main(["breaker", "force", "mail", "open", *done])
+    enqueue(database.conn, "mail.send")
+    wait_for(lambda: worker.metric("redrive_jobs_released_total", reason="breaker mail"))
+    return worker
+
+
+@pytest.mark.parametrize("situation", [idle, paused, full, limited, broken])
+def test_a_worker_that_has_nothing_to_claim_stays_ready(
+    database: Database, workers: Workers, situation: Callable[[Database, Workers], Worker]
+) -> None:
+    """Its exchange does not grow old: again and again it is younger than a moment before."""
+    worker = situation(database, workers)
+    ages = [age(worker)]
+
+    def is_renewed() -> bool:
+        ages.append(age(worker))
+        return sum(later < sooner for sooner, later in pairwise(ages)) >= 3
+
+    wait_for(is_renewed, every=0.1, what=f"its exchange grows old: {ages}")
+    assert max(ages) < LIMIT_SECONDS
+    assert exchange(worker) == (200, "ok")
