@@ -37,8 +37,17 @@ SETTINGS = {
     "max_connections": "200",
 }
 
+WITH_JIT = {
+    "shared_preload_libraries": "pg_stat_statements",
+    "pg_stat_statements.track": "all",  # also the statements inside of functions
+    "pg_stat_statements.track_utility": "off",
+    "pg_stat_statements.max": "20000",
+}
+"""What a server needs so that tests see which statements it compiled."""
+
 PATIENT = {
     "search_path": "public",  # tests make tables of their own
+    "jit": "on",  # users have it on: our functions must not depend on their callers for it
     # a busy machine may stand still for longer than a worker would wait
     "statement_timeout": "120s",
     "lock_timeout": "60s",
@@ -156,6 +165,10 @@ class Server:
         self.url = url
         with psycopg.connect(url, autocommit=True) as conn:
             self.version = conn.info.server_version // 10_000
+            preloaded = conn.execute("show shared_preload_libraries").fetchone()
+            self._watches_jit = preloaded == ("pg_stat_statements",)
+            if self._watches_jit:
+                conn.execute("create extension if not exists pg_stat_statements")
         self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
         self._template: str | None = None
         self._admin: Connection | None = None
@@ -164,6 +177,17 @@ class Server:
     def url_of(self, database: str) -> str:
         """Where to connect for one of its databases."""
         return make_conninfo(self.url, dbname=database)
+
+    def compiled(self) -> list[str]:
+        """Return the statements inside of functions that JIT has compiled since the last call."""
+        if not self._watches_jit:
+            return []
+        with psycopg.connect(self.url, autocommit=True) as conn:
+            found = conn.execute(
+                "select query from pg_stat_statements where jit_functions > 0 and not toplevel"
+            ).fetchall()
+            conn.execute("select pg_stat_statements_reset()")
+        return [query for (query,) in found]
 
     def admin(self, statement: LiteralString, *names: str) -> None:
         """Run a statement about databases or roles, `{}` standing for each name."""
@@ -237,11 +261,12 @@ class Server:
 
 @contextlib.contextmanager
 def embedded(version: int, **settings: str) -> Iterator[Server]:
-    """A server of the embedded binaries in a directory that goes with it, on a free port of
-    loopback.
+    """A server of the embedded binaries, or of Debian's, in a directory that goes with it, on a
+    free port of loopback.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
-    postgres = EmbeddedPostgres(home, version, free_port(), settings=SETTINGS | settings)
+    settings = SETTINGS | ({} if version in VERSIONS else WITH_JIT) | settings
+    postgres = EmbeddedPostgres(home, version, free_port(), settings=settings)
     with guarded(home, version):
         postgres.start()
         with contextlib.closing(Server(postgres.url())) as server:

@@ -13,6 +13,7 @@ create or replace function redrive.outcome_v2(
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select case
         when exists (select from redrive.jobs j where j.id = outcome_v2.job) then 'live'
