@@ -40,7 +40,6 @@ SETTINGS = {
 WITH_JIT = {
     "shared_preload_libraries": "pg_stat_statements",
     "pg_stat_statements.track": "all",  # also the statements inside of functions
-    "pg_stat_statements.track_utility": "off",
     "pg_stat_statements.max": "20000",
 }
 """What a server needs so that tests see which statements it compiled."""
@@ -166,8 +165,8 @@ class Server:
         with psycopg.connect(url, autocommit=True) as conn:
             self.version = conn.info.server_version // 10_000
             preloaded = conn.execute("show shared_preload_libraries").fetchone()
-            self._watches_jit = preloaded == ("pg_stat_statements",)
-            if self._watches_jit:
+            self.has_jit = preloaded == (WITH_JIT["shared_preload_libraries"],)
+            if self.has_jit:
                 conn.execute("create extension if not exists pg_stat_statements")
         self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
         self._template: str | None = None
@@ -180,7 +179,7 @@ class Server:
 
     def compiled(self) -> list[str]:
         """Return the statements inside of functions that JIT has compiled since the last call."""
-        if not self._watches_jit:
+        if not self.has_jit:
             return []
         with psycopg.connect(self.url, autocommit=True) as conn:
             found = conn.execute(

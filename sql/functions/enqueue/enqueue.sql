@@ -121,6 +121,7 @@ create or replace function redrive.enqueue_v1(
     out id bigint, out created boolean, out outcome text)
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select * from redrive.enqueue_v2(
         kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,
@@ -139,6 +140,7 @@ create or replace function redrive.enqueue(
 returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select id from redrive.enqueue_v2(
         kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,

@@ -52,6 +52,7 @@ create or replace function redrive.outcome_v1(
     job bigint, out outcome text, out result jsonb, out delivery int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select o.outcome, o.result, o.delivery from redrive.outcome_v2(outcome_v1.job, true) o
 $$;

@@ -136,6 +136,7 @@ create or replace function redrive.complete_v1(workers int[], ids bigint[], deli
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     settled bigint[];

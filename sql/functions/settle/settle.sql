@@ -239,6 +239,7 @@ create or replace function redrive.settle_v1(
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     return query select redrive.settle_v2(

@@ -48,6 +48,7 @@ $$;
 create or replace function redrive.fold_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select f.moved from redrive.fold_v2() f
 $$;

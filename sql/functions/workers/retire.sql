@@ -76,6 +76,7 @@ $$;
 create or replace function redrive.retire_v2(me int, known bigint[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select r.released from redrive.retire_v3(me, known) r
 $$;
@@ -84,6 +85,7 @@ $$;
 create or replace function redrive.retire_v1(me int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.retire_v2(me, '{}')
 $$;
