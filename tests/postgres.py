@@ -24,6 +24,14 @@ from redrive.database.migrate import migrate
 
 Connection = OwnConnection
 
+CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
+"""Which server; tests/conftest.py has the values."""
+
+IS_DEBIAN = CHOICE.startswith("debian")
+
+DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian and Ubuntu keep a directory for each version of Postgres that is installed."""
+
 VERSIONS = (16, 18)
 """What the embedded binaries bring: the oldest of them and the newest."""
 
@@ -72,6 +80,17 @@ def connect(url: str, **settings: str) -> Connection:
         )
         undo.pop_all()
     return conn
+
+
+def installed() -> list[int]:
+    """Return the versions that Debian's packages have installed, in ascending order."""
+    return sorted(int(found.parent.parent.name) for found in DEBIAN.glob("*/bin/postgres"))
+
+
+def programs(version: int) -> Path | None:
+    """Return the directory of Debian's programs if the tests run on them."""
+    is_there = IS_DEBIAN and version in installed()
+    return DEBIAN / str(version) / "bin" if is_there else None
 
 
 class Session:
@@ -264,8 +283,11 @@ def embedded(version: int, **settings: str) -> Iterator[Server]:
     free port of loopback.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
-    settings = SETTINGS | ({} if version in VERSIONS else WITH_JIT) | settings
-    postgres = EmbeddedPostgres(home, version, free_port(), settings=settings)
+    bin_directory = programs(version)
+    settings = SETTINGS | (WITH_JIT if bin_directory else {}) | settings
+    postgres = EmbeddedPostgres(
+        home, version, free_port(), settings=settings, programs=bin_directory
+    )
     with guarded(home, version):
         postgres.start()
         with contextlib.closing(Server(postgres.url())) as server:

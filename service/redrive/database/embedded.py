@@ -80,19 +80,12 @@ def guarded_process(home: Path, pid_file: Path) -> Iterator[None]:
         guard.communicate()
 
 
-def debian(version: int) -> Path:
-    """Return the directory of the programs of Debian's and Ubuntu's PostgreSQL."""
-    return Path(f"/usr/lib/postgresql/{version}/bin")
-
-
 @dataclass
 class EmbeddedPostgres:
     """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data.
 
-    A version that the package does not bring is the one that Debian installs.
-
     With a `password`, other users of the machine cannot get in; it is set when the data directory
-    is made.
+    is made. `programs` is the directory of another server's programs, of the same version.
     """
 
     home: Path
@@ -100,11 +93,12 @@ class EmbeddedPostgres:
     port: int = field(default_factory=free_port)
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     password: str | None = field(default=None, repr=False)
+    programs: Path | None = None
 
     def __post_init__(self) -> None:
         utils, self._pgexec = _load()
         self._utils = utils
-        self._bin: Path = utils.POSTGRES_VERSIONS.get(self.version, debian(self.version))
+        self._bin: Path = self.programs or utils.POSTGRES_VERSIONS[self.version]
         self._user: str | None = None
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._user = "pgserver"
