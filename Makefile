@@ -43,6 +43,11 @@ test: install programs ## run the tests, on a Postgres of their own; ARGS="--old
 	$(BIN)/pytest -n auto --dist loadgroup --older $(OLDER) \
 		-m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
 
+.PHONY: test-jit
+test-jit: install ## run what depends on the version of Postgres, and the life of jobs, on Debian's Postgres, whose JIT is on
+	@tools/programs jit
+	REDRIVE_TEST_POSTGRES=debian $(BIN)/pytest -n auto --dist loadgroup --older sample tests/sql tests/flow $(ARGS)
+
 .PHONY: examples
 examples: ## test the examples as a new user would, in environments of their own
 	$(MAKE) -C examples/shop test

@@ -864,12 +864,14 @@ create function redrive.add_limit_v1(ids bigint[], name text)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.added_per_minute_v1()
     returns table(queue text, added float8)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.added_per_minute_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
@@ -877,23 +879,27 @@ create function redrive.admit()
     returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.admit_envelopes_v1(salts text[])
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.admit_names_v1(queues text[], kinds text[], priorities smallint[])
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.advance_contact_v1()
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.all_lanes_v1()
     returns table(queue text, priority smallint, lane smallint)
@@ -901,49 +907,57 @@ create function redrive.all_lanes_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.assign_v1(ids bigint[], owner text, actor text, why text)
     returns setof bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.assign_v1 to redrive_operator;
 
 create function redrive.audit_hash_v1(before bytea, line redrive.audit)
     returns bytea
     language sql immutable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.beat_v1(ids int[], inflights int[])
     returns setof int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.beat_v1 to redrive_worker;
 
 create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
     returns setof int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.beat_v2 to redrive_worker;
 
 create function redrive.begin_epoch_v1()
     returns bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.begin_run_v1(action text, actor text, why text, n int, detail jsonb)
     returns bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.begin_run_v1 to redrive_encryptor, redrive_operator;
 
 create function redrive.breakers_v1(names text[], failures int[], successes int[], thresholds int[],
     windows float8[], cooldowns float8[])
     returns table(name text, state text, open_for float8, failing boolean)
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.breakers_v1 to redrive_worker;
 
 create function redrive.busy_v1(ids bigint[])
@@ -954,26 +968,30 @@ create function redrive.busy_v1(ids bigint[])
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.busy_v1 to redrive_worker;
 
 create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.cancel_callbacks_v1(callbacks bigint[])
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.cancel_campaign_v1(campaign bigint, actor text, why text)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.cancel_campaign_v1 to redrive_operator;
 
 create function redrive.cancel_v1(ids bigint[], actor text, why text)
@@ -984,7 +1002,8 @@ create function redrive.cancel_v1(ids bigint[], actor text, why text)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.cancel_v1 to redrive_operator;
 
 create function redrive.cancelled_v1(workers int[])
@@ -994,13 +1013,15 @@ create function redrive.cancelled_v1(workers int[])
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.cancelled_v1 to redrive_worker;
 
 create function redrive.chain_audit()
     returns trigger
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], want int, relaxed boolean)
@@ -1010,7 +1031,8 @@ create function redrive.claim_v1(me int, queues text[], priorities smallint[], l
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 grant execute on function redrive.claim_v1 to redrive_worker;
 
 create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
@@ -1046,32 +1068,37 @@ grant execute on function redrive.claimed_v1 to redrive_worker;
 create function redrive.claims_of_v1(workers int[], ids bigint[])
     returns bigint[]
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.close_batch_v1(batch bigint)
     returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.close_batch_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
 create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.close_campaign_v1 to redrive_operator;
 
 create function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
 
 create function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
     returns bigint[]
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.complete_v1 to redrive_worker;
 
 create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
@@ -1083,58 +1110,68 @@ create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[]
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.complete_v2 to redrive_worker;
 
 create function redrive.complete_with_results_v1(workers int[], claims bigint[], ids bigint[],
     deliveries int[], ended bigint[], returned bigint[], results jsonb[], keeps float8[])
     returns bigint[]
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.complete_with_results_v1 to redrive_worker;
 
 create function redrive.contact_now_v1()
     returns interval
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.count_buried()
     returns trigger
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.count_moved()
     returns trigger
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.count_purged()
     returns trigger
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.count_run_v1(run bigint, action text, n int, detail jsonb)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.declare_limits_v1(kinds text[], templates jsonb)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.declare_limits_v1 to redrive_worker;
 
 create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
     returns boolean
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.declare_schedules_v1 to redrive_worker;
 
 create function redrive.declared_schedules_v1()
     returns table(id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up
         text)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.delivery_mark_v1(id bigint, deliveries int)
     returns bigint
@@ -1148,38 +1185,44 @@ create function redrive.depths_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.depths_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.dismiss_v1(ids bigint[], actor text, why text)
     returns setof bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.dismiss_v1 to redrive_operator;
 
 create function redrive.done_chore_v1(chore text, every interval)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.done_chore_v1 to redrive_operator;
 
 create function redrive.drop_checkpoints_v1(ids bigint[])
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.drop_from_history_v1(kept bigint[], ended bigint[], at timestamptz)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.due_schedules_v1()
     returns table(name text, declaration bigint, cron text, tz text, catch_up text, expected
         timestamptz, next_at timestamptz, after timestamptz, as_of timestamptz)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.due_schedules_v1 to redrive_worker;
 
 create function redrive.due_v1(only_queues text[], kinds text[])
@@ -1197,7 +1240,8 @@ create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[],
     returns table(id bigint, refused text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.edit_v1 to redrive_operator;
 
 create function redrive.end_cancellations_v1(batch int)
@@ -1207,7 +1251,8 @@ create function redrive.end_cancellations_v1(batch int)
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.end_cancellations_v1 to redrive_worker;
 
 create function redrive.end_cancelled_v1(workers int[], claims bigint[], ids bigint[], deliveries
@@ -1217,29 +1262,34 @@ create function redrive.end_cancelled_v1(workers int[], claims bigint[], ids big
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.end_claims_v1(workers int[])
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.end_left_open_v1(ids bigint[], deliveries int[])
     returns setof bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.end_left_open_v1 to redrive_worker;
 
 create function redrive.end_run_v1(run bigint)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.end_run_v1 to redrive_encryptor, redrive_operator;
 
 create function redrive.end_session_v1(session text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.end_session_v1 to redrive_operator, redrive_viewer;
 
 create function redrive.end_waiting_v2(ids bigint[], waits boolean)
@@ -1250,7 +1300,8 @@ create function redrive.end_waiting_v2(ids bigint[], waits boolean)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.enqueue(kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null::timestamptz, priority int default 0, max_attempts int default
@@ -1261,13 +1312,15 @@ create function redrive.enqueue(kind text, payload jsonb default '{}', queue tex
     null::bigint)
     returns bigint
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.enqueue to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.enqueue_each_v1(jobs jsonb, places int[])
     returns table(n int, id bigint, created boolean)
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.enqueue_many_v1(jobs jsonb)
     returns table(n int, id bigint, created boolean)
@@ -1277,21 +1330,24 @@ create function redrive.enqueue_many_v1(jobs jsonb)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.enqueue_many_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
 create function redrive.enqueue_scheduled_v1(declaration bigint, slot timestamptz, key text)
     returns bigint
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, out id bigint, out created boolean, out outcome text)
     returns record
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at timestamptz,
@@ -1302,25 +1358,29 @@ create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at 
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.enqueue_v2 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.expect_chore_v1(chore text, every interval)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.fire_schedule_v1(name text, declaration bigint, expected timestamptz, slots
     timestamptz[], next timestamptz)
     returns bigint[]
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.fire_schedule_v1 to redrive_worker;
 
 create function redrive.first_time_v1(key text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.first_time_v1 to redrive_worker;
 
 create function redrive.fold_batches_v1(batch int)
@@ -1330,46 +1390,53 @@ create function redrive.fold_batches_v1(batch int)
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.fold_batches_v1 to redrive_worker;
 
 create function redrive.fold_groups_v1()
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.fold_groups_v1 to redrive_operator, redrive_worker;
 
 create function redrive.fold_groups_v2(out moved int, out more boolean)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
 
 create function redrive.fold_v1()
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.fold_v1 to redrive_worker;
 
 create function redrive.fold_v2(out moved int, out more boolean)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.fold_v2 to redrive_viewer, redrive_worker;
 
 create function redrive.force_breaker_v1(name text, state text, actor text, why text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.force_breaker_v1 to redrive_operator;
 
 create function redrive.forget_audit_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_batches_v1(older_than interval, batch int)
     returns int
@@ -1377,7 +1444,8 @@ create function redrive.forget_batches_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.forget_campaigns_v1(older_than interval, batch int)
     returns int
@@ -1385,25 +1453,29 @@ create function redrive.forget_campaigns_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.forget_completions_v1(older_than interval, batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_effects_v1(older_than interval, batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_envelopes_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_failures_v1(batch int)
     returns int
@@ -1411,13 +1483,15 @@ create function redrive.forget_failures_v1(batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.forget_groups_v1(older_than interval, batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_imports_v1(older_than interval, batch int)
     returns int
@@ -1425,35 +1499,41 @@ create function redrive.forget_imports_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.forget_lanes_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_names_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.forget_results_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_samples_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.forget_schedules_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.forget_side_effects_v1(batch int)
     returns int
@@ -1461,19 +1541,22 @@ create function redrive.forget_side_effects_v1(batch int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.forget_v1(batch int, out gone int, out more boolean)
     returns record
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.forget_v1 to redrive_operator, redrive_worker;
 
 create function redrive.forgive_v1(ids bigint[], deliveries int[])
     returns setof bigint
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.forgive_v1 to redrive_worker;
 
 create function redrive.free_slots_v1(ids bigint[])
@@ -1482,7 +1565,8 @@ create function redrive.free_slots_v1(ids bigint[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.given_jobs_v1(jobs jsonb)
     returns table(n bigint, kind text, payload jsonb, queue text, run_at timestamptz, priority int,
@@ -1494,7 +1578,8 @@ create function redrive.given_jobs_v1(jobs jsonb)
 create function redrive.groups_named_v1(beginning text)
     returns text[]
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.groups_named_v1 to redrive_operator;
 
 create function redrive.handles_v1(kinds text[], kind text)
@@ -1504,14 +1589,16 @@ create function redrive.handles_v1(kinds text[], kind text)
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.heal_v1 to redrive_worker;
 
 create function redrive.healing_v1(kinds text[])
     returns table(fingerprint text, kind text, category text, open bigint, first_seen timestamptz,
         version text, canaries int, max_rate float8, cause text)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.healing_v1 to redrive_operator;
 
 create function redrive.held_v1(workers int[])
@@ -1521,18 +1608,21 @@ create function redrive.held_v1(workers int[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.hide_messages_v1()
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.hide_messages_v1 to redrive_encryptor;
 
 create function redrive.hold_run_v1(name text)
     returns boolean
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
 create function redrive.hold_waiting_v2(ids bigint[], waits boolean)
@@ -1543,12 +1633,14 @@ create function redrive.hold_waiting_v2(ids bigint[], waits boolean)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.holds_key_v1(kind text)
     returns boolean
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[])
     returns boolean
@@ -1559,33 +1651,38 @@ create function redrive.import_failures_v1(ids bigint[], records jsonb[])
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.import_failures_v1 to redrive_operator;
 
 create function redrive.import_v1(source text, letters jsonb, actor text, why text)
     returns table(n int, id bigint)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.import_v1 to redrive_operator;
 
 create function redrive.in_campaign_v1(ids bigint[])
     returns table(id bigint, campaign bigint)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.in_campaign_v1 to redrive_operator;
 
 create function redrive.interrupt_campaigns_v1(batch int)
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.interrupt_runs_v1(batch int)
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, ttl interval)
     returns boolean
@@ -1597,7 +1694,8 @@ create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.job_place_v1(queue text, priority smallint, lane smallint, run_at
     timestamptz, id bigint)
@@ -1612,13 +1710,15 @@ create function redrive.join_batch_v1(batches bigint[], redriven boolean[])
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     returns table(id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.keep_checkpoints_v1(workers int[], claims bigint[], ids bigint[], deliveries
     int[], data jsonb[])
@@ -1628,7 +1728,8 @@ create function redrive.keep_checkpoints_v1(workers int[], claims bigint[], ids 
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.keep_checkpoints_v1 to redrive_worker;
 
 create function redrive.keep_history_v1(state text, workers int[], ids bigint[], deliveries int[],
@@ -1638,7 +1739,8 @@ create function redrive.keep_history_v1(state text, workers int[], ids bigint[],
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.keep_progress_v1(workers int[], claims bigint[], ids bigint[], deliveries
     int[], shares float8[], details jsonb[])
@@ -1648,13 +1750,15 @@ create function redrive.keep_progress_v1(workers int[], claims bigint[], ids big
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.keep_progress_v1 to redrive_worker;
 
 create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     returns int
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
 create function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
@@ -1667,7 +1771,8 @@ create function redrive.lanes_v1(only_queues text[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.lanes_v1 to redrive_worker;
 
 create function redrive.leave_out_v1(plan bigint, places int[], causes text[])
@@ -1675,7 +1780,8 @@ create function redrive.leave_out_v1(plan bigint, places int[], causes text[])
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.leave_out_v1 to redrive_operator;
 
 create function redrive.limit_line_v1(ids bigint[])
@@ -1686,13 +1792,15 @@ create function redrive.limit_line_v1(ids bigint[])
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.limit_line_v1 to redrive_operator;
 
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.limit_names_v1 to redrive_operator;
 
 create function redrive.limit_of_v1(name text)
@@ -1706,12 +1814,14 @@ create function redrive.limit_room_v1(name text, out slots int, out room int, ou
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.limited_v1()
     returns table(queue text, waiting bigint)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.limited_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.limits_of_v1(templates text[], kind text, queue text, tenant text, payload
@@ -1723,14 +1833,16 @@ create function redrive.limits_v1()
     returns table(name text, concurrency int, rate float8, set_at timestamptz, used bigint, waiting
         bigint)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.live_campaigns_v1()
     returns setof bigint
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.live_campaigns_v1 to redrive_operator, redrive_worker;
 
 create function redrive.live_jobs_v1(ids bigint[])
@@ -1741,7 +1853,8 @@ create function redrive.live_jobs_v1(ids bigint[])
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.live_jobs_v1 to redrive_operator;
 
 create function redrive.lock_limits_v1(names text[])
@@ -1751,7 +1864,8 @@ create function redrive.lock_limits_v1(names text[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan
-    set lock_timeout = 50ms;
+    set lock_timeout = 50ms
+    set jit = off;
 
 create function redrive.look_at_campaign_v1(campaign bigint)
     returns jsonb
@@ -1759,7 +1873,8 @@ create function redrive.look_at_campaign_v1(campaign bigint)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
 
 create function redrive.lost_workers_v1()
@@ -1773,30 +1888,35 @@ create function redrive.make_lane_v1(of_queue text, of_priority smallint, of_lan
     returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set lock_timeout = 10ms;
+    set lock_timeout = 10ms
+    set jit = off;
 
 create function redrive.mark_lost_v1(ttl interval)
     returns int
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.mark_lost_v1 to redrive_worker;
 
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.mute_v1 to redrive_operator;
 
 create function redrive.names_of_limits_v1()
     returns setof text
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.names_of_limits_v1 to redrive_operator;
 
 create function redrive.names_used_v1()
     returns table(what text, used int, at_most int)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.names_used_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.next_at_v1(next_at timestamptz, rate float8, burst int, n int, at
@@ -1811,19 +1931,22 @@ create function redrive.next_lanes_v1(only_queues text[], after_queue text, afte
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.note_v1(job bigint, actor text, text text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.note_v1 to redrive_operator;
 
 create function redrive.oldest_dead_v1()
     returns table(queue text, age_seconds float8)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.oldest_dead_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
@@ -1832,7 +1955,8 @@ create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_with
     returns bigint
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.open_batch_v1 to redrive_operator, redrive_producer,
     redrive_worker;
 
@@ -1840,25 +1964,29 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     int)
     returns bigint
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.open_campaign_v1 to redrive_operator;
 
 create function redrive.order_keys_v1(campaign bigint)
     returns void
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_custom_plan;
+    set plan_cache_mode = force_custom_plan
+    set jit = off;
 
 create function redrive.others_v1(ids int[])
     returns int
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.others_v1 to redrive_worker;
 
 create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
     returns record
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.outcome_v2(job bigint, was_live boolean, out outcome text, out result jsonb,
@@ -1866,21 +1994,24 @@ create function redrive.outcome_v2(job bigint, was_live boolean, out outcome tex
     returns record
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.outcome_v2 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.park_limited_v1(ids bigint[])
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set enable_bitmapscan = off;
+    set enable_bitmapscan = off
+    set jit = off;
 
 create function redrive.park_v1(ids bigint[], names text[])
     returns void
@@ -1889,24 +2020,28 @@ create function redrive.park_v1(ids bigint[], names text[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set enable_nestloop = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.pause_campaign_v1 to redrive_operator;
 
 create function redrive.pause_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.pause_schedule_v1 to redrive_operator;
 
 create function redrive.pause_v1(queue text, actor text, why text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.pause_v1 to redrive_operator;
 
 create function redrive.payload_fault(payload jsonb)
@@ -1916,7 +2051,8 @@ create function redrive.payload_fault(payload jsonb)
 create function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
     returns boolean
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.pending_v1 to redrive_worker;
 
 create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
@@ -1924,13 +2060,15 @@ create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor t
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_custom_plan
-    set work_mem = 64MB;
+    set work_mem = 64MB
+    set jit = off;
 grant execute on function redrive.plan_campaign_v1 to redrive_operator;
 
 create function redrive.purge_v1(ids bigint[], generations int[], states text[])
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.purge_v1 to redrive_operator;
 
 create function redrive.purge_v2(run bigint, ids bigint[], generations int[], states text[])
@@ -1939,14 +2077,16 @@ create function redrive.purge_v2(run bigint, ids bigint[], generations int[], st
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 grant execute on function redrive.purge_v2 to redrive_operator;
 
 create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -1969,7 +2109,8 @@ create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, f
     returns table(id bigint, blocked text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.redrive_v1 to redrive_operator;
 
 create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, first_position int,
@@ -1981,13 +2122,15 @@ create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, f
     set enable_bitmapscan = off
     set enable_nestloop = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
     salts text[])
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
 
 create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns int[], olds jsonb[],
@@ -1997,57 +2140,66 @@ create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns in
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 grant execute on function redrive.reencrypt_v2 to redrive_encryptor;
 
 create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     returns void
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.register_v1(worker_name text, worker_version text)
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.register_v1 to redrive_worker;
 
 create function redrive.register_v2(worker_name text, worker_version text, ttl interval)
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.register_v2 to redrive_worker;
 
 create function redrive.register_v3(worker_name text, worker_version text, ttl interval, kinds
     text[], queues text[])
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.register_v3 to redrive_worker;
 
 create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
     text[], queues text[], depends_on jsonb, holds text[] default null::text[])
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.register_v4 to redrive_worker;
 
 create function redrive.reopen_v1(ids bigint[], actor text, why text)
     returns setof bigint
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.reopen_v1 to redrive_operator;
 
 create function redrive.repeats_v1(id bigint, redrives int, fingerprint text, category text)
     returns boolean
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.replace_at_commit_v1(job bigint, wanted jsonb)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.replace_waiting()
     returns trigger
@@ -2055,7 +2207,8 @@ create function redrive.replace_waiting()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 
 create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, out rescued int, out
     buried int)
@@ -2064,7 +2217,8 @@ create function redrive.rescue_v1(ttl interval, max_losses int, out lost int, ou
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 grant execute on function redrive.rescue_v1 to redrive_worker;
 
 create function redrive.resolve_limits_v1(ids bigint[])
@@ -2073,36 +2227,42 @@ create function redrive.resolve_limits_v1(ids bigint[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.resume_campaign_v1(campaign bigint, actor text, why text)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.resume_campaign_v1 to redrive_operator;
 
 create function redrive.resume_schedule_v1(name text, actor text, why text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.resume_schedule_v1 to redrive_operator;
 
 create function redrive.resume_v1(queue text, actor text, why text)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.resume_v1 to redrive_operator;
 
 create function redrive.retire_v1(me int)
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.retire_v1 to redrive_worker;
 
 create function redrive.retire_v2(me int, known bigint[])
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.retire_v2 to redrive_worker;
 
 create function redrive.retire_v3(me int, known bigint[], out released int, out is_over boolean)
@@ -2111,21 +2271,24 @@ create function redrive.retire_v3(me int, known bigint[], out released int, out 
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = off
-    set enable_mergejoin = off;
+    set enable_mergejoin = off
+    set jit = off;
 grant execute on function redrive.retire_v3 to redrive_worker;
 
 create function redrive.reveal_v1(job bigint, actor text, why text)
     returns table(id bigint, kind text, queue text, tenant text, idempotency_key text, ordering_key
         text, headers jsonb, payload jsonb)
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.reveal_v1 to redrive_operator;
 
 create function redrive.run_alone_v1(me int, job bigint)
     returns float8
     language sql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.run_alone_v1 to redrive_worker;
 
 create function redrive.run_now_v1(ids bigint[], actor text, why text)
@@ -2136,31 +2299,36 @@ create function redrive.run_now_v1(ids bigint[], actor text, why text)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.run_now_v1 to redrive_operator;
 
 create function redrive.run_schedule_v1(name text, actor text, why text)
     returns bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.run_schedule_v1 to redrive_operator;
 
 create function redrive.sample_v1()
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.sample_v1 to redrive_viewer, redrive_worker;
 
 create function redrive.say_approvals_v1(kinds text[], twice text[])
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.say_approvals_v1 to redrive_worker;
 
 create function redrive.say_heals_v1(version text, policies jsonb)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.say_heals_v1 to redrive_worker;
 
 create function redrive.schedules_v1()
@@ -2168,52 +2336,60 @@ create function redrive.schedules_v1()
         next_at timestamptz, last_at timestamptz, last_job bigint, paused_at timestamptz, paused_by
         text, paused_why text, versions text[])
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.schedules_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.set_history_v1(queue text, days int, actor text, why text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.set_history_v1 to redrive_operator;
 
 create function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.set_lanes_v1 to redrive_operator;
 
 create function redrive.set_limit_v1(name text, concurrency int, rate float8, actor text, why text)
     returns boolean
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.set_limit_v1 to redrive_operator;
 
 create function redrive.set_objective_v1(queue text, objective text, value float8, actor text, why
     text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
 
 create function redrive.set_retention_v1(what text, keep interval, actor text, why text)
     returns void
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.set_retention_v1 to redrive_operator;
 
 create function redrive.settle_lost_v1(workers int[], claims bigint[], ids bigint[], deliveries
     int[], outcomes text[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
     returns table(id bigint, outcome text)
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
     reasons text[])
     returns setof bigint
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.settle_v1 to redrive_worker;
 
 create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
@@ -2226,14 +2402,16 @@ create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], 
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.settle_v2 to redrive_worker;
 
 create function redrive.shown_v1(before jsonb)
     returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_nestloop = off;
+    set enable_nestloop = off
+    set jit = off;
 
 create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries int[], whats text[],
     details jsonb[])
@@ -2243,7 +2421,8 @@ create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries 
     set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.side_effects_v2 to redrive_worker;
 
 create function redrive.standing_v1(patience interval)
@@ -2256,14 +2435,16 @@ create function redrive.start_campaign_v1(plan bigint, actor text, why text, rat
     int, abort_share float8, not_before timestamptz, conditions jsonb)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.start_campaign_v1 to redrive_operator;
 
 create function redrive.stats_v1(max_age interval)
     returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = on;
+    set enable_seqscan = on
+    set jit = off;
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
@@ -2274,13 +2455,15 @@ create function redrive.step_campaign_v1(campaign bigint, step int, state text, 
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
 
 create function redrive.supersede_heals_v1(kind text, version text, since timestamptz)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.take_back_v1(campaign bigint, ids bigint[])
     returns bigint[]
@@ -2288,18 +2471,21 @@ create function redrive.take_back_v1(campaign bigint, ids bigint[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.take_chore_v1(chore text, every interval)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.take_chore_v1 to redrive_worker;
 
 create function redrive.take_probe_v1(name text, worker int, lease interval)
     returns boolean
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.take_probe_v1 to redrive_worker;
 
 create function redrive.take_slots_v1(ids bigint[])
@@ -2308,17 +2494,20 @@ create function redrive.take_slots_v1(ids bigint[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.tell_v1(slots int)
     returns void
     language plpgsql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.tend_history_v1()
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.tend_history_v1 to redrive_worker;
 
 create function redrive.tend_limits_v1(most int)
@@ -2327,7 +2516,8 @@ create function redrive.tend_limits_v1(most int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.tend_limits_v1 to redrive_worker;
 
 create function redrive.tokens_v1(next_at timestamptz, rate float8, burst int, at timestamptz)
@@ -2338,7 +2528,8 @@ create function redrive.turn_history_v1(today date)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set lock_timeout = 300ms;
+    set lock_timeout = 300ms
+    set jit = off;
 
 create function redrive.unhandled_v1()
     returns table(queue text, kind text, jobs bigint, handled text[])
@@ -2346,7 +2537,8 @@ create function redrive.unhandled_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.unhandled_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.unique_fault_v1(payload jsonb, run_at timestamptz, idempotency_key text,
@@ -2362,7 +2554,8 @@ create function redrive.unique_key_v1(queue text, tenant text, ordering_key text
 create function redrive.unpark_v1()
     returns int
     language sql security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.unpark_v1 to redrive_worker;
 
 create function redrive.unpark_v2(keys int)
@@ -2373,7 +2566,8 @@ create function redrive.unpark_v2(keys int)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.unpark_v2 to redrive_worker;
 
 create function redrive.verify_audit_v1(after bigint, batch int, out place bigint, out lines int,
@@ -2381,7 +2575,8 @@ create function redrive.verify_audit_v1(after bigint, batch int, out place bigin
     returns record
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off;
+    set enable_seqscan = off
+    set jit = off;
 grant execute on function redrive.verify_audit_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
@@ -2390,7 +2585,8 @@ create function redrive.wait_for_lane_v1(of_queue text, of_priority smallint, of
     returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set lock_timeout = 0;
+    set lock_timeout = 0
+    set jit = off;
 
 create function redrive.wake_keys_v1(queues text[], keys text[])
     returns void
@@ -2400,7 +2596,8 @@ create function redrive.wake_keys_v1(queues text[], keys text[])
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.wake_slot_v1(queue text)
     returns int
@@ -2415,7 +2612,8 @@ create function redrive.wake_v1(name text, n int, is_served boolean)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.walk_jobs_v1(only_queues text[], states text[], after text, looks int)
     returns table(id bigint, place text, state text, worker int)
@@ -2425,7 +2623,8 @@ create function redrive.walk_jobs_v1(only_queues text[], states text[], after te
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set plan_cache_mode = force_generic_plan;
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 grant execute on function redrive.walk_jobs_v1 to redrive_operator;
 
 create function redrive.with_quarantined_v1(filter jsonb)

@@ -6,6 +6,9 @@ REDRIVE_TEST_POSTGRES says which:
                     not in CI) the older one gets all that are marked, and of the rest of
                     tests/sql every fourth
   embedded:18       only that version (or several: embedded:16,18)
+  debian            the newest that Debian's or Ubuntu's packages have installed, with JIT as most
+                    builds have it: a test fails if JIT compiles a statement inside of a function
+  debian:15         that version of it
   testcontainers    a container of REDRIVE_TEST_POSTGRES_IMAGE (postgres:18)
   <url>             a server that runs already, as a user who may create databases and roles
 """
@@ -20,9 +23,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres import VERSIONS, Database, Server, container, embedded, external
+from tests.postgres import (
+    CHOICE,
+    DEBIAN,
+    IS_DEBIAN,
+    VERSIONS,
+    Database,
+    Server,
+    container,
+    embedded,
+    external,
+    installed,
+)
 
-CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "sql"
 SAMPLE = 4
@@ -54,15 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Which servers there are, and which tests the older ones get."""
-    *older, newest = _server_names()
+    names, older = _server_names(), _older_names()
     if not older:
-        return f"postgres: {newest}"
+        return f"postgres: {names[-1]}"
     share = (
-        "all of tests/sql"
+        "all that is for each version"
         if config.getoption("older") == "all"
-        else f"of tests/sql what is marked every_version, and 1 in {SAMPLE} of the rest"
+        else f"of that what is marked every_version, and 1 in {SAMPLE} of the rest"
     )
-    return f"postgres: {newest}; on {', '.join(older)} {share} (--older)"
+    return f"postgres: {', '.join(names)}; on {', '.join(older)} {share} (--older)"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,11 +98,12 @@ def _name_group(item: pytest.Item) -> None:
 
 def _is_in_sample(item: pytest.Item) -> bool:
     """By a hash of its name: spread, the same in each run, and whatever is added besides."""
-    newest = _server_names()[-1]
     parameters: dict[str, str] = getattr(getattr(item, "callspec", None), "params", {})
-    server = parameters.get("server_name", newest)
-    if server == newest or item.get_closest_marker("every_version"):
+    server = parameters.get("server_name", "")
+    if item.get_closest_marker("every_version"):
         return True
+    if server not in _older_names():
+        return not IS_DEBIAN  # the other runs have it
     return zlib.crc32(item.nodeid.replace(server, "").encode()) % SAMPLE == 0
 
 
@@ -112,9 +126,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _server_names() -> list[str]:
     kind, _, versions = CHOICE.partition(":")
-    if kind != "embedded":
+    if kind not in {"embedded", "debian"}:
         return ["testcontainers" if CHOICE == "testcontainers" else "external"]
-    return [f"pg{version}" for version in (versions.split(",") if versions else VERSIONS)]
+    if versions:
+        return [f"pg{version}" for version in versions.split(",")]
+    chosen = VERSIONS if kind == "embedded" else installed()[-1:]
+    if not chosen:
+        msg = f"REDRIVE_TEST_POSTGRES={CHOICE}: {DEBIAN} is empty; install the package postgresql"
+        raise pytest.UsageError(msg)
+    return [f"pg{version}" for version in chosen]
+
+
+def _older_names() -> list[str]:
+    """The servers that --older is about: Debian's is never the newest that is tested."""
+    names = _server_names()
+    return names if IS_DEBIAN else names[:-1]
 
 
 class _Servers:
@@ -146,6 +172,15 @@ def servers() -> Iterator[_Servers]:
 def server(servers: _Servers, server_name: str) -> Server:
     """A running Postgres."""
     return servers.get(server_name)
+
+
+@pytest.fixture(autouse=True)
+def _without_jit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See that JIT compiles nothing: it takes 0.4 s for a statement that runs for 1 ms (C32)."""
+    yield
+    if "server" in request.fixturenames:
+        server: Server = request.getfixturevalue("server")
+        assert server.compiled() == []
 
 
 @pytest.fixture

@@ -24,6 +24,14 @@ from redrive.database.migrate import migrate
 
 Connection = OwnConnection
 
+CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
+"""Which server; tests/conftest.py has the values."""
+
+IS_DEBIAN = CHOICE.startswith("debian")
+
+DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian and Ubuntu keep a directory for each version of Postgres that is installed."""
+
 VERSIONS = (16, 18)
 """What the embedded binaries bring: the oldest of them and the newest."""
 
@@ -37,8 +45,16 @@ SETTINGS = {
     "max_connections": "200",
 }
 
+WITH_JIT = {
+    "shared_preload_libraries": "pg_stat_statements",
+    "pg_stat_statements.track": "all",  # also the statements inside of functions
+    "pg_stat_statements.max": "20000",
+}
+"""What a server needs so that tests see which statements it compiled."""
+
 PATIENT = {
     "search_path": "public",  # tests make tables of their own
+    "jit": "on",  # users have it on: our functions must not depend on their callers for it
     # a busy machine may stand still for longer than a worker would wait
     "statement_timeout": "120s",
     "lock_timeout": "60s",
@@ -64,6 +80,17 @@ def connect(url: str, **settings: str) -> Connection:
         )
         undo.pop_all()
     return conn
+
+
+def installed() -> list[int]:
+    """Return the versions that Debian's packages have installed, in ascending order."""
+    return sorted(int(found.parent.parent.name) for found in DEBIAN.glob("*/bin/postgres"))
+
+
+def programs(version: int) -> Path | None:
+    """Return the directory of Debian's programs if the tests run on them."""
+    is_there = IS_DEBIAN and version in installed()
+    return DEBIAN / str(version) / "bin" if is_there else None
 
 
 class Session:
@@ -156,6 +183,10 @@ class Server:
         self.url = url
         with psycopg.connect(url, autocommit=True) as conn:
             self.version = conn.info.server_version // 10_000
+            preloaded = conn.execute("show shared_preload_libraries").fetchone()
+            self.has_jit = preloaded == (WITH_JIT["shared_preload_libraries"],)
+            if self.has_jit:
+                conn.execute("create extension if not exists pg_stat_statements")
         self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
         self._template: str | None = None
         self._admin: Connection | None = None
@@ -164,6 +195,17 @@ class Server:
     def url_of(self, database: str) -> str:
         """Where to connect for one of its databases."""
         return make_conninfo(self.url, dbname=database)
+
+    def compiled(self) -> list[str]:
+        """Return the statements inside of functions that JIT has compiled since the last call."""
+        if not self.has_jit:
+            return []
+        with psycopg.connect(self.url, autocommit=True) as conn:
+            found = conn.execute(
+                "select query from pg_stat_statements where jit_functions > 0 and not toplevel"
+            ).fetchall()
+            conn.execute("select pg_stat_statements_reset()")
+        return [query for (query,) in found]
 
     def admin(self, statement: LiteralString, *names: str) -> None:
         """Run a statement about databases or roles, `{}` standing for each name."""
@@ -237,11 +279,15 @@ class Server:
 
 @contextlib.contextmanager
 def embedded(version: int, **settings: str) -> Iterator[Server]:
-    """A server of the embedded binaries in a directory that goes with it, on a free port of
-    loopback.
+    """A server of the embedded binaries, or of Debian's, in a directory that goes with it, on a
+    free port of loopback.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
-    postgres = EmbeddedPostgres(home, version, free_port(), settings=SETTINGS | settings)
+    bin_directory = programs(version)
+    settings = SETTINGS | (WITH_JIT if bin_directory else {}) | settings
+    postgres = EmbeddedPostgres(
+        home, version, free_port(), settings=settings, programs=bin_directory
+    )
     with guarded(home, version):
         postgres.start()
         with contextlib.closing(Server(postgres.url())) as server:

@@ -255,7 +255,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(n=st.integers(0, 1))
     def retire(self, n: int) -> None:
-        released = store.retire(self.conn, self.workers[n])
+        released, _ = store.retire(self.conn, self.workers[n])
         mine = [k for k in self.jobs.values() if k.where == "held" and k.worker == self.workers[n]]
         assert released == (len(mine), True)
         for known in mine:

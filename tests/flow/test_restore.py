@@ -14,7 +14,7 @@ from redrive import enqueue
 from redrive.database.embedded import EmbeddedPostgres
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
-from tests.postgres import Database, Server, Session, connect
+from tests.postgres import Database, Server, Session, connect, programs
 
 
 class Backup:
@@ -24,7 +24,7 @@ class Backup:
         self._server = server
         self._url = url
         self._file = home / "dump"
-        self._programs = EmbeddedPostgres(home, server.version)
+        self._programs = EmbeddedPostgres(home, server.version, programs=programs(server.version))
         self.name = str(conninfo_to_dict(url)["dbname"])
         self._run("pg_dump", "--format=custom", f"--file={self._file}", url)
 

@@ -85,7 +85,7 @@ class EmbeddedPostgres:
     """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data.
 
     With a `password`, other users of the machine cannot get in; it is set when the data directory
-    is made.
+    is made. `programs` is the directory of another server's programs, of the same version.
     """
 
     home: Path
@@ -93,11 +93,12 @@ class EmbeddedPostgres:
     port: int = field(default_factory=free_port)
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     password: str | None = field(default=None, repr=False)
+    programs: Path | None = None
 
     def __post_init__(self) -> None:
         utils, self._pgexec = _load()
         self._utils = utils
-        self._bin: Path = utils.POSTGRES_VERSIONS[self.version]
+        self._bin: Path = self.programs or utils.POSTGRES_VERSIONS[self.version]
         self._user: str | None = None
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._user = "pgserver"

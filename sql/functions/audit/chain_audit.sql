@@ -8,6 +8,7 @@
 create or replace function redrive.chain_audit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     newest redrive.audit_chain;

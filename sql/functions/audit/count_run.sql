@@ -5,6 +5,7 @@ create or replace function redrive.count_run_v1(run bigint, action text, n int, 
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -2,6 +2,7 @@
 create or replace function redrive.end_run_v1(run bigint) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with ended as (
         delete from redrive.runs r where r.id = run and r.db_user = session_user

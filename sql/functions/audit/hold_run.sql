@@ -4,6 +4,7 @@
 create or replace function redrive.hold_run_v1(name text) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     case name

@@ -3,6 +3,7 @@
 create or replace function redrive.interrupt_runs_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with pick as materialized (
         select r.id from redrive.runs r where r.active_at < clock_timestamp() - interval '1 day'

@@ -10,6 +10,7 @@ create or replace function redrive.verify_audit_v1(
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_variable
 declare

@@ -4,6 +4,7 @@ create or replace function redrive.call_back_v1(job bigint, batch bigint, counts
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -5,6 +5,7 @@ create or replace function redrive.cancel_callbacks_v1(callbacks bigint[]) retur
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     insert into redrive.results (job, deliveries, outcome, keep_until)
     select e.id, 0, 'cancelled', clock_timestamp() + t.keep

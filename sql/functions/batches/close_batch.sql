@@ -5,6 +5,7 @@ create or replace function redrive.close_batch_v1(batch bigint) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

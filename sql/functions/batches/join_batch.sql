@@ -8,6 +8,7 @@ create or replace function redrive.join_batch_v1(batches bigint[], redriven bool
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     wanted constant bigint[] := array(

@@ -8,6 +8,7 @@ create or replace function redrive.open_batch_v1(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     fault text;

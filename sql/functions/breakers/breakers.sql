@@ -13,6 +13,7 @@ create or replace function redrive.breakers_v1(
 returns table (name text, state text, open_for float8, failing boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

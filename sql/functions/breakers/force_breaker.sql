@@ -3,6 +3,7 @@ create or replace function redrive.force_breaker_v1(name text, state text, actor
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with forced as (
         update redrive.breakers b

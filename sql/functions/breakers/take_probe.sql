@@ -3,6 +3,7 @@ create or replace function redrive.take_probe_v1(name text, worker int, lease in
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with taken as (
         update redrive.breakers b set probe_by = worker, probe_until = clock_timestamp() + lease

@@ -6,6 +6,7 @@ returns table (id bigint, campaign bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select o.id, min(c.id)
     from redrive.campaigns c

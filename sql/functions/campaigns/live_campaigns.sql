@@ -4,6 +4,7 @@ create or replace function redrive.live_campaigns_v1() returns setof bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select c.id from redrive.campaigns c
     where c.planned_login is not null

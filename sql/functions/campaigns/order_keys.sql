@@ -4,6 +4,7 @@ create or replace function redrive.order_keys_v1(campaign bigint) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
+set jit = off
 as $$
     with keyed as materialized (
         select j.n, j.id, j.redrives, d.queue, d.ordering_key,

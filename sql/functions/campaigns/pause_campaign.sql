@@ -4,6 +4,7 @@ create or replace function redrive.pause_campaign_v1(campaign bigint, actor text
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     update redrive.campaigns c

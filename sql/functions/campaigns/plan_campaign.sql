@@ -12,6 +12,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 set work_mem = '64MB'
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -5,6 +5,7 @@ create or replace function redrive.resume_campaign_v1(campaign bigint, actor tex
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     update redrive.campaigns c

@@ -4,6 +4,7 @@
 create or replace function redrive.say_approvals_v1(kinds text[], twice text[]) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     delete from redrive.approvals a where a.kind = any (kinds) and a.kind <> all (twice);
     insert into redrive.approvals (kind)

@@ -10,6 +10,7 @@ create or replace function redrive.start_campaign_v1(
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

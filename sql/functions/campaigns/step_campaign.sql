@@ -17,6 +17,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -5,6 +5,7 @@ create or replace function redrive.begin_epoch_v1()
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     -- more than could be claimed and lost between two flushes of the log

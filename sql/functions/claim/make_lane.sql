@@ -8,6 +8,7 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '10ms'
+set jit = off
 as $$
 begin
     insert into redrive.lanes values (of_queue, of_priority, of_lane) on conflict do nothing;

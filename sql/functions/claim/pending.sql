@@ -5,6 +5,7 @@ create or replace function redrive.pending_v1(only_queues text[], kinds text[], 
 returns boolean
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select exists (
         select from redrive.jobs j

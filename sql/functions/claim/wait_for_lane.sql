@@ -8,6 +8,7 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = 0  -- what is set here ends here
+set jit = off
 as $$
 begin
     perform set_config('lock_timeout', patience::text, true);

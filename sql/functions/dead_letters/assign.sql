@@ -6,6 +6,7 @@ create or replace function redrive.assign_v1(ids bigint[], owner text, actor tex
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 begin

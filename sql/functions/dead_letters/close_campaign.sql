@@ -4,6 +4,7 @@ create or replace function redrive.close_campaign_v1(campaign bigint, redriven i
 returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with closed as (
         update redrive.campaigns c set blocked = close_campaign_v1.blocked, state = 'done'

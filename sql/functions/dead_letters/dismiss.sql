@@ -5,6 +5,7 @@ create or replace function redrive.dismiss_v1(ids bigint[], actor text, why text
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

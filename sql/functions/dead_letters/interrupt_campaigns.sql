@@ -7,6 +7,7 @@ create or replace function redrive.interrupt_campaigns_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with pick as materialized (
         select c.id from redrive.campaigns c

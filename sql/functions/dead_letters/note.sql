@@ -3,6 +3,7 @@
 create or replace function redrive.note_v1(job bigint, actor text, text text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with noted as (
         update redrive.dead_letters d

@@ -6,6 +6,7 @@ create or replace function redrive.open_campaign_v1(
 returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with opened as (
         insert into redrive.campaigns (actor, why, filter, rate, matched)

@@ -12,6 +12,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -72,6 +73,7 @@ create or replace function redrive.purge_v1(ids bigint[], generations int[], sta
 returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.purge_v2(null, ids, generations, states)
 $$;

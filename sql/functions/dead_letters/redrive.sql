@@ -23,6 +23,7 @@ set enable_bitmapscan = off
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -157,6 +158,7 @@ returns table (id bigint, blocked text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

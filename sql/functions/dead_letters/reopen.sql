@@ -5,6 +5,7 @@ create or replace function redrive.reopen_v1(ids bigint[], actor text, why text)
 returns setof bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with pick as materialized (
         select d.id, d.redrives from redrive.dead_letters d

@@ -7,6 +7,7 @@ create or replace function redrive.repeats_v1(
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select fingerprint <> '' and category not in ('transient', 'throttled', 'lost') and exists (
         select from redrive.dead_letters d

@@ -9,6 +9,7 @@ create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     fault text;

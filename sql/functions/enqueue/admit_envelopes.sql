@@ -5,6 +5,7 @@
 create or replace function redrive.admit_envelopes_v1(salts text[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     kept bigint;

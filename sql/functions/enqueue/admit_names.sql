@@ -10,6 +10,7 @@ create or replace function redrive.admit_names_v1(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     few constant int := 20;

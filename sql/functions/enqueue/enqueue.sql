@@ -15,6 +15,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -120,6 +121,7 @@ create or replace function redrive.enqueue_v1(
     out id bigint, out created boolean, out outcome text)
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select * from redrive.enqueue_v2(
         kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,
@@ -138,6 +140,7 @@ create or replace function redrive.enqueue(
 returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select id from redrive.enqueue_v2(
         kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,

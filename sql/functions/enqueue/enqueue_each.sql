@@ -4,6 +4,7 @@ create or replace function redrive.enqueue_each_v1(jobs jsonb, places int[])
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     job record;

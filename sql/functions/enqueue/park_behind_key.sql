@@ -7,6 +7,7 @@ create or replace function redrive.park_behind_key() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     fault text;

@@ -7,6 +7,7 @@ create or replace function redrive.refuse_unseen_v1(kinds text[], keys text[]) r
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
     if current_setting('transaction_isolation') like 'read %' then

@@ -4,6 +4,7 @@
 create or replace function redrive.replace_at_commit_v1(job bigint, wanted jsonb) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     fault constant text := case

@@ -10,6 +10,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 declare
     ids bigint[];                -- of the jobs in question

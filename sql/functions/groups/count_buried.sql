@@ -3,6 +3,7 @@
 create or replace function redrive.count_buried() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     -- What came from elsewhere died over some time: the first is told by a delta without a number.

@@ -2,6 +2,7 @@
 create or replace function redrive.count_moved() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,

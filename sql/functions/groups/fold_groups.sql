@@ -7,6 +7,7 @@ create or replace function redrive.fold_groups_v2(out moved int, out more boolea
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -73,6 +74,7 @@ $$;
 create or replace function redrive.fold_groups_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select f.moved from redrive.fold_groups_v2() f
 $$;

@@ -4,6 +4,7 @@
 create or replace function redrive.groups_named_v1(beginning text) returns text[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select array(select g.fingerprint from redrive.grouped g
                  where starts_with(g.fingerprint, beginning)

@@ -4,6 +4,7 @@ create or replace function redrive.mute_v1(
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     -- One that has not been folded yet gets its row here, and its figures when it is.
     insert into redrive.groups (

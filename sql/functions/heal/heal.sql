@@ -9,6 +9,7 @@
 create or replace function redrive.heal_v1(max_redrives int, abort_share float8) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -9,6 +9,7 @@ returns table (
     canaries int, max_rate float8, cause text)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with running as materialized (
         -- of each kind the latest version that heals and that somebody runs

@@ -4,6 +4,7 @@
 create or replace function redrive.say_heals_v1(version text, policies jsonb) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     delete from redrive.heals h
     where h.first_at < clock_timestamp() - interval '90 days' and h.version <> say_heals_v1.version

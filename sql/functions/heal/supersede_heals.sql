@@ -5,6 +5,7 @@ create or replace function redrive.supersede_heals_v1(kind text, version text, s
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -5,6 +5,7 @@ create or replace function redrive.drop_from_history_v1(
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     delete from redrive.history h where h.id = any (kept) and h.id <> all (ended) and h.ended_at = at
 $$;

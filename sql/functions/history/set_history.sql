@@ -4,6 +4,7 @@ create or replace function redrive.set_history_v1(queue text, days int, actor te
 returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.history_queues as h (queue, days)
     select set_history_v1.queue, set_history_v1.days where set_history_v1.days is not null

@@ -10,6 +10,7 @@ create or replace function redrive.turn_history_v1(today date) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '300ms'
+set jit = off
 as $$
 declare
     day date;

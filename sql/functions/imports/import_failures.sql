@@ -5,6 +5,7 @@ create or replace function redrive.import_failures_v1(ids bigint[], records json
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     insert into redrive.failures (job, deliveries, attempt, at, worker, error_class, message,
                                   category, fingerprint, detail)

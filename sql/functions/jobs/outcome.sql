@@ -13,6 +13,7 @@ create or replace function redrive.outcome_v2(
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select case
         when exists (select from redrive.jobs j where j.id = outcome_v2.job) then 'live'
@@ -51,6 +52,7 @@ create or replace function redrive.outcome_v1(
     job bigint, out outcome text, out result jsonb, out delivery int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select o.outcome, o.result, o.delivery from redrive.outcome_v2(outcome_v1.job, true) o
 $$;

@@ -7,6 +7,7 @@ returns table (id bigint, kind text, queue text, tenant text, idempotency_key te
                ordering_key text, headers jsonb, payload jsonb)
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with found as materialized (
         select o.* from (

@@ -4,6 +4,7 @@ create or replace function redrive.add_limit_v1(ids bigint[], name text) returns
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     update redrive.jobs j set limits = coalesce(j.limits, '{}') || add_limit_v1.name
     where j.id = any (ids) and not (j.limits @> array[add_limit_v1.name]) is true;

@@ -4,6 +4,7 @@
 create or replace function redrive.declare_limits_v1(kinds text[], templates jsonb) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     delete from redrive.kind_limits k
     where k.kind = any (kinds) and not declare_limits_v1.templates ? k.kind;

@@ -2,6 +2,7 @@
 create or replace function redrive.limited_v1() returns table (queue text, waiting bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select o.queue, count(*) from (select w.queue from redrive.limit_waits w limit 100000) o
     group by o.queue

@@ -5,6 +5,7 @@ returns table (name text, concurrency int, rate float8, set_at timestamptz, used
                waiting bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with used as (
         select l.setting, sum(s.n)::bigint as n

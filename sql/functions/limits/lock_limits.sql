@@ -10,6 +10,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set lock_timeout = '50ms'
+set jit = off
 as $$
 begin
     loop

@@ -3,6 +3,7 @@
 create or replace function redrive.names_of_limits_v1() returns setof text
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select unnest(k.templates) from redrive.kind_limits k
     union

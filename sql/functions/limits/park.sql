@@ -10,6 +10,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off
 set enable_mergejoin = off
+set jit = off
 as $$
 begin
     insert into redrive.limit_waits as w (job, name, queue, kind, priority, due)

@@ -6,6 +6,7 @@ returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     at_name text;

@@ -6,6 +6,7 @@ create or replace function redrive.set_limit_v1(
     name text, concurrency int, rate float8, actor text, why text) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     existed constant boolean := exists (

@@ -14,6 +14,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
     pair_jobs bigint[];    -- each with each of its names that is limited

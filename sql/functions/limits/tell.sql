@@ -2,6 +2,7 @@
 create or replace function redrive.tell_v1(slots int) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50);

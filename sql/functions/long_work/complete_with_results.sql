@@ -7,6 +7,7 @@ create or replace function redrive.complete_with_results_v1(
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -5,6 +5,7 @@
 create or replace function redrive.done_chore_v1(chore text, every interval) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

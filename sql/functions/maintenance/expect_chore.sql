@@ -4,6 +4,7 @@
 create or replace function redrive.expect_chore_v1(chore text, every interval) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.chores as c (name, every, expected_at)
     select chore, expect_chore_v1.every, clock_timestamp() where expect_chore_v1.every is not null

@@ -7,6 +7,7 @@
 create or replace function redrive.forget_v1(batch int, out gone int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     keep jsonb;

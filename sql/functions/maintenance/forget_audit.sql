@@ -7,6 +7,7 @@ create or replace function redrive.forget_audit_v1(older_than interval, batch in
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -3,6 +3,7 @@ create or replace function redrive.forget_completions_v1(older_than interval, ba
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with gone as (
         delete from redrive.completions c using (

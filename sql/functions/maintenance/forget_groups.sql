@@ -5,6 +5,7 @@ create or replace function redrive.forget_groups_v1(older_than interval, batch i
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with pick as materialized (
         select g.fingerprint from redrive.groups g

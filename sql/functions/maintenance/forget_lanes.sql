@@ -5,6 +5,7 @@ create or replace function redrive.forget_lanes_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with pick as materialized (
         select l.queue, l.priority, l.lane from redrive.lanes l

@@ -7,6 +7,7 @@
 create or replace function redrive.forget_names_v1(older_than interval, batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -3,6 +3,7 @@ create or replace function redrive.forget_results_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with gone as (
         delete from redrive.results r using (

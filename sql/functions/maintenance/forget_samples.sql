@@ -5,6 +5,7 @@ create or replace function redrive.forget_samples_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with pick as materialized (
         select s.kind, s.slot from redrive.reservoir_samples s

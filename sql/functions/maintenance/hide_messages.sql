@@ -6,6 +6,7 @@
 create or replace function redrive.hide_messages_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select from redrive.chores c where c.name = 'fold_groups' for update;
     with pick as materialized (

@@ -20,6 +20,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -125,6 +126,7 @@ create or replace function redrive.reencrypt_v1(
     place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.reencrypt_v2(null, place, ids, ns, olds, news, salts)
 $$;

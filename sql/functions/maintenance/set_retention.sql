@@ -5,6 +5,7 @@ create or replace function redrive.set_retention_v1(
     what text, keep interval, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.audit (actor, action, why, n, detail)
     values (actor, 'retention', why, 1, jsonb_build_object(

@@ -2,6 +2,7 @@
 create or replace function redrive.take_chore_v1(chore text, every interval) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with taken as (
         update redrive.chores c set ran_at = clock_timestamp()

@@ -4,6 +4,7 @@
 create or replace function redrive.holds_key_v1(kind text) returns boolean
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select exists (
         select from redrive.workers w

@@ -8,6 +8,7 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 begin
     return exists (

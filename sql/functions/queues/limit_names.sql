@@ -5,6 +5,7 @@ create or replace function redrive.limit_names_v1(
     what text, at_most int, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.audit (actor, action, why, n, detail)
     values (actor, 'limit names', why, 1, jsonb_build_object(

@@ -4,6 +4,7 @@ create or replace function redrive.names_used_v1()
 returns table (what text, used int, at_most int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select l.what, case l.what when 'queues' then u.queues else u.kinds end, l.at_most
     from redrive.name_limits l, (

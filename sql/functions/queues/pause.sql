@@ -2,6 +2,7 @@
 create or replace function redrive.pause_v1(queue text, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.queues as q (queue, paused_at, paused_by, paused_why)
     values (queue, clock_timestamp(), actor, why)

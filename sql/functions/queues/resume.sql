@@ -3,6 +3,7 @@
 create or replace function redrive.resume_v1(queue text, actor text, why text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with resumed as (
         update redrive.queues q set paused_at = null, paused_by = null, paused_why = null

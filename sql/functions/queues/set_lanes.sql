@@ -4,6 +4,7 @@ create or replace function redrive.set_lanes_v1(queue text, lanes int, actor tex
 returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.queues as q (queue, lanes) values (queue, lanes)
     on conflict (queue) do update set lanes = excluded.lanes;

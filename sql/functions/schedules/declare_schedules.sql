@@ -8,6 +8,7 @@ create or replace function redrive.declare_schedules_v1(
     worker int, version text, declared jsonb) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 begin

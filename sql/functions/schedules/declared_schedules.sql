@@ -6,6 +6,7 @@ returns table (
     id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up text)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select distinct on (d.schedule)
            d.id, d.schedule, d.kind, d.queue, d.cron, d.tz, d.catch_up

@@ -10,6 +10,7 @@ returns table (
     next_at timestamptz, after timestamptz, as_of timestamptz)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select s.name, d.id, d.cron, d.tz, d.catch_up, s.next_at,
            -- by another expression it comes at other times

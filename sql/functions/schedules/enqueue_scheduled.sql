@@ -4,6 +4,7 @@ create or replace function redrive.enqueue_scheduled_v1(
     declaration bigint, slot timestamptz, key text) returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select e.id
     from redrive.schedule_declarations d,

@@ -10,6 +10,7 @@ create or replace function redrive.fire_schedule_v1(
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

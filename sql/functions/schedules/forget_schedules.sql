@@ -5,6 +5,7 @@
 create or replace function redrive.forget_schedules_v1(older_than interval, batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     earliest constant timestamptz := clock_timestamp() - older_than;

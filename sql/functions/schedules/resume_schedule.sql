@@ -4,6 +4,7 @@ create or replace function redrive.resume_schedule_v1(name text, actor text, why
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with resumed as (
         update redrive.schedules s

@@ -3,6 +3,7 @@
 create or replace function redrive.run_schedule_v1(name text, actor text, why text) returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -8,6 +8,7 @@ returns table (
     paused_by text, paused_why text, versions text[])
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select s.name, d.kind, d.queue, d.cron, d.tz, d.catch_up,
            case when l.id is null then 'undeclared'

@@ -5,6 +5,7 @@
 create or replace function redrive.end_session_v1(session text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     delete from redrive.ended_sessions e where e.ended_at < clock_timestamp() - interval '1 day';
     insert into redrive.ended_sessions (session)

@@ -3,6 +3,7 @@
 create or replace function redrive.claims_of_v1(workers int[], ids bigint[]) returns bigint[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select array_agg((select k.id from redrive.claims k
                       where k.worker = v.worker and v.id = any (k.ids) limit 1)

@@ -21,6 +21,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -135,6 +136,7 @@ create or replace function redrive.complete_v1(workers int[], ids bigint[], deli
 returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     settled bigint[];

@@ -6,6 +6,7 @@ create or replace function redrive.complete_in_transaction_v1(worker int, id big
 returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select pg_advisory_xact_lock_shared(redrive.delivery_mark_v1(id, deliveries));
     select redrive.complete_v2(

@@ -2,6 +2,7 @@
 create or replace function redrive.end_claims_v1(workers int[]) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     delete from redrive.claims k
     where k.worker = any (workers)

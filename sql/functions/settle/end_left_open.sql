@@ -7,6 +7,7 @@ create or replace function redrive.end_left_open_v1(ids bigint[], deliveries int
 returns setof bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     left_open record;

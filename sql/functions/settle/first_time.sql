@@ -5,6 +5,7 @@
 create or replace function redrive.first_time_v1(key text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with taken as (
         insert into redrive.effects (key) values (first_time_v1.key)

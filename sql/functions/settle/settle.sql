@@ -22,6 +22,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -238,6 +239,7 @@ create or replace function redrive.settle_v1(
 returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 begin
     return query select redrive.settle_v2(

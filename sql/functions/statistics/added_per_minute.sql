@@ -3,6 +3,7 @@
 create or replace function redrive.added_per_minute_v1() returns table (queue text, added float8)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with minutes as (
         select distinct s.minute from redrive.samples s order by s.minute desc limit 2),

@@ -9,6 +9,7 @@ create or replace function redrive.fold_v2(out moved int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -47,6 +48,7 @@ $$;
 create or replace function redrive.fold_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select f.moved from redrive.fold_v2() f
 $$;

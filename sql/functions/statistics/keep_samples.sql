@@ -9,6 +9,7 @@
 create or replace function redrive.keep_samples_v1(kinds text[], facts jsonb[]) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     size constant int := 200;

@@ -3,6 +3,7 @@ create or replace function redrive.oldest_dead_v1() returns table (queue text, a
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select q.queue, extract(epoch from clock_timestamp() - d.died_at)::float8
     from (select t.queue from redrive.tallies t where t.event in ('dead', 'imported')

@@ -3,6 +3,7 @@
 create or replace function redrive.sample_v1() returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     this_minute constant timestamptz := date_trunc('minute', clock_timestamp());

@@ -6,6 +6,7 @@ create or replace function redrive.set_objective_v1(
 returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.audit (actor, action, why, n, detail)
     values (actor, 'objective', why, 1, jsonb_build_object(

@@ -9,6 +9,7 @@ create or replace function redrive.shown_v1(before jsonb) returns jsonb
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_nestloop = off
+set jit = off
 as $$
 declare
     chosen_kinds text[];

@@ -9,6 +9,7 @@ create or replace function redrive.stats_v1(max_age interval) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = on
+set jit = off
 as $$
 declare
     found_body jsonb;

@@ -4,6 +4,7 @@
 create or replace function redrive.advance_contact_v1() returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     update redrive.contact c set elapsed = redrive.contact_now_v1(), at = clock_timestamp()
     where c.one in (

@@ -6,6 +6,7 @@ returns setof int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select redrive.advance_contact_v1();
     update redrive.workers w
@@ -21,6 +22,7 @@ create or replace function redrive.beat_v1(ids int[], inflights int[]) returns s
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     select redrive.beat_v2(ids, inflights, array_fill(null::jsonb, array[cardinality(ids)]))
 $$;

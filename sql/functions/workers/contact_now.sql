@@ -6,6 +6,7 @@
 create or replace function redrive.contact_now_v1() returns interval
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select c.elapsed + greatest('0', least(
         clock_timestamp() - c.at,

@@ -17,6 +17,7 @@ returns table (id bigint, outcome text, reason text, refund boolean, losses int,
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     with w as materialized (
         select coalesce(extract(epoch from k.ttl), 30)::float8 as ttl, k.alone, k.progress

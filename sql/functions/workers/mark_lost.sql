@@ -6,6 +6,7 @@
 create or replace function redrive.mark_lost_v1(ttl interval) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

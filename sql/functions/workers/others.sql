@@ -2,6 +2,7 @@
 create or replace function redrive.others_v1(ids int[]) returns int
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select max((select count(*)::int from redrive.workers o
                 where o.id <> all (ids) and o.lost_at is null

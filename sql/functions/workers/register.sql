@@ -11,6 +11,7 @@ create or replace function redrive.register_v4(
     depends_on jsonb, holds text[] default null) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     insert into redrive.workers (id, name, version, ttl, kinds, queues, depends_on, holds,
                                  heard, marks_jobs)
@@ -25,6 +26,7 @@ create or replace function redrive.register_v3(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.register_v4(worker_name, worker_version, ttl, kinds, queues, null)
 $$;
@@ -33,6 +35,7 @@ create or replace function redrive.register_v2(
     worker_name text, worker_version text, ttl interval) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.register_v3(worker_name, worker_version, ttl, null, null)
 $$;
@@ -40,6 +43,7 @@ $$;
 create or replace function redrive.register_v1(worker_name text, worker_version text) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.register_v3(worker_name, worker_version, null, null, null)
 $$;

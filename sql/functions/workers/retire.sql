@@ -15,6 +15,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 declare
     given_back bigint[];
@@ -75,6 +76,7 @@ $$;
 create or replace function redrive.retire_v2(me int, known bigint[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select r.released from redrive.retire_v3(me, known) r
 $$;
@@ -83,6 +85,7 @@ $$;
 create or replace function redrive.retire_v1(me int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.retire_v2(me, '{}')
 $$;

@@ -7,6 +7,7 @@ create or replace function redrive.run_alone_v1(me int, job bigint) returns floa
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
     update redrive.workers w set alone = run_alone_v1.job
     where w.id = me and w.lost_at is null

@@ -9,6 +9,7 @@ create or replace function redrive.settle_lost_v1(
 returns table (id bigint, outcome text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -11,6 +11,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
     head record;
@@ -56,6 +57,7 @@ $$;
 create or replace function redrive.unpark_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select redrive.unpark_v2(1000)
 $$;
