@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from redrive.cli.support.exits import Exit
 from redrive.handlers import Handlers
 from redrive.settings import load as load_settings
 from redrive.targets.caller import register
@@ -256,6 +257,26 @@ def test_migrations_can_be_left_to_the_user(render: Render) -> None:
 
     assert release.names("Job") == set()
     assert "redrive migrate --purge-every '17 3 * * *' --redrive-every 'never'" in release.notes
+
+
+@pytest.mark.parametrize(("deadline", "patience"), [(240, "180s"), (3600, "2700s"), (10, "7s")])
+def test_the_migration_gives_up_with_a_reason_before_its_deadline(
+    render: Render, deadline: int, patience: str
+) -> None:
+    """O22: Kubernetes deleted the pod at 240 s, and its reason with it; it waited for 600 s."""
+    release = render({"database": LOGINS, "migrations": {"activeDeadlineSeconds": deadline}})
+    spec = release.get("Job", "rel-migrate")["spec"]
+    ignored, fatal = spec["podFailurePolicy"]["rules"]
+
+    assert spec["activeDeadlineSeconds"] == deadline
+    found = environment(release, "Job", "rel-migrate")
+    assert found["REDRIVE_MIGRATE_PATIENCE"] == patience
+    shown = container(release, "Job", "rel-migrate")["terminationMessagePolicy"]
+    assert shown == "FallbackToLogsOnError"
+    assert ignored["action"] == "Ignore"
+    # A failed pod of a failed Job stays; another try would run into the deadline.
+    assert fatal["action"] == "FailJob"
+    assert Exit.SCHEMA in fatal["onExitCodes"]["values"]
 
 
 def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(everything: Release) -> None:

@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +173,45 @@ def test_every_connection_of_a_process_takes_the_new_password(login: Login, work
     finally:
         exporter.terminate()
         exporter.wait(60)
+
+
+def test_a_refused_login_is_tried_ever_more_rarely_and_a_new_one_at_once(
+    login: Login, workers: Workers
+):
+    """O27: each worker sent 4.4 wrong passwords a second, for as long as it took to mend."""
+    worker = readable_by_the_file(workers, login)
+    log = Path(login.database.value("show data_directory")) / "log"
+    refused = f'password authentication failed for user "{login.name}"'
+
+    def refusals() -> int:
+        return log.read_text(errors="replace").count(refused)
+
+    login.change("second")
+    login.cut()
+    began = time.monotonic()
+    wait_for(lambda: refusals() >= 4, what="it has stopped trying")
+    wait_for(lambda: time.monotonic() - began > 20)
+    tried = refusals()
+
+    login.mount_url("second")
+    job = enqueue(login.database.conn, "work.sync")
+    wait_for(lambda: workers.starts(job), seconds=25, what="the new password was not tried")
+    worker.wait_ready()
+    # After 0, 1, 3, 7 and 15 s; more if all links try before the first has an answer.
+    assert tried <= 10, f"{tried} in {time.monotonic() - began:.0f} s"
+
+
+def test_a_login_that_is_mended_in_the_database_is_found_out(login: Login, workers: Workers):
+    """O27: the backoff ends although the file never changed."""
+    worker = readable_by_the_file(workers, login)
+    login.change("second")
+    login.cut()
+    wait_for(lambda: _unready(worker), what="nothing was said of the login")
+
+    login.change("first")
+    job = enqueue(login.database.conn, "work.sync")
+    wait_for(lambda: workers.starts(job), what="the mended password was not tried")
+    worker.wait_ready()
 
 
 @pytest.mark.parametrize("content", [None, "", "nonsense"], ids=["gone", "empty", "no URL"])

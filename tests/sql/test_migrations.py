@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -18,6 +18,8 @@ from redrive.database.connect import OwnConnection
 from redrive.database.migrate import (
     LOCK_KEY,
     ROLES,
+    _ensure_schema,
+    _tables,
     installed,
     latest,
     migrate,
@@ -457,6 +459,67 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
 
         assert set(applied) == {m.name for m in migrations()[7:]}
         assert producing.result(60) < 2  # of the three that the other's transaction was open
+
+
+ORDERS = (("jobs", "completions", "audit"), ("audit", "completions", "jobs"))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["jobs first", "jobs last"])
+def test_an_upgrade_goes_on_whatever_order_workers_lock_tables_in(
+    url: str, order: tuple[str, ...]
+) -> None:
+    """C33: an exchange held one table of a migration's and waited for the other, at each try."""
+    at_version(url, 7)
+    with connect(url) as conn:
+        conn.execute("drop trigger jobs_parked on redrive.jobs")
+    done = threading.Event()
+
+    def work() -> int:
+        transactions = 0
+        with connect(url) as conn:
+            while not done.is_set():
+                with conn.transaction():
+                    for table in order:
+                        name = sql.Identifier("redrive", table)
+                        conn.execute(sql.SQL("lock table {} in row exclusive mode").format(name))
+                        time.sleep(0.003)
+                transactions += 1
+        return transactions
+
+    with connect(url) as conn, ThreadPoolExecutor(3) as pool:
+        working = [pool.submit(work) for _ in range(3)]
+        try:
+            applied = migrate(conn, patience=120).applied
+        finally:
+            done.set()
+
+        assert set(applied) == {m.name for m in migrations()[7:]}
+        assert all(one.result(60) for one in working), "without a deadlock"
+
+
+STRONG: LiteralString = """
+    select c.relname from pg_locks l join pg_class c on c.oid = l.relation
+    where l.pid = pg_backend_pid() and c.relnamespace = to_regnamespace('redrive')
+        and c.relkind in ('r', 'p') and not c.relispartition
+        and l.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+"""
+TABLES: LiteralString = (
+    "select relname from pg_class where relnamespace = to_regnamespace('redrive')"
+)
+
+
+def test_a_migration_locks_no_table_that_it_has_not_locked_at_first(url: str) -> None:
+    """C33: else it would hold one table while it waits for another."""
+    with connect(url) as conn:
+        _ensure_schema(conn)
+        for migration in migrations():
+            before = {name for (name,) in conn.execute(TABLES)}
+            first = set(_tables(conn, sorted(migration.locks)))
+            with conn.transaction():
+                conn.execute(migration.tables)  # type: ignore[arg-type]
+                locked = {name for (name,) in conn.execute(STRONG)}
+            if not migration.is_concurrent:
+                assert locked & before <= first, migration.name
 
 
 def test_functions_that_changed_touch_no_table_and_no_trigger(url: str) -> None:

@@ -30,6 +30,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.waiting import Wait
 
+from redrive.database.refusals import Refusals, is_refusal
 from redrive.errors import SettingsError
 
 CALL_SECONDS = 15.0
@@ -70,16 +71,8 @@ _DURABLE = sql.SQL(
 )
 """What is acknowledged outlives a crash; whether standbys must have it is for operators to say."""
 
-
-_REFUSALS = re.compile(
-    r"authentication failed|auth failed|no password supplied|no such user|no pg_hba\.conf entry"
-    r"|not permitted to log in|role .+ does not exist",
-    re.IGNORECASE,
-)
-"""What servers and poolers say to a login they refuse: libpq does not hand on their SQLSTATE.
-
-In English. In another language (lc_messages) it is an outage without a reason, and tried again.
-"""
+_refusals = Refusals()
+"""Of this process."""
 
 
 class Trouble(Enum):
@@ -142,8 +135,23 @@ class Address:
     """What the login takes on, to do no more than that may."""
 
     def connect(self, name: str, **settings: str) -> "OwnConnection":
-        """Open a connection. Raises SettingsError as `read` does."""
-        return connect(self.read(), name=name, **settings, **self.role_setting())
+        """Open a connection.
+
+        Raises:
+            SettingsError: as `read` does.
+            psycopg.OperationalError: also without asking the server, if it has just refused this
+                login to any connection of this process.
+        """
+        url, origin = self.read(), (self.file, self.url)
+        _refusals.check(origin, url)
+        try:
+            conn = connect(url, name=name, **settings, **self.role_setting())
+        except psycopg.OperationalError as error:
+            if is_refusal(error):
+                _refusals.refused(origin, url, error)
+            raise
+        _refusals.accepted(origin)
+        return conn
 
     def role_setting(self) -> dict[str, str]:
         """Return the settings that begin each transaction because of the role."""
@@ -518,7 +526,7 @@ class Link:
         except SettingsError as error:  # perhaps it is just being written
             raise CannotLogIn(str(error)) from None
         except psycopg.OperationalError as error:
-            if not _REFUSALS.search(str(error)):
+            if not is_refusal(error):
                 raise
             why = f"the server refused the login; {self.where.origin()}"
             raise CannotLogIn(why, sqlstate="28P01") from None

@@ -1,19 +1,22 @@
-"""Bring the schema up to date: forward only, safe to repeat and to kill, beside those who work.
+"""Bring the schema up to date: forward only, safe to repeat and to kill, beside busy workers.
 
-Migrations make tables and are applied once, by number, each in a transaction of its own that keeps
-nobody waiting: what it locks it holds for its own few statements, and it waits for a lock for less
-than half a second, as often as it takes. Functions are versioned by name (claim_v1), so older and
-newer pods find their own; their files are applied whenever their text changed. A schema newer than
-this program is refused before anything is written, unless it says that it serves this program too.
+Migrations make tables and are applied once, by number, each in a transaction of its own. It takes
+the locks of all its tables first, within LOCK_WAIT_SECONDS. If it cannot, it gives them all back,
+rests and tries again. So it never holds a table while it waits for long, and no worker or producer
+can deadlock with it, whatever order they lock tables in.
+
+Functions are versioned by name (claim_v1), so older and newer pods find their own; their files are
+all applied again if the text of one has changed, and lock no table. A schema newer than this
+program is refused before anything is written, unless it says that it serves this program too.
 """
 
 import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, LiteralString, cast
@@ -23,6 +26,7 @@ from psycopg import errors, sql
 from psycopg.rows import class_row, scalar_row
 
 from redrive.database import foreign
+from redrive.database.blockers import Waiting
 from redrive.database.connect import SEARCH_PATH
 from redrive.errors import SchemaError, SchemaTooNew
 
@@ -30,10 +34,14 @@ Connection = psycopg.Connection[Any]
 
 LOCK_KEY = 0x72656472  # 'redr'
 OLDEST_SERVER = 14_00_00
-LOCK_WAIT = "300ms"
-"""How long a migration waits for a table; whoever comes after it waits as long."""
-LOCK_PAUSE_SECONDS, LOCK_PATIENCE_SECONDS = 1.0, 600.0
-"""Between two tries, and until it gives up."""
+LOCK_WAIT_SECONDS = 0.3
+"""How long a migration waits for all its tables. Workers and producers queue behind it as long, so
+this is below deadlock_timeout (1 s), after which Postgres ends one of two that wait for each other.
+"""
+LOCK_REST_SECONDS = 0.5
+"""Between two tries."""
+PATIENCE_SECONDS = 600.0
+"""Until a migration that waits for a lock gives up."""
 
 FIRST_WITH_SET = 16_00_00
 """Versions as the server counts them. Since 16 membership of a role and becoming it are two."""
@@ -46,6 +54,13 @@ ROLES = (
     "redrive_viewer",
     "redrive_encryptor",
 )
+
+
+DROP_FUNCTION = re.compile(r"^drop function .*?;$", re.MULTILINE | re.DOTALL)
+TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"--.*$", re.MULTILINE)
+DEFINES = re.compile(r"\s*(?:alter|create|drop|truncate|lock|do)\b")
+NAMED = re.compile(r"\bredrive\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +87,26 @@ class Migration:
         return self.text.startswith("-- concurrently:")
 
     @property
-    def drops_functions(self) -> bool:
-        """True if the migration must share the transaction in which functions are made."""
-        return "drop function" in self.text
-
-    @property
     def at_once(self) -> str:
         """The same for a transaction, where nobody else is there yet."""
         return self.text.replace(" concurrently", "")
+
+    @property
+    def tables(self) -> str:
+        """The file without the functions that it drops: they go when their successors are made."""
+        return DROP_FUNCTION.sub("", self.at_once)
+
+    @property
+    def drops(self) -> list[str]:
+        """The statements that drop functions."""
+        return DROP_FUNCTION.findall(self.text)
+
+    @property
+    def locks(self) -> set[str]:
+        """The names after `redrive.` in statements that define something: tables and indexes."""
+        statements = COMMENT.sub("", self.tables).split(";\n")
+        defining = (text for text in statements if DEFINES.match(text))
+        return {name for text in defining for name in NAMED.findall(text)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +150,10 @@ def latest() -> int:
     return migrations()[-1].version
 
 
-def _checksum() -> str:
+def _checksum(*, with_roles: bool) -> str:
     everything = "".join(functions().values()) + (_root() / "roles.sql").read_text()
-    return hashlib.sha256(everything.encode()).hexdigest()
+    digest = hashlib.sha256(everything.encode()).hexdigest()
+    return digest + ("+roles" if with_roles else "")
 
 
 def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
@@ -185,11 +213,13 @@ def _too_new(found: int) -> str:
     return f"the schema has version {found} {known}"
 
 
-def migrate(conn: Connection) -> Report:
+def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     """Apply what is missing.
 
     Args:
         conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
+        patience: seconds after which it gives up when it waits for a lock. Meanwhile the logger
+            `redrive.migrate` names the session that blocks, every 10 s.
 
     Raises:
         SchemaError: the schema is newer than this program or has what somebody else made, the
@@ -207,70 +237,166 @@ def migrate(conn: Connection) -> Report:
     if before > latest():  # and it serves us: a release that was rolled back
         return Report(before, before, [], None)
     without_roles = _ensure_roles(conn)
-    applied: list[str] = []
-    if before:
-        for migration in migrations():
-            if not migration.is_concurrent and not migration.drops_functions:
-                applied += _step(conn, without_roles, lambda m=migration: _apply(conn, [m]))
-    found, rest = _step(conn, without_roles, lambda: _finish(conn, without_roles))
-    concurrent = [m for m in migrations() if m.is_concurrent]
-    built = [name for m in concurrent for name in _build_indexes(conn, m)]
-    if built:  # the newest may be among them: only where it is recorded can its functions be
-        _step(conn, without_roles, lambda: _finish(conn, without_roles))
-    applied += rest + built
+    with Waiting(conn, patience) as waiting:
+        run = _Run(conn, without_roles is None, waiting)
+        found, applied = run.step(partial(_install, conn, with_roles=without_roles is None))
+        if found:
+            applied = _upgrade(run)
     return Report(before or found, latest(), applied, without_roles)
 
 
-def _step(conn: Connection, without_roles: str | None, act: Callable[[], Any]) -> Any:
-    """Do one thing in a transaction of its own, the only migrate that does; again until it can.
+@dataclass(slots=True)
+class _Run:
+    """One run of migrate: its steps, each in a transaction of its own."""
 
-    Whoever wants a table that a migration waits for waits behind it, so it does not wait for long.
+    conn: Connection
+    with_roles: bool
+    waiting: Waiting
+    first: list[str] = field(default_factory=list[str])
+    """Tables that others held while they waited for a table of ours: they are locked before it."""
+
+    def step(self, act: Callable[[], Any], locks: Sequence[str] = ()) -> Any:
+        """Do one thing in a transaction, after its locks; again until it can.
+
+        Raises:
+            SchemaError: the patience has run out.
+        """
+        while True:
+            try:
+                with self.conn.transaction():
+                    self._begin()
+                    self._lock(locks)
+                    return act()
+            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+                if self.waiting.is_over:
+                    raise self.waiting.gave_up() from error
+                time.sleep(LOCK_REST_SECONDS)
+            except errors.QueryCanceled as error:
+                raise self.waiting.meaning(error) from error
+
+    def _begin(self) -> None:
+        conn = self.conn
+        # Whoever may create in `public` could put a function there that fits better than
+        # ours, and have it built into a view.
+        conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
+        _refuse_foreign(conn)
+        _act_as_owner(conn, may_begin=self.with_roles)
+        self.waiting.pid = _scalar(conn, "select pg_backend_pid()")
+        conn.execute("set local statement_timeout = 0")
+        _wait_for_locks(conn, LOCK_WAIT_SECONDS)
+        _exclude_other_runs(conn)
+        _refuse_unfit(conn)
+
+    def _lock(self, names: Sequence[str]) -> None:
+        """Lock tables before anything else is done with them.
+
+        Autovacuum gives way to nobody who waits for less than deadlock_timeout. The first kind of
+        lock waits longer, and only autovacuum and other changes of the schema wait for that one.
+        """
+        tables = _tables(self.conn, names)
+        if not tables:
+            return
+        self.conn.execute(
+            "select set_config('lock_timeout', (extract(epoch from"
+            " current_setting('deadlock_timeout')::interval) * 1000 + 500)::int::text, true)"
+        )
+        for table in tables:
+            self.conn.execute(_lock_table(table, "share update exclusive"))
+        until = time.monotonic() + LOCK_WAIT_SECONDS
+        for table in sorted(tables, key=self._rank):
+            _wait_for_locks(self.conn, until - time.monotonic())
+            try:
+                self.conn.execute(_lock_table(table, "access exclusive"))
+            except errors.LockNotAvailable:
+                self.first = [table, *(name for name in self.first if name != table)]
+                raise
+        _wait_for_locks(self.conn, LOCK_WAIT_SECONDS)
+
+    def _rank(self, table: str) -> int:
+        return self.first.index(table) if table in self.first else len(self.first)
+
+
+def _wait_for_locks(conn: Connection, seconds: float) -> None:
+    milliseconds = max(1, int(seconds * 1000))  # 0 would be for ever
+    conn.execute("select set_config('lock_timeout', %s, true)", (str(milliseconds),))
+
+
+def _lock_table(name: str, mode: LiteralString) -> sql.Composed:
+    table = sql.Identifier("redrive", name)
+    return sql.SQL("lock table {} in {} mode").format(table, sql.SQL(mode))
+
+
+def _tables(conn: Connection, names: Sequence[str]) -> list[str]:
+    """Return those of these names that are tables, and the tables of those that are indexes.
+
+    The oldest comes first, which is redrive.jobs: workers and producers begin with it, too.
     """
-    give_up_at = time.monotonic() + LOCK_PATIENCE_SECONDS
-    while True:
-        try:
-            with conn.transaction():
-                # Whoever may create in `public` could put a function there that fits better than
-                # ours, and have it built into a view.
-                conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
-                _refuse_foreign(conn)
-                _act_as_owner(conn, may_begin=without_roles is None)
-                _lock(conn)
-                _refuse_unfit(conn)
-                return act()
-        except errors.LockNotAvailable as error:
-            if time.monotonic() > give_up_at:
-                msg = (
-                    "somebody keeps a table of redrive locked, so the schema is not up to date yet;"
-                    " look for long transactions in pg_stat_activity, then run: redrive migrate"
-                )
-                raise SchemaError(msg) from error
-            time.sleep(LOCK_PAUSE_SECONDS)
+    rows = conn.execute(
+        "select t.relname from pg_class c left join pg_index i on i.indexrelid = c.oid"
+        " join pg_class t on t.oid = coalesce(i.indrelid, c.oid) and t.relkind in ('r', 'p')"
+        " where c.relnamespace = to_regnamespace('redrive') and c.relname = any (%s)"
+        " group by t.oid, t.relname order by t.oid",
+        (list(names),),
+    )
+    return [name for (name,) in rows]
 
 
-def _lock(conn: Connection) -> None:
-    """One migrate at a time; the tables it changes are waited for more briefly than another run.
+def _exclude_other_runs(conn: Connection) -> None:
+    """Let one migrate work at a time.
 
     Once there is a table of ours that is what it locks: an advisory lock is anybody's who can
     connect. It keeps nobody from reading the table.
     """
-    conn.execute("set local lock_timeout = '30s'")
-    conn.execute("set local statement_timeout = 0")
     if not _is_installed(conn):
         conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
     if _is_installed(conn):  # perhaps by whoever had that lock
         _refuse_foreign(conn)
         conn.execute("lock table redrive.migrations in share row exclusive mode")
-    conn.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
 
 
-def _finish(conn: Connection, without_roles: str | None) -> tuple[int, list[str]]:
-    """Apply what is still missing, then functions. Returns the version before, and the names."""
-    before = installed(conn)
+def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
+    """Make everything where there is nothing. Returns the version before, and the names."""
+    found = installed(conn)
+    if found:
+        return found, []
     _ensure_schema(conn)
-    applied = _apply(conn, [m for m in migrations() if not before or not m.is_concurrent])
-    _apply_functions(conn, with_roles=without_roles is None)
-    return before, applied
+    applied = _apply(conn, migrations())
+    _apply_functions(conn, with_roles=with_roles)
+    for _, trigger in _triggers_that_differ(conn):
+        _run(conn, trigger)
+    _record_functions(conn, with_roles=with_roles)
+    return 0, applied
+
+
+def _upgrade(run: _Run) -> list[str]:
+    """Bring a schema that is there up to date. Returns the names of what was applied."""
+    applied: list[str] = []
+    missing = _missing(run.conn, migrations())
+    for migration in missing:
+        if not migration.is_concurrent:
+            act = partial(_apply, run.conn, [migration])
+            applied += run.step(act, sorted(migration.locks))
+    _finish(run)
+    concurrent = [migration for migration in missing if migration.is_concurrent]
+    built = [name for migration in concurrent for name in _build_indexes(run, migration)]
+    if built:  # the newest may be among them: only where it is recorded can its functions be
+        _finish(run)
+    return applied + built
+
+
+def _finish(run: _Run) -> None:
+    """Apply functions, views, grants and triggers if their text differs from the last one's.
+
+    A run that is killed in between begins with them again.
+    """
+    conn, with_roles = run.conn, run.with_roles
+    query = "select functions from redrive.migrations where version = %s"
+    if _scalar(conn, query, latest()) == _checksum(with_roles=with_roles):
+        return
+    run.step(partial(_apply_functions, conn, with_roles=with_roles))
+    for table, trigger in run.step(partial(_triggers_that_differ, conn)):
+        run.step(partial(_run, conn, trigger), [table])
+    run.step(partial(_record_functions, conn, with_roles=with_roles))
 
 
 def _ensure_schema(conn: Connection) -> None:
@@ -286,7 +412,7 @@ def _apply(conn: Connection, wanted: list[Migration]) -> list[str]:
     """Apply those of these migrations that are missing. Returns their names."""
     missing = _missing(conn, wanted)
     for migration in missing:
-        _run(conn, migration.at_once)
+        _run(conn, migration.tables)
         _record(conn, migration)
     return [migration.name for migration in missing]
 
@@ -303,58 +429,73 @@ def _record(conn: Connection, migration: Migration) -> None:
     )
 
 
-def _build_indexes(conn: Connection, migration: Migration) -> list[str]:
+def _build_indexes(run: _Run, migration: Migration) -> list[str]:
     """Apply a concurrent migration if it is missing. Returns its name then.
 
     Killed half-way it begins anew: its first statements drop what its others make.
+
+    Raises:
+        SchemaError: the patience has run out while a statement waited for a transaction.
     """
+    conn = run.conn
     if not _missing(conn, [migration]):
         return []
     for statement in migration.text.split(";\n"):
-        # past the settings of our own connections: it may share no round trip
-        psycopg.Cursor(conn).execute(cast("LiteralString", statement))
+        try:
+            # past the settings of our own connections: it may share no round trip
+            psycopg.Cursor(conn).execute(cast("LiteralString", statement))
+        except errors.QueryCanceled as error:
+            raise run.waiting.meaning(error) from error
     _record(conn, migration)
     return [migration.name]
 
 
 def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Apply functions, views, grants and triggers if their text differs from the last one's."""
-    checksum = _checksum() + ("+roles" if with_roles else "")
-    query = "select functions from redrive.migrations where version = %s"
-    if _scalar(conn, query, latest()) == checksum:
-        return
+    """Drop functions that are in the way, and make all functions, views and grants anew."""
     # Each body is checked once all are there (tests/sql/test_headers.py), so that their order does
     # not matter: pg_dump does the same.
     conn.execute("set local check_function_bodies = off")
+    for drop in _drops(conn):
+        _run(conn, drop)
     for text in functions().values():
         _run(conn, TRIGGER.sub("", text))
     if with_roles:
         _run(conn, (_root() / "roles.sql").read_text())
+
+
+def _drops(conn: Connection) -> list[str]:
+    """Return the functions to drop: those of migrations newer than the functions that are there."""
+    newest = "select coalesce(max(version), 0) from redrive.migrations where functions <> ''"
+    made = int(_scalar(conn, newest))
+    return [drop for m in migrations() if m.version > made for drop in m.drops]
+
+
+def _record_functions(conn: Connection, *, with_roles: bool) -> None:
+    """Write down what was applied, and which programs the schema serves."""
     conn.execute(
         "update redrive.migrations m set serves = v.serves"
         " from unnest(%s::int[], %s::int[]) as v(version, serves) where m.version = v.version",
         ([m.version for m in migrations()], [m.serves for m in migrations()]),
     )
     conn.execute(
-        "update redrive.migrations set functions = %s where version = %s", (checksum, latest())
+        "update redrive.migrations set functions = %s where version = %s",
+        (_checksum(with_roles=with_roles), latest()),
     )
-    _apply_triggers(conn)
 
 
-TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
-
-
-def _apply_triggers(conn: Connection) -> None:
-    """Make the triggers that differ, last: it locks their table against all who write to it."""
+def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
+    """Return the triggers to make, each with its table, which it locks."""
     rows = conn.execute(
         "select pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid"
         " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal"
     )
     there = {_normal(definition) for (definition,) in rows}
-    for text in functions().values():
-        for statement in TRIGGER.findall(text):
-            if _normal(statement) not in there:
-                _run(conn, statement)
+    wanted = (trigger for text in functions().values() for trigger in TRIGGER.findall(text))
+    return [
+        (re.findall(r"\bon redrive\.(\w+)", trigger)[0], trigger)
+        for trigger in wanted
+        if _normal(trigger) not in there
+    ]
 
 
 def _normal(trigger: str) -> str:

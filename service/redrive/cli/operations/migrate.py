@@ -5,10 +5,18 @@ from dataclasses import asdict
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.options import Decorator, Every, database_option, json_option, settings_for
+from redrive.cli.support.options import (
+    Decorator,
+    Duration,
+    Every,
+    database_option,
+    json_option,
+    settings_for,
+)
 from redrive.cli.support.output import emit
 from redrive.database import migrate as migrations
 from redrive.dead_letters.runs import expect
+from redrive.observability.logs import set_up
 
 
 def _every_option(task: str) -> Decorator:
@@ -26,17 +34,34 @@ def _every_option(task: str) -> Decorator:
 @click.command()
 @_every_option("purge")
 @_every_option("redrive")
+@click.option(
+    "--patience",
+    envvar="REDRIVE_MIGRATE_PATIENCE",
+    type=Duration(),
+    default=f"{migrations.PATIENCE_SECONDS / 60:.0f}m",
+    show_default=True,
+    metavar="DURATION",
+    help="Give up after this time if another session keeps a table locked."
+    " [env: REDRIVE_MIGRATE_PATIENCE]",
+)
 @database_option
 @json_option
-def migrate(database_url: str | None, as_json: bool, **every: float | None) -> None:
+def migrate(
+    database_url: str | None, as_json: bool, patience: float, **every: float | None
+) -> None:
     """Bring the schema up to date. Safe to repeat, to run twice at once, and to kill.
+
+    While another session keeps a table locked, a line every 10 s names that session.
 
     \b
     redrive migrate
+    redrive migrate --patience 3m
     redrive migrate --purge-every '17 3 * * *' --redrive-every never
     """
-    with database(settings_for(database_url), any_schema=True) as conn:
-        report = migrations.migrate(conn)
+    settings = settings_for(database_url)
+    set_up(settings.log_format, settings.log_level)
+    with database(settings, any_schema=True) as conn:
+        report = migrations.migrate(conn, patience=patience)
         for task, seconds in every.items():
             if seconds is not None:
                 expect(conn, task.removesuffix("_every"), seconds)
