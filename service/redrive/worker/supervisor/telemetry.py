@@ -6,8 +6,8 @@
 | received | the jobs of a claim were handed out | wait; span receive | debug |
 | settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | attempts ended without success | attempts, retries, released, duration | debug to warning |
-| stale | settlements were refused: this worker no longer held the jobs | stale_settlements | warning |
+| ended | attempts did not succeed | attempts, retries, released, duration | debug to warning |
+| stale | settlements were refused: the worker had lost the jobs | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
 | runner_ended | a runner process died | runner_deaths | warning |
