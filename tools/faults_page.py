@@ -13,7 +13,7 @@ ZEROS = {
     "lost": "jobs lost",
     "stuck": "jobs stuck",
     "unexplained": "handlers started again without a reason",
-    "stale_accepted": "settlements of a stranger accepted",
+    "stale_accepted": "accepted settlements from a worker that had lost the job",
     "innocents_dead": "innocent jobs among the dead letters",
     "effects_twice": "effects written twice",
 }
@@ -34,8 +34,8 @@ def _bound(found: int, n: int) -> str:
 
 
 def faults(run: dict[str, Any]) -> str:
-    """Each fault and how often it was done."""
-    lines = ["| fault | what | done |", "|---|---|---:|"]
+    """Return the table of faults, with how often each was injected."""
+    lines = ["| fault | what happens | times |", "|---|---|---:|"]
     done = run["faults"]
     lines += [
         f"| `{kind}` | {what} | {run['left_out'].get(kind) or done.get(kind, 0)} |"
@@ -54,13 +54,13 @@ def verdict(run: dict[str, Any]) -> str:
         f"| jobs | {run['jobs']:,} |",
         f"| completed | {run['completed']:,} |",
         f"| dead letters | {run['dead']:,} |",
-        f"| of these, jobs whose processes we killed three times | {run.get('accused', 0):,} |",
-        f"| of these, innocent, given up by the release before | {by_old} |",
-        f"| handlers started again, each for a reason | {run['duplicates']:,} |",
-        f"| from a worker's death to the next start, median | {run['recovery_p50']} s |",
+        f"| of these, jobs whose process we killed three times | {run.get('accused', 0):,} |",
+        f"| of these, innocent jobs that the release before gave up | {by_old} |",
+        f"| handlers started again for a reason | {run['duplicates']:,} |",
+        f"| from a worker's death to the next start of the job, median | {run['recovery_p50']} s |",
         f"| the same, longest | {run['recovery_max']} s |",
-        f"| slowest end after SIGTERM (4 s to drain) | {run['slowest_term']} s |",
-        f"| time until nothing was left, once all was calm | {run['settled_in']} s |",
+        f"| slowest exit after SIGTERM (4 s to drain) | {run['slowest_term']} s |",
+        f"| from the last fault until no job was left | {run['settled_in']} s |",
     ]
     head = f"Tier `{run['tier']}`, seed {run['seed']}, {run['seconds'] / 60:.0f} minutes.\n\n"
     return head + "\n".join(lines) + f"\n\nReasons of a second start: {again}.\n"

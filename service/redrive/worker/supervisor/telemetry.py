@@ -6,17 +6,18 @@
 | received | the jobs of a claim were handed out | wait; span receive | debug |
 | settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | they ended otherwise | attempts, retries, released, duration | debug to warning |
-| stale | settlements were refused: the jobs were no longer ours | stale_settlements | warning |
+| ended | attempts did not succeed | attempts, retries, released, duration | debug to warning |
+| stale | settlements were refused: the worker had lost the jobs | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
 | runner_ended | a runner process died | runner_deaths | warning |
-| chore_failed | a chore came to nothing | maintenance_failures | warning |
-| beat_failed | the database did not hear a beat | db_errors | |
-| database_error | the database refused or was gone | db_errors | warning |
+| chore_failed | a chore failed | maintenance_failures | warning |
+| beat_failed | a heartbeat did not reach the database | db_errors | |
+| database_error | the database refused a call or was out of reach | db_errors | warning |
 
-Log lines carry ids, kinds and categories, of failures class and redacted message, never payloads.
-Of failures that are alike the first few of a minute have a line each, the rest one together.
+Log lines hold ids, kinds and categories, and the class and redacted message of a failure. They
+never hold payloads. Each minute, the first few of similar failures get a line each; one more line
+counts the others.
 """
 
 import logging
