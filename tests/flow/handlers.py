@@ -532,8 +532,7 @@ async def effect_async(payload: dict[str, Any], job: Job) -> None:
 @jobs.handle("work.async-until-file", policy=Policy(timeout=8, **AT_ONCE))
 async def work_async_until_file(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
-    while not (Path(os.environ["REDRIVE_TEST_HOME"]) / payload["file"]).exists():
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(wait_for_file, payload["file"])
     note("end", job)
 
 
