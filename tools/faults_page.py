@@ -25,7 +25,7 @@ PEERS_HEAD = (
 HELD = ("jobs", "lost", "stuck", "unexplained", "stale_accepted", "held_jobs")
 HOLDS_HEAD = (
     "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
-    " | jobs judged by their wait | median wait | longest wait |"
+    " | jobs judged by their wait | median wait | longest wait | slowest end after SIGTERM |"
 )
 
 
@@ -87,12 +87,13 @@ def peers(found: dict[str, Any]) -> str:
 
 def holds(found: dict[str, Any]) -> str:
     """Return the table of how long others wait while a transaction is held open."""
-    lines = [HOLDS_HEAD, "|---|---|" + "---:|" * 8]
+    lines = [HOLDS_HEAD, "|---|---|" + "---:|" * 9]
     for run in found["results"]:
         cells = " | ".join(f"{run[name]:,}" for name in HELD)
         lines.append(
             f"| {run['system']} | {run['version']} | {cells}"
-            f" | {_seconds(run['held_wait_p50'])} | {_seconds(run['held_wait_max'])} |"
+            f" | {_seconds(run['held_wait_p50'])} | {_seconds(run['held_wait_max'])}"
+            f" | {run['slowest_term']} s |"
         )
     missing = "".join(f" Not run: {name}, {why}." for name, why in found["missing"].items())
     done = found["results"][0]["faults"]

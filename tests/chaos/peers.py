@@ -320,6 +320,12 @@ class Ours(Redrive):
         return Producer(process, self.tier, seed)
 
 
+class OurFunctions(Ours):
+    """Redrive with the same jobs, and transactions held by its own functions."""
+
+    hold = Redrive.hold
+
+
 def _driver(peers: Peers, system: System) -> list[str]:
     if system.made_of == "go":
         return [str(peers.home / "go" / "riverbench")]
@@ -359,7 +365,7 @@ def main() -> int:
         ours = {"version": "this checkout", "recovery": recovery, "page": "../README.md"}
         one(REDRIVE.name, Ours, **ours)
         if chosen.holds:
-            one(f"{REDRIVE.name}, its functions", Redrive, **ours)
+            one(f"{REDRIVE.name}, its functions", OurFunctions, **ours)
     for peer in wanted:
         system = by_name[peer.name]
         if system in ready:
