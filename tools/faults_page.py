@@ -22,6 +22,11 @@ PEERS_HEAD = (
     "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
     " | given up wrongly | workers that ended by themselves | recovery, median | what was set |"
 )
+HELD = ("jobs", "lost", "stuck", "unexplained", "stale_accepted", "held_jobs")
+HOLDS_HEAD = (
+    "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
+    " | jobs judged by their wait | median wait | longest wait | slowest end after SIGTERM |"
+)
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def faults(run: dict[str, Any]) -> str:
     lines = ["| fault | what happens | times |", "|---|---|---:|"]
     done = run["faults"]
     lines += [
-        f"| `{kind}` | {what} | {run['left_out'].get(kind) or done.get(kind, 0)} |"
+        f"| `{kind}` | {what} | {run['left_out'].get(kind) or done.get(kind, 'not in this run')} |"
         for kind, what in FAULTS.items()
     ]
     return "\n".join(lines) + "\n"
@@ -80,6 +85,28 @@ def peers(found: dict[str, Any]) -> str:
     return "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: {done}.\n"
 
 
+def holds(found: dict[str, Any]) -> str:
+    """Return the table of how long others wait while a transaction is held open."""
+    lines = [HOLDS_HEAD, "|---|---|" + "---:|" * 9]
+    for run in found["results"]:
+        cells = " | ".join(f"{run[name]:,}" for name in HELD)
+        lines.append(
+            f"| {run['system']} | {run['version']} | {cells}"
+            f" | {_seconds(run['held_wait_p50'])} | {_seconds(run['held_wait_max'])}"
+            f" | {run['slowest_term']} s |"
+        )
+    missing = "".join(f" Not run: {name}, {why}." for name, why in found["missing"].items())
+    done = found["results"][0]["faults"]
+    return (
+        "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: `hold_transaction`"
+        f" {done['hold_transaction']}, `term` {done['term']}.{missing}\n"
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"
+
+
 def files() -> Files:
     """The page, with its tables as the results have them."""
     headline = _read("headline")
@@ -87,6 +114,7 @@ def files() -> Files:
         "faults": faults(headline),
         "verdict": verdict(headline),
         "peers": peers(_read("peers")),
+        "holds": holds(_read("holds")),
     }
     text = PAGE.read_text()
     for name, table in tables.items():

@@ -3,13 +3,15 @@ else can happen.
 """
 
 import asyncio
+import inspect
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from redrive import Handlers, Job, Policy
-from tests.chaos.ledger import note
+from tests.chaos.ledger import HOME, note
 
 jobs = Handlers()
 SOON = {"backoff": 0.05, "backoff_cap": 0.5, "max_attempts": 1000, "same_failure_limit": 1000}
@@ -53,6 +55,43 @@ def effect(payload: dict[str, Any], job: Job) -> None:
     except Exception:
         note("fail", payload["n"], job.deliveries)
         raise
+
+
+LIMITS: dict[str, Any] = {"limits": ["held"]}
+if "limits" not in inspect.signature(jobs.handle).parameters:  # the release before
+    LIMITS = {}
+
+
+@jobs.handle("chaos.limited", policy=Policy(**SOON), **LIMITS)
+def limited(payload: dict[str, Any], job: Job) -> None:
+    sync(payload, job)
+
+
+@jobs.handle("chaos.holds", policy=Policy(**SOON))
+def holds(payload: dict[str, Any], job: Job) -> None:
+    """Complete the job in a transaction that stays open in the first delivery."""
+    import psycopg
+
+    note("start", payload["n"], job.deliveries)
+    try:
+        with psycopg.connect(os.environ["REDRIVE_TEST_URL"], connect_timeout=5) as conn:
+            note("end", payload["n"], job.deliveries)
+            job.complete(conn)
+            if job.deliveries == 1:
+                _hold(conn, payload)
+    except Exception:
+        note("fail", payload["n"], job.deliveries)
+        raise
+
+
+def _hold(conn: Any, payload: dict[str, Any]) -> None:
+    written = Path(os.environ[HOME]) / f".holds-{payload['n']}"
+    written.write_text(str(os.getpid()))
+    written.rename(written.with_name(written.name[1:]))
+    if payload["how"] == "busy":
+        conn.execute("select pg_sleep(%s)", (payload["seconds"],))
+    else:
+        time.sleep(payload["seconds"])
 
 
 @jobs.handle("chaos.poison", policy=Policy(backoff=0.05, backoff_cap=0.5, max_attempts=1000))

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos import ledger
+from tests.chaos.holding import FIRST, Hold, Waits, waits
 from tests.chaos.redrive_system import DRAIN, Redrive
 from tests.chaos.schedule import Planned, Tier, plan
 from tests.chaos.servers import POOLER, Pooler, Servers, is_small, servers
@@ -37,6 +38,7 @@ class Monkey:
         self.tier = tier
         self.planned = planned
         self.faults: list[Fault] = []
+        self.holds: list[Hold] = []
         self.left_out: dict[str, str] = {}
         self.slowest_term = 0.0
         self.bad_terms: list[str] = []
@@ -91,6 +93,8 @@ class Monkey:
 
     def _do(self, fault: Planned) -> bool:
         """Do it; False when it has to wait."""
+        if fault.kind == "hold_transaction" and self._has_old():
+            return False
         act = getattr(self, fault.kind)
         if fault.kind in FREE:
             act(fault.chance)
@@ -267,6 +271,24 @@ class Monkey:
         self.system.redrive(self.stage.url, 0.5 + chance)
         self._note("kill_redrive", EVERYBODY)
 
+    def hold_transaction(self, chance: float) -> None:
+        n = FIRST + 10 * len(self.holds)
+        self.holds.append(self.system.hold(self.stage.url, n, chance, self._note))
+        self.holds[-1].start()
+        self._note("hold_transaction", EVERYBODY)
+
+    def _has_old(self) -> bool:
+        """Return whether a worker of the version before runs, which may wait for locks."""
+        return self.system.old is not None and any(map(self.system.is_old, self.workers))
+
+    def end_holds(self) -> set[int]:
+        """Wait until no transaction is held. Return the jobs that the holds have added."""
+        for hold in self.holds:
+            while hold.is_alive():
+                self.revive()
+                hold.join(1)
+        return {n for hold in self.holds for n in hold.acknowledged}
+
     def upgrade(self, chance: float) -> None:
         if self.system.old is None:
             self.left_out["upgrade"] = "no history of the source here"
@@ -329,6 +351,7 @@ FREE = {
     "cut_producer",
     "kill_pooler",
     "step_clock",
+    "hold_transaction",
     "kill_redrive",
     "upgrade",
 }
@@ -356,6 +379,9 @@ class Outcome:
     slowest_term: float
     settled_in: float
     dead_by_old: int
+    held: int
+    """Jobs that the held transactions added."""
+    waits: Waits
     failures: dict[str, list[Any]] = field(default_factory=dict)
     evidence: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
     """Of each failure's first jobs: what their handlers wrote, what we did to their processes, and
@@ -389,6 +415,12 @@ class Outcome:
             **{name: len(found) for name, found in self.failures.items()},
             "accused": len(seen.accused),
             "innocents_dead_by_old_version": self.dead_by_old,
+            "added_by_holds": self.held,
+            "held_jobs": len(self.waits.calm),
+            "held_wait_p50": _quantile(self.waits.calm, 0.5, 3),
+            "held_wait_max": _quantile(self.waits.calm, 1.0, 3),
+            "held_wait_max_with_other_faults": _quantile(self.waits.held, 1.0, 3),
+            "free_wait_max_with_other_faults": _quantile(self.waits.free, 1.0, 3),
             "recovery_p50": _quantile(recoveries, 0.5),
             "recovery_max": _quantile(recoveries, 1.0),
             "slowest_term": round(self.slowest_term, 1),
@@ -396,8 +428,10 @@ class Outcome:
         }
 
 
-def _quantile(values: list[float], share: float) -> float | None:
-    return round(values[min(len(values) - 1, int(len(values) * share))], 1) if values else None
+def _quantile(values: list[float], share: float, digits: int = 1) -> float | None:
+    if not values:
+        return None
+    return round(values[min(len(values) - 1, int(len(values) * share))], digits)
 
 
 def _of_job(n: int, facts: Facts) -> list[tuple[Any, ...]]:
@@ -454,12 +488,13 @@ def run(
                 monkey.revive()
                 producer.join(5)
                 tell(f"calm, {len(producer.acknowledged)} jobs")
+            held = monkey.end_holds()
             seconds = time.monotonic() - began
             settled_in = _nothing_left(stage, monkey)
             with stage.connect() as conn:
                 forgiven = system.dead_by_old(conn) - producer.doomed
                 facts = Facts(
-                    acknowledged=producer.acknowledged,
+                    acknowledged=producer.acknowledged | held,
                     ledger=ledger.read(home),
                     done={n: at - offset for n, at in conn.execute(system.done)},
                     live={n for (n,) in conn.execute(system.live)},
@@ -468,6 +503,7 @@ def run(
                     faults=monkey.faults,
                     silences=system.silences([*monkey.gone, *monkey.workers]),
                 )
+                waited = waits(monkey.holds, producer.added, facts.ledger, monkey.faults)
                 more = system.failures(conn)
                 verdict = judge(facts)
                 evidence = {
@@ -496,6 +532,8 @@ def run(
                 monkey.slowest_term,
                 settled_in,
                 len(forgiven),
+                len(held),
+                waited,
                 failures,
                 evidence,
             )

@@ -26,10 +26,11 @@ from psycopg.conninfo import conninfo_to_dict
 from bench.install import DRIVERS, Peers
 from bench.systems import PEERS as BENCHED
 from bench.systems import REDRIVE, System
+from tests.chaos.holding import Hold, hold_row
 from tests.chaos.ledger import HOME
 from tests.chaos.monkey import run
 from tests.chaos.redrive_system import Redrive
-from tests.chaos.schedule import PEERS, Tier
+from tests.chaos.schedule import HOLDS, PEERS, Tier
 from tests.chaos.verdict import Fault
 from tests.flow.harness import ROOT, children
 
@@ -41,9 +42,9 @@ NOBODY: LiteralString = "select 0::bigint where false"
 class Peer:
     """How to see in its tables what is not finished and what was given up, and when it lets go.
 
-    `ttl`: seconds after which a worker that is not heard has lost its jobs, at worst; `gone` is the
-    trigger that says so, on the row `{row}`; `recovery` is what was set, and `page` where it is
-    documented.
+    `lock` locks the row of a running job. `ttl`: seconds after
+    which a worker that is not heard has lost its jobs, at worst; `gone` is the trigger that
+    says so, on the row `{row}`; `recovery` is what was set, and `page` where it is documented.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Peer:
     let_go: LiteralString
     live: LiteralString
     dead: LiteralString
+    lock: LiteralString
     ttl: float
     recovery: str
     page: str
@@ -67,6 +69,8 @@ ON_PEERS = (
         " where status in ('todo', 'doing') and task_name = 'chaos'",
         dead="select (args->>'n')::bigint from procrastinate_jobs"
         " where status in ('failed', 'cancelled', 'aborted') and task_name = 'chaos'",
+        lock="select 1 from procrastinate_jobs where status = 'doing' and task_name = 'chaos'"
+        " limit 1 for update skip locked",
         ttl=9,
         recovery="update_heartbeat_interval 1 s, stalled_worker_timeout 3 s, a periodic"
         " retry_stalled_jobs every 5 s",
@@ -81,6 +85,7 @@ ON_PEERS = (
         " where status <> 'failed'",
         dead="select (convert_from(payload, 'utf8')::json->>'n')::bigint from pgqueuer"
         " where status = 'failed'",
+        lock="select 1 from pgqueuer where status = 'picked' limit 1 for update skip locked",
         ttl=3,
         recovery="heartbeat_timeout 3 s",
         page="https://github.com/janbjorge/pgqueuer/blob/main/docs/guides/heartbeat.md",
@@ -92,6 +97,8 @@ ON_PEERS = (
         let_go="delete on {table} for each row",
         live="select (payload->>'n')::bigint from graphile_worker._private_jobs",
         dead=NOBODY,
+        lock="select 1 from graphile_worker._private_jobs where locked_at is not null"
+        " limit 1 for update skip locked",
         ttl=3,
         recovery="none to set: locks of four hours are released, here looked for every 2 s",
         page="https://worker.graphile.org/docs/error-handling",
@@ -106,6 +113,8 @@ ON_PEERS = (
         " where name = 'chaos' and state < 'completed'",
         dead="select (data->>'n')::bigint from pgboss.job"
         " where name = 'chaos' and state > 'completed'",
+        lock="select 1 from pgboss.job where name = 'chaos' and state = 'active'"
+        " limit 1 for update skip locked",
         ttl=12,
         recovery="heartbeatSeconds 10, its shortest; supervision every second; retryLimit 100",
         page="https://github.com/timgit/pg-boss/blob/master/docs/api/queues.md",
@@ -119,6 +128,7 @@ ON_PEERS = (
         live="select (args->>'n')::bigint from river_job where state in"
         " ('available', 'running', 'retryable', 'scheduled', 'pending')",
         dead="select (args->>'n')::bigint from river_job where state in ('discarded', 'cancelled')",
+        lock="select 1 from river_job where state = 'running' limit 1 for update skip locked",
         ttl=36,
         recovery="JobTimeout 5 s, RescueStuckJobsAfter 6 s; looked for every 30 s",
         page="https://pkg.go.dev/github.com/riverqueue/river#Config",
@@ -179,6 +189,8 @@ class Producer(threading.Thread):
         self._tier = tier
         self._dice = random.Random(f"producer {seed}")
         self.acknowledged: set[int] = set()
+        self.added: dict[int, float] = {}
+        """When each job was committed."""
         self.doomed: set[int] = set()
 
     def run(self) -> None:
@@ -202,6 +214,7 @@ class Producer(threading.Thread):
         for line in self._process.stdout:
             with contextlib.suppress(ValueError):
                 self.acknowledged.add(int(line))
+                self.added[int(line)] = time.monotonic()
         self._process.wait()
 
 
@@ -264,6 +277,10 @@ class OnPeer:
         """There is one version of it."""
         return set()
 
+    def hold(self, url: str, n: int, chance: float, note: Any) -> Hold:  # noqa: ARG002 # as Redrive's
+        """Return a transaction that locks the row of a running job."""
+        return hold_row(url, chance, self.peer.lock)
+
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:  # noqa: ARG002 # as Redrive's
         """Nothing more is known of it."""
         return {}
@@ -277,8 +294,18 @@ class OnPeer:
         return []
 
 
+RUNNING: LiteralString = (
+    "select 1 from redrive.jobs j join redrive.claims c on j.id = any (c.ids)"
+    " limit 1 for update of j skip locked"
+)
+
+
 class Ours(Redrive):
     """Redrive with the producer and the jobs that the others have."""
+
+    def hold(self, url: str, n: int, chance: float, note: Any) -> Hold:  # noqa: ARG002 # as the others
+        """Return a transaction that locks the row of a running job."""
+        return hold_row(url, chance, RUNNING)
 
     def producer(self, url: str, seed: int) -> Any:
         """Who adds its jobs."""
@@ -293,6 +320,12 @@ class Ours(Redrive):
         return Producer(process, self.tier, seed)
 
 
+class OurFunctions(Ours):
+    """Redrive with the same jobs, and transactions held by its own functions."""
+
+    hold = Redrive.hold
+
+
 def _driver(peers: Peers, system: System) -> list[str]:
     if system.made_of == "go":
         return [str(peers.home / "go" / "riverbench")]
@@ -304,6 +337,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options.add_argument("--only", nargs="*", help="these alone, by name")
+    options.add_argument("--holds", action="store_true", help="open transactions alone")
     options.add_argument("--keep", action="store_true", help="keep the ledgers and the logs")
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
@@ -316,7 +350,7 @@ def main() -> int:
 
     def one(name: str, make: Any, **more: str) -> None:
         outcome = run(
-            PEERS,
+            HOLDS if chosen.holds else PEERS,
             chosen.seed,
             lambda line: print(name, line, flush=True),
             make=make,
@@ -324,11 +358,14 @@ def main() -> int:
         )
         found = outcome.as_json() | more
         print(json.dumps(found), outcome.told(), sep="\n", flush=True)
-        results.append(found)
+        results.append(found | {"system": name})
 
     if not chosen.only or REDRIVE.name in chosen.only:
         recovery = "REDRIVE_HEARTBEAT_TTL 3 s"
-        one(REDRIVE.name, Ours, version="this checkout", recovery=recovery, page="settings.md")
+        ours = {"version": "this checkout", "recovery": recovery, "page": "settings.md"}
+        one(REDRIVE.name, Ours, **ours)
+        if chosen.holds:
+            one(f"{REDRIVE.name}, its functions", OurFunctions, **ours)
     for peer in wanted:
         system = by_name[peer.name]
         if system in ready:

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +20,14 @@ from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue, enqueue_many
 from redrive.database.connect import connect
+from tests.chaos.holding import (
+    Hold,
+    InHandler,
+    cancel,
+    hold_seconds,
+    kill_noting,
+    produce,
+)
 from tests.chaos.ledger import HOME
 from tests.chaos.schedule import Tier
 from tests.chaos.verdict import Fault
@@ -84,11 +93,18 @@ class Redrive:
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute(WITNESS)
             conn.execute(BACKLOG, (self.tier.backlog,))
+        if self.old is None:
+            self._set_limit(url)
+
+    def _set_limit(self, url: str) -> None:
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("select redrive.set_limit_v1('held', 2, null, 'monkey', 'chaos')")
 
     def upgrade(self, url: str) -> None:
         """Migrate while everything runs."""
         self._version = None
         self._run(url, None, "migrate")
+        self._set_limit(url)
 
     def is_old(self, worker: Worker) -> bool:
         """Whether it runs the version before the newest migration."""
@@ -147,6 +163,17 @@ class Redrive:
     def producer(self, url: str, seed: int) -> "Producer":
         """Who adds its jobs."""
         return Producer(url, self.tier, seed)
+
+    def hold(self, url: str, n: int, chance: float, note: Callable[[str, int], None]) -> Hold:
+        """Return a transaction that a user keeps open, of one of four kinds."""
+        way, seconds = int(chance * 4), hold_seconds(chance)
+        if way == 0:
+            return InHandler(url, seconds, n, self.home, None)
+        if way == 1:
+            return InHandler(url, seconds, n, self.home, kill_noting(note))
+        if way == 2:
+            return Hold(url, seconds, produce(n))
+        return Hold(url, seconds, cancel(url, n), commits=False)
 
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:
         """What else must be empty: effects that were not had once, jobs that no figure knows."""
@@ -234,6 +261,8 @@ class Producer(threading.Thread):
         self._seed = seed
         self._dice = random.Random(f"producer {seed}")
         self.acknowledged: set[int] = set()
+        self.added: dict[int, float] = {}
+        """When each job that no other job holds up was committed."""
         self.doomed: set[int] = set()
 
     def run(self) -> None:
@@ -261,6 +290,9 @@ class Producer(threading.Thread):
                     conn = None
                     time.sleep(0.2)
             self.acknowledged.update(range(made, made + due))
+            now = time.monotonic()
+            free = (job["payload"]["n"] for job in jobs if "ordering_key" not in job)
+            self.added |= dict.fromkeys(free, now)
             made += due
         if conn is not None:
             conn.close()

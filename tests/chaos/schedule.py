@@ -35,6 +35,9 @@ FAULTS = {
     "black_hole": "a worker's packets silently dropped for 0.3 to 2 times the TTL",
     "kill_pooler": "SIGKILL of PgBouncer, and start",
     "step_clock": "a worker's clock set a day or an hour ahead or back, or corrected",
+    "hold_transaction": "a user's transaction held open for 5 to 30 seconds: a handler after"
+    " `job.complete(conn)`, the same in SQL with its runner killed, an enqueue of limited, ordered"
+    " and unique jobs, or a cancel",
     "kill_redrive": "SIGKILL of `redrive dlq redrive` somewhere in the middle",
     "upgrade": "`redrive migrate` under load, then a rolling restart with the new version",
 }
@@ -95,6 +98,7 @@ SHORT = Tier(
         "black_hole": 1,
         "kill_pooler": 1,
         "step_clock": 3,
+        "hold_transaction": 6,
         "kill_redrive": 1,
         "upgrade": 1,
     },
@@ -129,10 +133,15 @@ HEADLINE = Tier(
         "black_hole": 10,
         "kill_pooler": 10,
         "step_clock": 20,
+        "hold_transaction": 40,
         "kill_redrive": 5,
         "upgrade": 1,
     },
 )
+HOLDS = Tier(
+    "holds", seconds=40, jobs=1_000, workers=3, slots=8, faults={"hold_transaction": 6, "term": 2}
+)
+"""Open transactions, and two workers that are replaced: half of the slots are free."""
 PEERS = Tier(
     "peers",
     seconds=90,
@@ -146,6 +155,7 @@ PEERS = Tier(
         "terminate": 4,
         "immediate_stop": 4,
         "cut": 16,
+        "hold_transaction": 6,
     },
 )
 TIERS = {

@@ -59,12 +59,12 @@ def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("go_away", [stopped, cut_off])
-def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
+def test_an_outage_charges_nobody_and_repeats_nothing(
     postgres: EmbeddedPostgres,
     tmp_path: Path,
     go_away: Callable[[EmbeddedPostgres, Proxy], AbstractContextManager[None]],
 ):
-    """C19: whoever came back first took everybody else for dead."""
+    """C19, C36: the first worker to come back took the others for dead, and jobs ran again."""
     url = postgres.url("chaos")
     with proxy_for(url) as proxy, workers_on(proxy.url, tmp_path) as workers:
         for _ in range(3):
@@ -81,7 +81,8 @@ def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
         with connect(url) as conn:
             count = "select count(*) from redrive.jobs where id = any (%s)"
             wait_for(lambda: conn.execute(count, (quick,)).fetchone() == (0,))
-            wait_for(lambda: all(len(workers.starts(job)) > 1 for job in long))
+            for worker in workers.started:
+                wait_for(lambda worker=worker: "resumed" in {e["event"] for e in worker.events()})
             losses = conn.execute("select id, losses from redrive.jobs where losses > 0").fetchall()
             (tmp_path / "go").touch()
             wait_for(lambda: conn.execute(count, (long,)).fetchone() == (0,))
@@ -90,4 +91,4 @@ def test_an_outage_charges_nobody_and_repeats_nothing_that_had_returned(
         assert losses == []
         assert dead == []
         assert {job: len(workers.starts(job)) for job in quick} == dict.fromkeys(quick, 1)
-        assert [e.attempt for job in long for e in workers.starts(job)] == [1, 1] * LONG
+        assert [e.attempt for job in long for e in workers.starts(job)] == [1] * LONG

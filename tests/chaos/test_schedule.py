@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from tests.chaos.monkey import Monkey
-from tests.chaos.schedule import FAULTS, OUTAGES, PEERS, TIERS, plan
+from tests.chaos.schedule import FAULTS, HOLDS, OUTAGES, PEERS, TIERS, plan
 
-ALL = [*TIERS.values(), PEERS]
+ALL = [*TIERS.values(), PEERS, HOLDS]
 
 
 @pytest.mark.parametrize("tier", ALL, ids=lambda tier: tier.name)

@@ -527,3 +527,27 @@ async def effect_async(payload: dict[str, Any], job: Job) -> None:
         await conn.commit()
     note("committed", job)
     await conn.close()
+
+
+@jobs.handle("work.async-until-file", policy=Policy(timeout=8, **AT_ONCE))
+async def work_async_until_file(payload: dict[str, Any], job: Job) -> None:
+    note("start", job)
+    await asyncio.to_thread(wait_for_file, payload["file"])
+    note("end", job)
+
+
+@jobs.handle("work.child-until-file", policy=Policy(timeout=120, **AT_ONCE))
+def work_child_until_file(payload: dict[str, Any], job: Job) -> None:
+    """Start a process, hold a transaction open, and wait."""
+    import psycopg
+
+    with (
+        subprocess.Popen(["sleep", "600"]) as child,
+        psycopg.connect(os.environ["REDRIVE_TEST_DIRECT_URL"]) as conn,
+    ):
+        conn.execute("select set_config('application_name', 'handler', false)")
+        write("child", str(child.pid))
+        note("start", job)
+        wait_for_file(payload["file"])
+        child.kill()
+    note("end", job)

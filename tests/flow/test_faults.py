@@ -4,7 +4,6 @@ run for nothing.
 
 import sys
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,6 +15,7 @@ from redrive.enqueue import enqueue_many
 from tests.flow import look
 from tests.flow.harness import Entry, Workers, alive, wait_for
 from tests.flow.proxy import CLAIMING, SETTLING, proxy_for
+from tests.flow.test_suspension import is_suspended
 from tests.postgres import Database
 
 OURS = (
@@ -81,12 +81,6 @@ def test_a_database_that_turns_read_only_is_waited_for(database: Database, worke
     wait_for(lambda: workers.starts(job), 30)
 
     assert worker.process.poll() is None
-
-
-def is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
-    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return status == "T"
 
 
 def test_c36_an_outage_longer_than_the_ttl_suspends_what_runs_and_nothing_starts_again(

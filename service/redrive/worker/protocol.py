@@ -293,13 +293,19 @@ class CancelJob(msgspec.Struct, array_like=True, tag="cancel_job"):
     deliveries: int
 
 
+class Suspended(msgspec.Struct, array_like=True, tag="suspended"):
+    """Down: the runner was stopped for so many seconds; they count towards no timeout."""
+
+    seconds: float
+
+
 class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     """Up: jobs that were not started before a Stop."""
 
     ids: list[int]
 
 
-Down = Jobs | Stop | Died | OpenBreakers | CancelJob | CheckpointKept
+Down = Jobs | Stop | Died | OpenBreakers | CancelJob | CheckpointKept | Suspended
 Up = (
     Hello
     | Done

@@ -22,6 +22,8 @@ async def cancel_overdue(
             await until_busy()
         is_idle = all(attempt is None or attempt.over_at == NEVER for attempt in attempts)
         await asyncio.sleep(IDLE_TICK if is_idle else TICK)
+        # The process may have been suspended. Read first how long that was.
+        await asyncio.sleep(0)
         now = time.monotonic()
         for attempt in attempts:
             if attempt is not None:

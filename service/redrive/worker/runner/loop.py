@@ -29,6 +29,7 @@ from redrive.worker.protocol import (
     Kind,
     OpenBreakers,
     Stop,
+    Suspended,
     Unstarted,
     Up,
     Work,
@@ -122,8 +123,15 @@ class Runner:
                 self._hear_of_death(message)
             case CheckpointKept():
                 self._services.notes.heed(message)
+            case Suspended(seconds=stopped):
+                self._postpone_timeouts(stopped)
             case _:
                 assert_never(message)
+
+    def _postpone_timeouts(self, seconds: float) -> None:
+        for attempt in self._attempts:
+            if attempt is not None:
+                attempt.over_at += seconds
 
     def _cancel(self, message: CancelJob) -> None:
         """End a job's attempt, or let it end as soon as it begins: it keeps its place on the list.

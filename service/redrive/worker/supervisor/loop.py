@@ -76,6 +76,9 @@ MAINTENANCE_SETTINGS = {
 MAX_SAMPLES = 100
 """Of jobs that succeeded, until they are offered; later ones replace those that wait too long."""
 
+SUSPENDED_TTLS = 5.0
+"""How many heartbeat TTLs a job may be suspended for before its process is killed."""
+
 SEE_OUT_SECONDS = 1.2
 """How long runners that have nothing left to do may take to export their last spans."""
 
@@ -238,6 +241,7 @@ class Supervisor:
             *(self._link, heartbeat_link, maintenance_link),
             checks=(
                 self._heartbeat.check_silence,
+                self._keep_suspended,
                 self._enforce_deadlines,
                 self._exit_when_overdue,
             ),
@@ -455,6 +459,8 @@ class Supervisor:
             return
         for message in messages:
             hello = self._inbox.heed(runner, message)
+            if hello is not None and self._pool.is_suspended:
+                self._pool.suspend()
             # one whose code has changed since it was loaded is on its way out
             if hello is not None and self._pool.is_current(runner):
                 self._greet(hello)
@@ -502,9 +508,11 @@ class Supervisor:
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)
+        # Ask in this order: an answer that says "lost" is on record before the silence ends.
+        has_answer = not self._heartbeat.is_silent
         if self._identity.is_lost:
             self._declared_lost()
-        if self._pool.is_suspended and not self._heartbeat.is_silent:
+        if self._pool.is_suspended and has_answer:
             self._resume()
         self._retire_left(now)
         self._telemetry.say_held_back(now)
@@ -587,6 +595,9 @@ class Supervisor:
         """
         logger.warning("suspended: the database does not answer")
         self._pool.suspend()
+
+    def _keep_suspended(self, now: float) -> None:
+        self._pool.keep_suspended(now, SUSPENDED_TTLS * self._options.ttl)
 
     def _enforce_deadlines(self, now: float) -> None:
         """Here and not in the loop, which may be stuck in a call for longer than a job may last."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ RUNNER = "import sys; from redrive.worker.runner.process import main; sys.exit(m
 
 END_SECONDS = 0.5
 """How long a runner that has closed its channel may take to end by itself."""
+
+MAX_SUSPENSIONS = 100
+"""How many suspensions the pool remembers, to keep them out of timeouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class RunnerPool:
         self._generation = 0
         self._suspending = threading.Lock()
         self._suspended_at: float | None = None
-        self._suspensions: list[tuple[float, float]] = []
+        self._suspensions: deque[tuple[float, float]] = deque(maxlen=MAX_SUSPENSIONS)
 
     # ------------------------------------------------------------------ what they hold
 
@@ -143,8 +147,6 @@ class RunnerPool:
         runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
         runner.generation = self._generation
         self.runners.append(runner)
-        if self.is_suspended:
-            runner.suspend()
         self._on_spawn(runner)
         return runner
 
@@ -276,21 +278,49 @@ class RunnerPool:
         return self._suspended_at is not None
 
     def suspend(self) -> None:
-        """Stop all of them where they are. Any thread may."""
+        """Stop every ready runner, until `resume`. Any thread may call this.
+
+        A runner that is not ready has no jobs. It must not be stopped before it has
+        arranged to die with the supervisor.
+        """
         with self._suspending:
             if self._suspended_at is None:
                 self._suspended_at = time.monotonic()
-            for runner in list(self.runners):
-                runner.suspend()
+            self._stop_ready()
+
+    def keep_suspended(self, now: float, longest: float) -> None:
+        """Stop runners again that became ready, or that somebody else let go on.
+
+        After `longest` seconds, kill those that have jobs: a stopped handler keeps its
+        locks, transactions and connections. Any thread may call this.
+        """
+        with self._suspending:
+            if self._suspended_at is None:
+                return
+            self._stop_ready()
+            if now - self._suspended_at > longest:
+                self._kill_busy()
 
     def resume(self) -> None:
-        """Let all of them go on."""
+        """Let every runner go on."""
         with self._suspending:
-            if self._suspended_at is not None:
-                self._suspensions.append((self._suspended_at, time.monotonic()))
-                self._suspended_at = None
+            if self._suspended_at is None:
+                return
+            now = time.monotonic()
+            self._suspensions.append((self._suspended_at, now))
             for runner in self.runners:
-                runner.resume()
+                runner.resume(now - self._suspended_at)
+            self._suspended_at = None
+
+    def _stop_ready(self) -> None:
+        for runner in list(self.runners):
+            if runner.ready:
+                runner.suspend()
+
+    def _kill_busy(self) -> None:
+        for runner in list(self.runners):
+            if runner.load:
+                runner.give_up()
 
     def _suspended_since(self, since_ns: int) -> float:
         """For how many seconds nothing ran since then."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.worker.channel import Channel
-from redrive.worker.protocol import CancelJob, Down, Jobs, Stop, Up, decode_up
+from redrive.worker.protocol import CancelJob, Down, Jobs, Stop, Suspended, Up, decode_up
 from redrive.worker.shared_state import Running, SharedState
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.runners.speed import Speed
@@ -320,8 +320,9 @@ class RunnerProcess:
         """Stop it, with whatever processes its handlers started, until it is resumed or killed."""
         self._signal(signal.SIGSTOP)
 
-    def resume(self) -> None:
-        """Let it go on."""
+    def resume(self, seconds: float) -> None:
+        """Let it go on after `seconds`, which do not count towards any timeout."""
+        self.tell(Suspended(seconds))
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:

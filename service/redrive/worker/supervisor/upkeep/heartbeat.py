@@ -183,6 +183,7 @@ class Heartbeat:
             return  # retired meanwhile
         if worker in self._left:
             self._heard[worker] = sent
+            self._silent.discard(worker)
             return
         if not is_alive:
             self._lost.add(worker)
