@@ -351,6 +351,7 @@ create index envelopes_at_idx on redrive.envelopes (at);
 create table redrive.epoch (
     since bigint not null,
     is_known boolean not null default true,
+    claims_from bigint not null default 0,
     constraint epoch_pkey primary key (is_known),
     constraint epoch_is_known_check check (is_known)
 );
@@ -829,6 +830,7 @@ create table redrive.workers (
     alone bigint,
     depends_on jsonb,
     holds text[],
+    claims_from bigint not null default 0,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
@@ -900,6 +902,14 @@ create function redrive.advance_contact_v1()
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
+
+create function redrive.advance_floors_v1()
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off;
+grant execute on function redrive.advance_floors_v1 to redrive_worker;
 
 create function redrive.all_lanes_v1()
     returns table(queue text, priority smallint, lane smallint)
@@ -1064,6 +1074,11 @@ create function redrive.claimed_v1(me int, after bigint)
     set jit = off
     set work_mem = 32MB;
 grant execute on function redrive.claimed_v1 to redrive_worker;
+
+create function redrive.claims_from_v1(worker int)
+    returns bigint
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp;
 
 create function redrive.claims_of_v1(workers int[], ids bigint[])
     returns bigint[]
@@ -2113,8 +2128,8 @@ create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, f
     set jit = off;
 grant execute on function redrive.redrive_v1 to redrive_operator;
 
-create function redrive.redrive_v2(ids bigint[], campaign bigint, rate float8, first_position int,
-    max_redrives int, with_quarantined boolean)
+create function redrive.redrive_v3(ids bigint[], campaign bigint, rate float8, first_turn
+    timestamptz, max_redrives int, with_quarantined boolean)
     returns table(id bigint, blocked text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp

@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 
+from psycopg import sql
+
+from tests.factories import make_job
 from tests.flow.harness import Workers
 from tests.postgres import Database
+from tests.sql.test_database_settings import SETTINGS
 
 KEYS = f"k1 {base64.b64encode(b'Zx9-canary' * 4)[:43].decode()}="
 
@@ -31,6 +35,23 @@ def test_a_handler_gets_neither_the_database_nor_the_keys(database: Database, wo
     assert KEYS not in environment.values()
     assert "Zx9-canary" not in json.dumps(environment)
     assert (status, "REDRIVE_ENCRYPTION_KEYS" in said) == (64, True), "stored in the clear"
+
+
+def test_c35_a_worker_goes_on_whatever_the_database_sets_for_its_sessions(
+    database: Database, workers: Workers
+) -> None:
+    """C35: `array_nulls=off` stopped every claim. All settings at once."""
+    name = sql.Identifier(database.conn.info.dbname)
+    for setting, value in SETTINGS.items():
+        statement = sql.SQL("alter database {} set {} = {}")
+        database.conn.execute(statement.format(name, sql.Identifier(setting), value))
+    for kind in ("work.sync", "fail.bug"):
+        make_job(database.conn, kind=kind)
+
+    workers.run()
+
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert database.column("select kind from redrive.dead_letters") == ["fail.bug"]
 
 
 def test_a_handler_gets_what_is_named(database: Database, workers: Workers):

@@ -822,7 +822,14 @@ def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
         session.rows("commit prepared 'both'")
         assert database.column("select id from redrive.jobs") == [job]
 
-        session.rows("begin")
-        make_job(session.conn)
-        with pytest.raises(psycopg.errors.FeatureNotSupported):
-            session.rows("prepare transaction 'both'")
+
+def test_c35_without_the_setting_a_transaction_is_never_prepared(server: Server) -> None:
+    """C35: it was, if somebody had notified within the same 20 ms."""
+    with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:
+        session = database.session()
+        for _ in range(20):
+            session.rows("begin")
+            make_job(session.conn)
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                session.rows("prepare transaction 'both'")
+            session.rows("rollback")

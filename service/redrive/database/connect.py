@@ -62,8 +62,11 @@ SETTINGS = {
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
     "jit": "off",
+    "array_nulls": "on",
+    # for the next transaction: no more than a hint behind a pooler
+    "default_transaction_isolation": "read committed",
 }
-"""Of each of our transactions."""
+"""Of each of our transactions, whatever the database or the role has."""
 
 _DURABLE = sql.SQL(
     "set_config('synchronous_commit',"

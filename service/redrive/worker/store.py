@@ -331,6 +331,11 @@ def mark_lost(conn: Connection, ttl: float) -> int:
     return _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
 
 
+def advance_floors(conn: Connection) -> None:
+    """Note where the live claims of workers begin, for scans that dead rows would make slow."""
+    conn.execute("select redrive.advance_floors_v1()")
+
+
 def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(

@@ -55,13 +55,13 @@ begin
             latest_dead = case when o.latest_ended >= latest then 0 else o.latest_dead end + dead
         where o.id = c.id returning * into c;
     end if;
-    -- put back, and nobody has begun it
+    -- put back and due, or parked, and nobody has begun it
     select count(*) into waiting
     from redrive.campaign_jobs j
     join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
     join redrive.jobs b on b.id = j.id
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
-      and b.worker is null
+      and b.worker is null and (b.run_at <= clock_timestamp() or b.run_at = 'infinity')
       and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
     return jsonb_build_object(

@@ -10,7 +10,7 @@ as $$
 begin
     update redrive.campaigns c
     set state = 'waiting', said = resume_campaign_v1.why, step = c.step + 1, ended_at = null,
-        fed_at = null, active_at = clock_timestamp(), round_fed = 0, round_ended = 0,
+        active_at = clock_timestamp(), round_fed = 0, round_ended = 0,
         round_dead = 0, latest_ended = 0, latest_dead = 0
     where c.id = campaign and c.planned_login is not null and c.state in ('paused', 'aborted');
     if not found then

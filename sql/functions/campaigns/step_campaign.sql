@@ -1,6 +1,7 @@
 -- step_campaign: what was decided after a look at it: put so many more back, and where it stands now.
 -- in:    step: the number that was looked at; feed: how many have their turn; fed_at: up to when the
---        rate is used up then; said: why it is in this state;
+--        rate is used up then: the first is due `feed` turns before, or now if that is later; said:
+--        why it is in this state;
 --        late_before: how late others were when it begins; held_since: since when it is held back
 --        because they are later now
 -- out:   how many went back to work; null: somebody else was first, nothing was changed
@@ -27,6 +28,8 @@ declare
     fed int := 0;
     causes jsonb := '{}';
     looked int := 0;
+    used_up timestamptz := to_timestamp(step_campaign_v1.fed_at);
+    first_turn timestamptz;
 begin
     select * into c from redrive.campaigns o
     where o.id = step_campaign_v1.campaign and o.step = step_campaign_v1.step
@@ -55,10 +58,14 @@ begin
             where j.campaign = c.id and j.n > c.place and j.n <= upto
               and d.state is not distinct from 'open'
             order by d.id for update of d) o;
+        -- not before the locks: who waited for them makes up for nothing
+        first_turn := greatest(
+            clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
+        used_up := first_turn + coalesce(feed / c.rate, 0) * interval '1 s';
         with verdict as materialized (
             select r.id, r.blocked
-            from redrive.redrive_v2(
-                coalesce(ids, '{}'), c.id, c.rate, 0, c.max_redrives,
+            from redrive.redrive_v3(
+                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives,
                 redrive.with_quarantined_v1(c.filter)) r),
         marked as (
             update redrive.campaign_jobs j
@@ -83,7 +90,7 @@ begin
     update redrive.campaigns o
     set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
         place = o.place + looked, round_fed = o.round_fed + fed,
-        fed_at = to_timestamp(step_campaign_v1.fed_at),
+        fed_at = used_up,
         late_before = coalesce(step_campaign_v1.late_before, o.late_before),
         held_since = to_timestamp(step_campaign_v1.held_since), active_at = clock_timestamp(),
         ended_at = case when step_campaign_v1.state in ('aborted', 'done')

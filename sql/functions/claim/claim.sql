@@ -54,6 +54,7 @@ declare
     busy int;              -- the first lane that somebody else claims from
     is_known boolean := false;
     since bigint;          -- the epoch began
+    start bigint;          -- no live claim has a lower id
     is_unheld boolean;     -- nobody holds a job of the lane
     free bigint[];         -- those of the claimed jobs that nobody holds
     off text;              -- what set_config answers
@@ -75,10 +76,11 @@ begin
         if not is_known then
             -- Held until the commit: a rescue that declares this worker lost came before, and is
             -- seen here, or comes after, and finds the claim.
-            select w.kinds, e.since, set_config('synchronous_commit', 'off', true), (
+            select w.kinds, e.since, coalesce(e.claims_from, 0),
+                   set_config('synchronous_commit', 'off', true), (
                 select array_agg(replace(replace(k.kind, '_', '\_'), '*', '%'))
                 from redrive.kind_limits k)
-            into mine, since, off, limited
+            into mine, since, start, off, limited
             from redrive.workers w left join redrive.epoch e on true
             where w.id = me and w.lost_at is null and not w.is_closed for key share of w;
             if not found then
@@ -132,7 +134,7 @@ begin
         left join lateral (
             select k.id, k.upto, k.upto_id from redrive.claims k
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
-              and k.lane = lanes[lane_no] and k.id > seen[lane_no]
+              and k.lane = lanes[lane_no] and k.id > seen[lane_no] and k.id >= start
               and k.kinds is not distinct from mine
             order by k.id desc limit 1) k on true;
         if (newest.upto, newest.upto_id) > (upto, upto_id) then
@@ -143,7 +145,8 @@ begin
             select coalesce(array_agg(c.id), '{}') into others
             from redrive.claims k, unnest(k.ids) as c(id)
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
-              and k.lane = lanes[lane_no] and (from_start or k.kinds is distinct from mine);
+              and k.lane = lanes[lane_no] and k.id >= start
+              and (from_start or k.kinds is distinct from mine);
         end if;
 
         select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),

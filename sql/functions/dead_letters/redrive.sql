@@ -1,9 +1,9 @@
--- redrive: put open dead letters back to work, one chunk of a campaign. v2 does it for whoever has
+-- redrive: put open dead letters back to work, one chunk of a campaign. v3 does it for whoever has
 -- seen to it whose campaign that is: a step of one, and v1.
--- in:    ids; rate (jobs per second, null = at once) and the position of the first id in the whole
---        schedule: the nth job runs at now + n / rate, so that the limit is a schedule and nothing
---        has to throttle. What is due in the same fifth of a second is due together, at its end:
---        one claim takes it
+-- in:    ids; rate (jobs per second, null = at once); first_turn: when the first is due, each other
+--        1 / rate later, so that the limit is a schedule and nothing has to throttle. What is due in
+--        the same tenth of a second is due together, at its end: one claim takes it. The tenths are
+--        those of the clock, so that two chunks have none twice
 -- out:   id, blocked: null where it went back to work, else the cause
 --        not_open | succeeded | conflict | max_redrives | muted | quarantined
 -- errors: RD001 'campaign: rule'; 40001 where the transaction's snapshot is older than what became of one of their keys
@@ -12,8 +12,8 @@
 --        at the whole chunk, or at all dead letters when planned while they were few, for each of
 --        its rows
 -- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
-create or replace function redrive.redrive_v2(
-    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int,
+create or replace function redrive.redrive_v3(
+    ids bigint[], campaign bigint, rate float8, first_turn timestamptz, max_redrives int,
     with_quarantined boolean)
 returns table (id bigint, blocked text)
 language plpgsql security definer
@@ -32,11 +32,10 @@ declare
     late bigint[];
 begin
     with asked as materialized (
-        select a.id, a.nth,
-               statement_timestamp()
-                   + coalesce(ceil(a.nth / rate * 5 - 0.001), 0) * interval '0.2 s' as turn
-        from (select v.id, v.n + first_position - 1 as nth
-              from unnest(ids) with ordinality as v(id, n)) a),
+        select v.id, v.n as nth,
+               to_timestamp(ceil(
+                   (extract(epoch from first_turn)::float8 + (v.n - 1) / rate) * 10) / 10) as turn
+        from unnest(ids) with ordinality as v(id, n)),
     pick as materialized (
         select d.*, a.nth, a.turn, o.cause as obstacle
         from redrive.dead_letters d
@@ -78,7 +77,7 @@ begin
         update redrive.dead_letters d
         set state = case when v.cause is null then 'redriven' else d.state end,
             settled_at = case when v.cause is null then clock_timestamp() end,
-            campaign = case when v.cause is null then redrive_v2.campaign else d.campaign end,
+            campaign = case when v.cause is null then redrive_v3.campaign else d.campaign end,
             blocked = v.cause
         from verdict v where d.id = any (ids) and d.id = v.id and d.redrives = v.redrives),
     counted as (
@@ -133,7 +132,7 @@ begin
     set active_at = clock_timestamp(),
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
-    where c.id = redrive_v2.campaign;
+    where c.id = redrive_v3.campaign;
     if not found and campaign is not null then
         raise exception using errcode = 'RD001',
             message = 'campaign: it was forgotten meanwhile; plan anew';
@@ -152,6 +151,7 @@ end
 $$;
 
 -- As operators call it who carry out their campaign themselves, like those of the release before.
+-- in:    first_position: of the first id in the whole schedule, from 0
 create or replace function redrive.redrive_v1(
     ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
 returns table (id bigint, blocked text)
@@ -176,7 +176,9 @@ begin
         raise exception using errcode = 'RD001', message =
             'approval: some of these kinds need two; plan a campaign that another login starts';
     end if;
-    return query select * from redrive.redrive_v2(
-        ids, campaign, rate, first_position, max_redrives, true);
+    return query select * from redrive.redrive_v3(
+        ids, campaign, rate,
+        statement_timestamp() + coalesce(first_position / rate, 0) * interval '1 s',
+        max_redrives, true);
 end
 $$;

@@ -4,7 +4,9 @@
 -- queues that jobs came to, once in a transaction and once in 20 ms of all of them: NOTIFY takes a
 -- lock of the whole database until after commit, and polling is the truth. What a transaction told
 -- that never commits, or commits late, is found by polling as well. One that is to be prepared
--- (PREPARE TRANSACTION) may not notify: set local redrive.notify = off.
+-- (PREPARE TRANSACTION) may not notify: set local redrive.notify = off. Where transactions can be
+-- prepared, each one notifies, so that one without that setting is refused always, and not in some
+-- of these 20 ms only.
 create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,6 +20,7 @@ declare
     slots int;                   -- of the queues that jobs came to
     already int;                 -- the slots that this transaction told
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50)::bigint << 16;
+    can_prepare constant boolean := current_setting('max_prepared_transactions') <> '0';
     lately bigint;               -- the slots that somebody told in this tick; in another one: more
     earliest constant timestamptz := now() - interval '1 minute';
 begin
@@ -115,10 +118,10 @@ begin
         end if;
     end if;
     lately := coalesce(pg_sequence_last_value('redrive.notified'::regclass), 0) # tick;
-    if lately > 65535 or slots & ~lately::int <> 0 then
+    if lately > 65535 or can_prepare or slots & ~lately::int <> 0 then
         -- A bulk load in one transaction must not keep others silent: it is told of at its commit.
         already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;
-        if lately > 65535 then
+        if lately > 65535 or can_prepare then
             lately := 0;
         end if;
         slots := slots & ~already & ~lately::int;

@@ -8,7 +8,8 @@ declare
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50);
     lately bigint := coalesce(pg_sequence_last_value('redrive.notified'::regclass), 0);
 begin
-    if lately >> 16 <> tick then
+    -- where transactions can be prepared each one tells, as admit
+    if lately >> 16 <> tick or current_setting('max_prepared_transactions') <> '0' then
         lately := tick << 16;
     end if;
     if slots & ~(lately & 65535)::int <> 0

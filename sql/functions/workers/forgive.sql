@@ -51,7 +51,7 @@ begin
         campaign := redrive.open_campaign_v1(
             'redrive', 'its worker is there again: the job had not killed it',
             jsonb_build_object('ids', dead), null, cardinality(dead));
-        perform redrive.redrive_v2(dead, campaign, null, 0, 2147483647, false);
+        perform redrive.redrive_v3(dead, campaign, null, null, 2147483647, false);
         perform redrive.close_campaign_v1(campaign, cardinality(dead), '{}');
     end if;
     return query select unnest(forgiven);

@@ -16,9 +16,10 @@ as $$
 begin
     return query
     select k.worker, k.id, j.id, j.deliveries, null::int
-    from redrive.claims k cross join lateral unnest(k.ids) as c(id)
-    join redrive.jobs j on j.id = c.id
-    where k.worker = any (workers);
+    from (select v.id, redrive.claims_from_v1(v.id) as start from unnest(workers) as v(id)) w
+    join redrive.claims k on k.worker = w.id and k.id >= w.start
+    cross join lateral unnest(k.ids) as c(id)
+    join redrive.jobs j on j.id = c.id;
     if exists (select from redrive.workers w where w.id = any (workers) and w.marks_jobs) then
         return query
         select j.worker, null::bigint, j.id, j.deliveries, j.worker from redrive.jobs j

@@ -25,8 +25,13 @@ begin
     -- A claim whose worker nobody knows is nobody's either.
     insert into redrive.workers (id, name, lost_at, marks_jobs) overriding system value
     select distinct k.worker, 'unknown', clock_timestamp(), false from redrive.claims k
-    where not exists (select from redrive.workers w where w.id = k.worker)
+    where k.id >= coalesce((select e.claims_from from redrive.epoch e), 0)
+      and not exists (select from redrive.workers w where w.id = k.worker)
     on conflict do nothing;
+    -- Now each live claim has a worker, and these know where their own begin.
+    update redrive.epoch e set claims_from = w.start
+    from (select min(o.claims_from) as start from redrive.workers o) w
+    where e.claims_from < w.start;
     select array_agg(s.id) into lost_ids
     from (select w.id from redrive.workers w where w.lost_at is not null
           order by random() limit 4 for update skip locked) s;
@@ -70,7 +75,8 @@ begin
     perform redrive.end_claims_v1(lost_ids);
     delete from redrive.workers w
     where w.id = any (lost_ids)
-      and not exists (select from redrive.claims k where k.worker = w.id)
+      and not exists (select from redrive.claims k
+                      where k.worker = w.id and k.id >= redrive.claims_from_v1(w.id))
       and not exists (select from redrive.held_v1(array[w.id]));
 end
 $$;

@@ -19,6 +19,7 @@ set jit = off
 as $$
 declare
     given_back bigint[];
+    start constant bigint := redrive.claims_from_v1(me);
     kept bigint[];         -- the known ones, and those that somebody has locked
 begin
     perform from redrive.workers w where w.id = me for update skip locked;
@@ -62,11 +63,12 @@ begin
     update redrive.claims k
     set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
                     where c.id = any (kept) order by c.n)
-    where k.worker = me and cardinality(kept) > 0;
+    where k.worker = me and k.id >= start and cardinality(kept) > 0;
     delete from redrive.claims k
-    where k.worker = me and (cardinality(kept) = 0 or k.ids = '{}');
+    where k.worker = me and k.id >= start and (cardinality(kept) = 0 or k.ids = '{}');
     delete from redrive.workers w
-    where w.id = me and not exists (select from redrive.claims k where k.worker = w.id);
+    where w.id = me
+      and not exists (select from redrive.claims k where k.worker = w.id and k.id >= start);
     released := cardinality(given_back);
     is_over := not exists (select from redrive.workers w where w.id = me);
 end

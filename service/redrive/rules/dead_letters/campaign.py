@@ -1,7 +1,8 @@
 """The next step of a campaign: how many to put back now, or why to wait, abort or end.
 
-What was put back and has not ended is bounded, and so is what nobody has begun: whatever stops
-jobs from running stops the feed, and nothing bursts when they run again.
+A rate is a schedule. Each job has a time of its own, one after the other, and none before its step.
+So no second has more than its rate, however late a step comes. What was put back and has not ended
+is bounded, and so is what nobody has begun: whatever stops jobs from running stops the feed.
 """
 
 import math
@@ -22,18 +23,20 @@ LATEST = 100
 LATEST_ALLOWED = 10
 """As many of the latest as allow for this many deaths: a few deaths alone say nothing."""
 
-UNCLAIMED_SECONDS = 3.0
-"""At most so many seconds' worth of its rate waits to be begun: what runs at once after a pause."""
+AHEAD_SECONDS = 3.0
+"""With a rate, a step puts back what is due within this time.
+
+Longer than from one step to the next. It is also what can run at once after a pause of the workers.
+"""
 
 IN_FLIGHT_SECONDS = 60.0
 """At most so many seconds' worth of its rate has not ended."""
 
-CREDIT_SECONDS = 5.0
-"""A rate that was not used up for longer than that is not made up for."""
-
 UNCLAIMED = 5_000
+"""Without a rate, at most so many wait to be begun."""
+
 IN_FLIGHT = 20_000
-"""The same bounds without a rate."""
+"""Without a rate, at most so many have not ended."""
 
 LATE_SECONDS = 30.0
 """While a ready job of its queues has waited for so long it does not begin."""
@@ -74,11 +77,12 @@ class Seen:
         step: the number of its next step.
         said: why it is in its state.
         place: how many of `matched` have had their turn.
-        in_flight: put back, not ended. Among these `unclaimed`: nobody has begun it.
+        in_flight: put back, not ended. Among these `unclaimed`: due, and nobody has begun it.
         fed: put back since it was started or resumed; `ended` and `dead` of what ended since.
         latest_ended: the same, of the latest `latest(abort_share)` or more, as many as ended until
             somebody looked; `latest_dead` as well.
-        fed_at: up to when the rate is used up; None = nothing was put back yet.
+        fed_at: up to when the rate is used up: the next is not due before; None = nothing was put
+            back yet.
         canaries: how many go first; 0 = none, no ramp, and no regard for breakers and latency.
         wanted_breakers: name -> the state to wait for. `breakers`: those, and those of its kinds.
         versions: of the live workers that handle its kinds.
@@ -259,30 +263,29 @@ def _waits_for(seen: Seen) -> str | None:
 
 def _feed(seen: Seen) -> tuple[int, float]:
     """Return how many to release, and until when the rate is used up then."""
-    room = min(_room(seen), seen.matched - seen.place)
-    if seen.rate is None:
-        return max(room, 0), seen.now
-    longest = max(CREDIT_SECONDS, 1 / seen.rate)
-    # one may go at once; as well where the clock was set back to before what is used up
-    is_behind = seen.fed_at is not None and seen.fed_at > seen.now + longest
-    fed_at = seen.now - 1 / seen.rate if seen.fed_at is None or is_behind else seen.fed_at
-    credit = min(max(seen.now - fed_at, 0.0), longest)
-    allowed = math.floor(credit * seen.rate + 1e-6)
-    if room < allowed:  # what stands in the way does not add up to a burst
-        return max(room, 0), seen.now
-    return allowed, seen.now - credit + allowed / seen.rate
+    room = max(min(_room(seen), seen.matched - seen.place), 0)
+    rate = seen.rate
+    if rate is None:
+        return room, seen.now
+    fed_at = max(seen.fed_at or 0.0, seen.now)
+    if fed_at > seen.now + AHEAD_SECONDS + 1 / rate:  # the clock was set back
+        fed_at = seen.now
+    left = (seen.now + AHEAD_SECONDS - fed_at) * rate - seen.unclaimed
+    feed = max(min(room, math.ceil(left - 1e-6)), 0)
+    # what waits to be begun will use up the rate from now on
+    first = max(fed_at, seen.now + seen.unclaimed / rate)
+    return feed, first + feed / rate if feed else fed_at
 
 
 def _room(seen: Seen) -> int:
     """Return how many more jobs may be in flight."""
     if seen.tries_first:
         return seen.canaries - seen.fed
-    rate = seen.rate
-    most_unclaimed = UNCLAIMED if rate is None else math.ceil(rate * UNCLAIMED_SECONDS)
-    in_flight = _most_in_flight(rate)
+    in_flight = _most_in_flight(seen.rate)
     if seen.canaries:
         in_flight = min(in_flight, _window(seen))
-    return min(most_unclaimed - seen.unclaimed, in_flight - seen.in_flight)
+    room = in_flight - seen.in_flight
+    return min(room, UNCLAIMED - seen.unclaimed) if seen.rate is None else room
 
 
 def _window(seen: Seen) -> int:

@@ -206,6 +206,7 @@ class Maintenance:
 
     def _rescue(self, conn: store.Connection) -> None:
         store.mark_lost(conn, self.ttl)
+        store.advance_floors(conn)
         is_more = True
         while is_more:
             rescued = store.rescue(conn, self.ttl, MAX_LOSSES)

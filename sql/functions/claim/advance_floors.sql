@@ -1,0 +1,40 @@
+-- advance_floors: note for workers where their live claims begin, so that no scan meets the dead
+-- rows below, however many an open snapshot keeps. At most ten workers at each call.
+-- locks: worker rows exclusively, skip locked: a claim on its way holds its worker's row until it
+--        commits, so that each later one has an id beyond the last of the sequence
+-- plan:  claims_worker_idx
+create or replace function redrive.advance_floors_v1() returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    worth constant int := 10000;  -- claims: fewer dead rows cost less than the update
+    last_id bigint := (select s.last_value from redrive.claims_id_seq s);
+    stale record;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        return;  -- each statement has to see what was committed before it
+    end if;
+    for stale in
+        select w.id, w.claims_from from redrive.workers w
+        -- beyond the sequence: a restore has set that back
+        where not w.claims_from between last_id - worth and last_id + 1
+        order by w.claims_from limit 10
+        for update skip locked
+    loop
+        last_id := (select s.last_value from redrive.claims_id_seq s);
+        if stale.claims_from > last_id + 1 then
+            stale.claims_from := 0;
+        end if;
+        update redrive.workers w
+        set claims_from = coalesce((
+            select k.id from redrive.claims k
+            where k.worker = stale.id and k.id >= stale.claims_from
+            order by k.id limit 1), last_id + 1)
+        where w.id = stale.id;
+    end loop;
+end
+$$;
