@@ -18,7 +18,7 @@ from redrive.database.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from tests.flow.harness import children, wait_for
-from tests.postgres import guarded
+from tests.postgres import guarded, programs
 
 DATABASE = "redrive"
 SETTINGS = {
@@ -51,7 +51,9 @@ class Replicas:
     def __init__(self, homes: tuple[Path, Path], version: int, *, is_synchronous: bool) -> None:
         self._version = version
         self._is_synchronous = is_synchronous
-        self.primary = EmbeddedPostgres(homes[0], version, free_port(), settings=SETTINGS)
+        self.primary = EmbeddedPostgres(
+            homes[0], version, free_port(), settings=SETTINGS, programs=programs(version)
+        )
         self.standby: EmbeddedPostgres = _Copy(homes[1], version, free_port(), settings=SETTINGS)
         self._hosts = [f"127.0.0.1:{one.port}" for one in (self.primary, self.standby)]
         self.primary.start()

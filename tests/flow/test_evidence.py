@@ -15,7 +15,7 @@ from redrive.database.embedded import EmbeddedPostgres
 from tests.flow import look
 from tests.flow.endpoint import endpoint
 from tests.flow.harness import Workers, wait_for
-from tests.postgres import Database
+from tests.postgres import Database, programs
 from tests.tracing.collector import collecting
 
 HANDLERS = "tests.flow.judged:jobs"
@@ -36,7 +36,8 @@ SPOKEN = (
 def _dump(database: Database, tmp_path: Path) -> str:
     """Everything the database holds, as text."""
     version = database.conn.info.server_version // 10_000
-    program = EmbeddedPostgres(tmp_path / "none", version).program("pg_dump")
+    server = EmbeddedPostgres(tmp_path / "none", version, programs=programs(version))
+    program = server.program("pg_dump")
     command = [program, "--data-only", "--inserts", "--column-inserts", "--dbname", database.url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
