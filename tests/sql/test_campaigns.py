@@ -397,7 +397,9 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
         drive(database.conn, campaign)
         due += [
             passed + at
-            for job, at in database.rows("select id, extract(epoch from run_at)::float8 from redrive.jobs")
+            for job, at in database.rows(
+                "select id, extract(epoch from run_at)::float8 from redrive.jobs"
+            )
             if job not in before
         ]
     due.sort()

@@ -823,7 +823,6 @@ def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
         assert database.column("select id from redrive.jobs") == [job]
 
 
-
 def test_c35_without_the_setting_a_transaction_is_never_prepared(server: Server) -> None:
     """C35: it was, if somebody had notified within the same 20 ms."""
     with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:

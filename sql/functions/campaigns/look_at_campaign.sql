@@ -61,7 +61,8 @@ begin
     join redrive.jobs b on b.id = j.id
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
       and b.worker is null and (b.run_at <= clock_timestamp() or b.run_at = 'infinity')
-      and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id));
+      and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
+                       where k.id >= redrive.claims_from_v1(null));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
     return jsonb_build_object(
         'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
@@ -99,7 +100,8 @@ begin
                 where j.redrives = 0 and j.worker is null
                   and (l.queue, j.kind) not in (
                       select u.queue, u.kind from redrive.unhandled_v1() u)
-                  and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id))
+                  and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
+                                   where k.id >= redrive.claims_from_v1(null))
                 order by j.run_at, j.id limit 1) o
             where c.plan -> 'queues' ? l.queue
               and not exists (select from redrive.queues q

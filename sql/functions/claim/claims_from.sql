@@ -1,5 +1,5 @@
--- claims_from: no live claim of this worker has a lower id. A scan of its claims begins here: an open
--- snapshot may keep millions of dead ones below.
+-- claims_from: no live claim of this worker, null = of any, has a lower id. A scan of claims begins
+-- here: an open snapshot may keep millions of dead ones below.
 create or replace function redrive.claims_from_v1(worker int) returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

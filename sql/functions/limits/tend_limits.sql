@@ -20,7 +20,8 @@ begin
     -- A slot goes with its job's claim; what is left over is nobody's.
     if exists (select from redrive.limit_slots) then
         delete from redrive.limit_slots s
-        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id))
+        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
+                            where k.id >= redrive.claims_from_v1(null))
            -- it ended while put_limit counted it; its claim may have others that run
            or not exists (select from redrive.jobs j where j.id = s.job);
     end if;

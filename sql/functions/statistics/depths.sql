@@ -38,7 +38,9 @@ begin
         union all
         select q.queue, 0, 0, 0 from redrive.queues q
         where not exists (select from sums s where s.queue = q.queue)),
-    claimed as materialized (select c.id from redrive.claims k, unnest(k.ids) as c(id)),
+    claimed as materialized (
+        select c.id from redrive.claims k, unnest(k.ids) as c(id)
+        where k.id >= redrive.claims_from_v1(null)),
     every_lane as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
     due as materialized (  -- those that run among them: whoever is claimed keeps its run_at
         select l.queue, sum(c.n) as n, bool_or(c.n >= cap) as cut, min(o.run_at) as oldest

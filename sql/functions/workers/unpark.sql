@@ -20,7 +20,8 @@ declare
 begin
     -- A key is free whose job is not claimed any more.
     delete from redrive.running_keys r
-    where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id))
+    where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
+                        where k.id >= redrive.claims_from_v1(null))
        or not exists (select from redrive.jobs j where j.id = r.job);
     select coalesce(c.last_key[1], ''), coalesce(c.last_key[2], '') into at_queue, at_key
     from redrive.chores c where c.name = 'unpark';
