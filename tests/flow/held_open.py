@@ -1,0 +1,490 @@
+"""Hold each function of the catalog in an open transaction, while workers run other jobs.
+
+`python -m tests.flow.held_open --hold 30` prints a table: the function, what its transaction locked,
+and the longest wait of other jobs meanwhile.
+
+A function that producers, workers or operators may call needs a recipe here: a call that locks what
+it locks in earnest. Calls whose transactions lock nothing are not held, by what pg_locks says.
+"""
+
+import argparse
+import contextlib
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+
+from redrive import enqueue
+from redrive.worker.protocol import Report
+from tests.factories import claim, exchange, failure, lanes_of, make_job
+from tests.flow.harness import Worker, Workers, wait_for, workers_on
+from tests.postgres import Database, Server, Session, embedded
+
+HANDLERS = "tests.flow.free:jobs"
+SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
+
+RECIPES: dict[str, LiteralString] = {
+    # producers
+    "enqueue": "select redrive.enqueue('held.plain', '{}', idempotency_key => 'held')",
+    "enqueue_v1": "select redrive.enqueue_v1('held.plain', '{}', 'default', null, 0, null, 'v1',"
+    " 'held-order', 't', null, '{}')",
+    "enqueue_v2": "select redrive.enqueue_v2('held.limited', '{\"key\": \"new\"}', 'default', null,"
+    " 0, null, null, null, null, null, '{}', null, null, null, null, %(batch)s)",
+    "enqueue_many_v1": 'select redrive.enqueue_many_v1(\'{"kind": ["held.plain", "held.plain"],'
+    ' "ordering_key": ["held-order", "held-order"]}\')',
+    "replace": "select redrive.enqueue('held.plain', '{\"c\": 1}', unique_for => '1 hour',"
+    " on_conflict => 'replace', delay => '2 hours')",
+    "open_batch_v1": 'select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')',
+    "close_batch_v1": "select redrive.close_batch_v1(%(batch)s)",
+    "outcome_v1": "select redrive.outcome_v1(%(waiting)s)",
+    "outcome_v2": "select redrive.outcome_v2(%(waiting)s, true)",
+    # what a handler calls, or a worker for it
+    "complete_in_transaction_v1": "select redrive.complete_in_transaction_v1(%(me)s, %(mine0)s, 1)",
+    "complete a limited job": "select redrive.complete_in_transaction_v1(%(me)s, %(mine1)s, 1)",
+    "complete an ordered job": "select redrive.complete_in_transaction_v1(%(me)s, %(mine2)s, 1)",
+    "complete a job of a batch": "select redrive.complete_in_transaction_v1(%(me)s, %(mine3)s, 1)",
+    "first_time_v1": "select redrive.first_time_v1('held')",
+    "complete_v1": "select redrive.complete_v1(array[%(me)s], array[%(mine4)s], array[1])",
+    "complete_v2": "select redrive.complete_v2(array[%(me)s], array[%(claim)s], array[%(mine4)s],"
+    " array[1], null)",
+    "complete_with_results_v1": "select redrive.complete_with_results_v1(array[%(me)s],"
+    " array[%(claim)s], array[%(mine5)s], array[1], null, array[%(mine5)s],"
+    " array['{\"value\": 1}'::jsonb], array[60::float8])",
+    "settle_v1": "select redrive.settle_v1(array[%(me)s], array[%(mine6)s], array[1],"
+    " array['retry'], array[null::timestamptz], array[60::float8], array[false], array[0],"
+    " array[%(failure)s::jsonb], array[null::text])",
+    "settle_v2": "select redrive.settle_v2(array[%(me)s], array[%(claim)s], array[%(mine6)s],"
+    " array[1], array['dead'], array[null::timestamptz], array[0::float8], array[false], array[0],"
+    " array[%(failure)s::jsonb], array['not_retryable'], '{}')",
+    "side_effects_v2": "select redrive.side_effects_v2(array[%(me)s], array[%(mine7)s], array[1],"
+    " array['charged'], array['{}'::jsonb])",
+    "keep_checkpoints_v1": "select redrive.keep_checkpoints_v1(array[%(me)s], array[%(claim)s],"
+    " array[%(mine8)s], array[1], array['{}'::jsonb])",
+    "keep_progress_v1": "select redrive.keep_progress_v1(array[%(me)s], array[%(claim)s],"
+    " array[%(mine8)s], array[1], array[0.5::float8], array['{}'::jsonb])",
+    "keep_samples_v1": "select redrive.keep_samples_v1('{held.plain}', array['{}'::jsonb])",
+    "busy_v1": "select redrive.busy_v1(array[%(mine9)s])",
+    "delivery_mark_v1": "select redrive.delivery_mark_v1(%(mine9)s, 1)",
+    "end_left_open_v1": "select redrive.end_left_open_v1(array[%(mine9)s], array[99])",
+    # workers
+    "register_v1": "select redrive.register_v1('held', '1')",
+    "register_v2": "select redrive.register_v2('held', '1', '1 hour')",
+    "register_v3": "select redrive.register_v3('held', '1', '1 hour', '{held.*}', null)",
+    "register_v4": "select redrive.register_v4('held', '1', '1 hour', '{held.*}', null, null)",
+    "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
+    ' \'{"held.limited": ["held:{key}"]}\')',
+    "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
+    "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
+    "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')",
+    "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1])",
+    "beat_v2": "select redrive.beat_v2(array[%(me)s], array[1], array['{}'::jsonb])",
+    "retire_v1": "select redrive.retire_v1(%(other)s)",
+    "retire_v2": "select redrive.retire_v2(%(other)s, '{}')",
+    "retire_v3": "select redrive.retire_v3(%(other)s, '{}')",
+    "run_alone_v1": "select redrive.run_alone_v1(%(me)s, %(mine9)s)",
+    "cancelled_v1": "select redrive.cancelled_v1(array[%(me)s])",
+    "others_v1": "select redrive.others_v1(array[%(me)s])",
+    "claim_v1": "select redrive.claim_v1(%(me)s, '{held}', '{0}', '{0}', '{epoch}', 1, true)",
+    "claim_v2": "select redrive.claim_v2(%(me)s, '{held}', '{0}', '{0}', '{epoch}', '{0}', '{0}',"
+    " true, 1)",
+    "claimed_v1": "select redrive.claimed_v1(%(me)s, 0)",
+    "lanes_v1": "select redrive.lanes_v1(null)",
+    "pending_v1": "select redrive.pending_v1(null, null, '1 s')",
+    "due_v1": "select redrive.due_v1(null, null)",
+    "wake_slot_v1": "select redrive.wake_slot_v1('held')",
+    "breakers_v1": "select redrive.breakers_v1('{held}', '{1}', '{0}', '{5}', '{10}', '{5}')",
+    "take_probe_v1": "select redrive.take_probe_v1('held', %(me)s, '1 s')",
+    "forgive_v1": "select redrive.forgive_v1(array[%(mine9)s], array[1])",
+    "mark_lost_v1": "select redrive.mark_lost_v1('1 hour')",
+    "rescue_v1": "select redrive.rescue_v1('1 hour', 3)",
+    "advance_floors_v1": "select redrive.advance_floors_v1()",
+    "end_cancellations_v1": "select redrive.end_cancellations_v1(100)",
+    # chores
+    "take_chore_v1": "select redrive.take_chore_v1('fold', '0 s')",
+    "fold_v1": "select redrive.fold_v1()",
+    "fold_v2": "select redrive.fold_v2()",
+    "fold_groups_v1": "select redrive.fold_groups_v1()",
+    "fold_groups_v2": "select redrive.fold_groups_v2()",
+    "fold_batches_v1": "select redrive.fold_batches_v1(100)",
+    "sample_v1": "select redrive.sample_v1()",
+    "stats_v1": "select redrive.stats_v1('0 s')",
+    "forget_v1": "select redrive.forget_v1(100)",
+    "tend_history_v1": "select redrive.tend_history_v1()",
+    "tend_limits_v1": "select redrive.tend_limits_v1(100)",
+    "unpark_v1": "select redrive.unpark_v1()",
+    "unpark_v2": "select redrive.unpark_v2(100)",
+    "due_schedules_v1": "select redrive.due_schedules_v1()",
+    "fire_schedule_v1": "select redrive.fire_schedule_v1(s.name, s.declaration, s.next_at,"
+    " array[s.next_at], s.next_at + interval '1 day')"
+    " from redrive.schedules s where s.name = 'held'",
+    "heal_v1": "select redrive.heal_v1(5, 0.1)",
+    "live_campaigns_v1": "select redrive.live_campaigns_v1()",
+    "look_at_campaign_v1": "select redrive.look_at_campaign_v1(%(going)s)",
+    "step_campaign_v1": "select redrive.step_campaign_v1(%(going)s, 0, 'running', 1, null, 'x')",
+    # operators, on live jobs
+    "cancel_v1": "select redrive.cancel_v1(array[%(waiting)s], 'ada', 'why')",
+    "run_now_v1": "select redrive.run_now_v1(array[%(waiting)s], 'ada', 'why')",
+    "reveal_v1": "select redrive.reveal_v1(%(waiting)s, 'ada', 'why')",
+    "live_jobs_v1": "select redrive.live_jobs_v1(array[%(waiting)s])",
+    "walk_jobs_v1": "select redrive.walk_jobs_v1(null, null, null, 10)",
+    "limit_line_v1": "select redrive.limit_line_v1(array[%(waiting)s])",
+    "pause_v1": "select redrive.pause_v1('held', 'ada', 'why')",
+    "resume_v1": "select redrive.resume_v1('held', 'ada', 'why')",
+    "set_lanes_v1": "select redrive.set_lanes_v1('held', 4, 'ada', 'why')",
+    "set_history_v1": "select redrive.set_history_v1('held', 7, 'ada', 'why')",
+    "set_limit_v1": "select redrive.set_limit_v1('held:a', 3, 2, 'ada', 'why')",
+    "limit_names_v1": "select redrive.limit_names_v1('queues', 900, 'ada', 'why')",
+    "set_objective_v1": "select redrive.set_objective_v1('held', 'dlq_added_5m', 9, 'ada', 'why')",
+    "set_retention_v1": "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
+    "force_breaker_v1": "select redrive.force_breaker_v1('held', 'open', 'ada', 'why')",
+    "pause_schedule_v1": "select redrive.pause_schedule_v1('held', 'ada', 'why')",
+    "resume_schedule_v1": "select redrive.resume_schedule_v1('held', 'ada', 'why')",
+    "run_schedule_v1": "select redrive.run_schedule_v1('held', 'ada', 'why')",
+    # operators, on dead letters
+    "assign_v1": "select redrive.assign_v1(array[%(dead0)s], 'bo', 'ada', 'why')",
+    "dismiss_v1": "select redrive.dismiss_v1(array[%(dead1)s], 'ada', 'why')",
+    "reopen_v1": "select redrive.reopen_v1(array[%(dead1)s], 'ada', 'why')",
+    "note_v1": "select redrive.note_v1(%(dead2)s, 'ada', 'seen')",
+    "mute_v1": "select redrive.mute_v1('f1', now() + interval '1 hour', 'ada', 'why')",
+    "purge_v1": "select redrive.purge_v1(array[%(dead3)s], '{0}', '{open}')",
+    "purge_v2": "select redrive.purge_v2(null, array[%(dead4)s], '{0}', '{open}')",
+    "edit_v1": "select redrive.edit_v1(array[%(dead5)s], (select array_agg(sha256(convert_to("
+    "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
+    " where d.id = %(dead5)s), array['{\"n\": 2}'::jsonb], '{null}', '[]', '{/n}', 'ada', 'why')",
+    "redrive_v1": "select redrive.redrive_v1(array[%(dead6)s], null, null, 0, 10)",
+    "import_v1": "select redrive.import_v1('sqs', jsonb_build_array(jsonb_build_object("
+    "'source_id', '1', 'kind', 'held.plain', 'queue', 'held', 'payload', '{}'::jsonb, 'headers',"
+    " '{}'::jsonb, 'reason', 'gave_up', 'category', 'bug', 'error_class', 'E', 'message', '',"
+    " 'fingerprint', 'f', 'attempts', 1)), 'ada', 'why')",
+    "import_failures_v1": "select redrive.import_failures_v1(array[%(dead2)s],"
+    ' array[%(failure)s::jsonb || \'{"attempt": 1, "deliveries": 9}\'])',
+    "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
+    "groups_named_v1": "select redrive.groups_named_v1('f')",
+    "healing_v1": "select redrive.healing_v1(null)",
+    "redrive_obstacle_v1": "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5)",
+    "redrive_obstacle_v2": "select redrive.redrive_obstacle_v2('a', 'k', 0, 'f', 5, false)",
+    "holds_v1": "select redrive.holds_v1('{}', '{}', null)",
+    "with_quarantined_v1": "select redrive.with_quarantined_v1('{}')",
+    # operators, on campaigns and runs
+    "plan_campaign_v1": "select redrive.plan_campaign_v1('{\"kind\": [\"held.plain\"]}', 5, 'ada')",
+    "start_campaign_v1": "select redrive.start_campaign_v1(%(plan)s, 'ada', 'why', 1, 0, 0.1, null,"
+    " '{}')",
+    "leave_out_v1": "select redrive.leave_out_v1(%(plan)s, '{1}', '{invalid}')",
+    "pause_campaign_v1": "select redrive.pause_campaign_v1(%(going)s, 'ada', 'why')",
+    "resume_campaign_v1": "select redrive.resume_campaign_v1(%(paused)s, 'ada', 'why')",
+    "cancel_campaign_v1": "select redrive.cancel_campaign_v1(%(going)s, 'ada', 'why')",
+    "open_campaign_v1": "select redrive.open_campaign_v1('ada', 'why', '{}', null, 1)",
+    "close_campaign_v1": "select redrive.close_campaign_v1("
+    "redrive.open_campaign_v1('ada', 'why', '{}', null, 1), 0, '{}')",
+    "hold_run_v1": "select redrive.hold_run_v1('purge')",
+    "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
+    "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",
+    "done_chore_v1": "select redrive.done_chore_v1('purge', '1 day')",
+    "end_session_v1": "select redrive.end_session_v1('s')",
+    # figures
+    "added_per_minute_v1": "select redrive.added_per_minute_v1()",
+    "depths_v1": "select redrive.depths_v1()",
+    "is_alive_v1": "select redrive.is_alive_v1(now(), null, null)",
+    "limited_v1": "select redrive.limited_v1()",
+    "limits_v1": "select redrive.limits_v1()",
+    "lost_workers_v1": "select redrive.lost_workers_v1()",
+    "names_of_limits_v1": "select redrive.names_of_limits_v1()",
+    "names_used_v1": "select redrive.names_used_v1()",
+    "oldest_dead_v1": "select redrive.oldest_dead_v1()",
+    "schedules_v1": "select redrive.schedules_v1()",
+    "standing_v1": "select redrive.standing_v1('1 s')",
+    "unhandled_v1": "select redrive.unhandled_v1()",
+    "verify_audit_v1": "select redrive.verify_audit_v1(null, 10)",
+}
+"""Calls by function. A name that is no function is another call of one."""
+
+GRANTED: LiteralString = """
+    select distinct p.proname from pg_proc p, aclexplode(p.proacl) a
+    where p.pronamespace = 'redrive'::regnamespace and a.grantee::regrole::text = any (%s)
+    order by 1"""
+ROLES = ["redrive_producer", "redrive_worker", "redrive_operator"]
+
+LOCKS: LiteralString = """
+    select distinct coalesce(c.relname::text, l.locktype) || ' ' || l.mode
+    from pg_locks l left join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p')
+    where l.pid = %s and l.granted and l.mode not in ('AccessShareLock')
+      and l.locktype not in ('virtualxid') and (l.relation is null or c.oid is not null)
+    order by 1"""
+DECLARED = (
+    '[{"name": "held", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
+    ' "catch_up": "one", "payload": {}}]'
+)
+
+
+def granted(session: Session) -> set[str]:
+    """Return the names of all functions that producers, workers and operators may call."""
+    return {name for (name,) in session.rows(GRANTED, ROLES)}
+
+
+@dataclass
+class Hold:
+    """A call whose transaction is open, and what it has locked."""
+
+    name: str
+    session: Session
+    locks: list[str]
+
+
+@dataclass
+class World:
+    """A database with something for each recipe to lock, and a worker that runs other jobs."""
+
+    database: Database
+    workers: Workers
+    objects: dict[str, Any] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def prepare(self) -> None:
+        """Make the objects that recipes name."""
+        conn = self.database.conn
+        value = self.database.value
+        me = value("select redrive.register_v4('me', '1', '1 day', '{*}', null, null)")
+        other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
+        batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
+        self.database.rows("select redrive.set_limit_v1('held:a', 2, 5, 'ada', 'why')")
+        self.database.rows("select redrive.set_limit_v1('free:*', 2, 50, 'ada', 'why')")
+        special = [
+            {},
+            {"kind": "held.limited", "payload": {"key": "a"}},
+            {"ordering_key": "held-order"},
+            {"batch": batch},
+        ]
+        plain: list[dict[str, Any]] = [{} for _ in range(6)]
+        mine = [make_job(conn, **({"kind": "held.plain"} | options)) for options in special + plain]
+        claimed = claim(conn, me)
+        assert {job.id for job in claimed} == set(mine)
+        make_job(conn, "held.plain", ordering_key="held-order")
+        make_job(conn, "held.limited", {"key": "a"}, delay=3600)
+        make_job(conn, "only.me", queue="held")
+        given_back = make_job(conn, "held.plain")
+        lanes = [lane for lane in lanes_of(conn) if lane.queue == "default"]
+        assert [job.id for job in claim(conn, other, lanes=lanes)] == [given_back]
+        doomed = [make_job(conn, "held.plain", queue="doomed") for _ in range(14)]
+        reports = [
+            (
+                Report(job.id, 1, "dead", reason="not_retryable", failure=failure()),
+                job.claim,
+                me,
+            )
+            for job in claim(
+                conn, me, lanes=[lane for lane in lanes_of(conn) if lane.queue == "doomed"]
+            )
+        ]
+        exchange(conn, reports=reports)
+        make_job(conn, "held.plain", {"c": 1}, unique_for=3600, on_conflict="replace", delay=7200)
+        self.database.rows("select redrive.declare_schedules_v1(%s, '1', %s)", me, DECLARED)
+        self.database.rows(
+            "update redrive.schedules set next_at = now() + interval '1 year' where name = 'held'"
+        )
+        plans = [
+            value(
+                "select redrive.plan_campaign_v1(jsonb_build_object('ids', %s::bigint[]), 5, 'a')"
+                " ->> 'plan'",
+                doomed[start:end],
+            )
+            for start, end in ((8, 10), (10, 12), (12, 14))
+        ]
+        for plan in plans[1:]:
+            self.database.rows(
+                "select redrive.start_campaign_v1(%s, 'ada', 'why', 1, 0, 0.1,"
+                " now() + interval '1 day', '{}')",
+                plan,
+            )
+        self.database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", plans[2])
+        self.objects = {
+            "me": me,
+            "other": other,
+            "batch": batch,
+            "claim": claimed[0].claim,
+            "waiting": make_job(conn, "held.plain", delay=3600),
+            "failure": failure(),
+            "declared": DECLARED,
+            "plan": plans[0],
+            "going": plans[1],
+            "paused": plans[2],
+            **{f"mine{n}": job for n, job in enumerate(mine)},
+            **{f"dead{n}": job for n, job in enumerate(doomed)},
+        }
+        self.running = self.workers(handlers=HANDLERS, **SETTINGS).wait_ready()
+
+    running: Worker = field(init=False)
+
+    def call(self, name: str) -> Hold | None:
+        """Call a function in a transaction that stays open; None if it waits for another hold."""
+        session = self.database.session(
+            lock_timeout="1s", idle_in_transaction_session_timeout="10min"
+        )
+        session.rows("begin")
+        try:
+            session.conn.execute(RECIPES[name], self.objects)
+        except psycopg.errors.LockNotAvailable:
+            session.conn.close()
+            return None
+        locks = [lock for (lock,) in self.database.rows(LOCKS, session.pid)]
+        return Hold(name, session, locks)
+
+    def probe(self) -> float:
+        """Enqueue jobs of every sort and wait until each has started; return the longest wait.
+
+        Raises:
+            AssertionError: one did not start within a minute, or started twice.
+        """
+        n, conn = next(self.numbers), self.database.conn
+        began = time.monotonic()
+        jobs = [
+            enqueue(conn, "free.plain"),
+            enqueue(conn, "free.plain", priority=3, tenant=f"t{n}"),
+            enqueue(conn, "free.plain", queue="free"),
+            enqueue(conn, "free.plain", queue=f"new{n}"),
+            enqueue(conn, "free.plain", ordering_key="free"),
+            enqueue(conn, "free.plain", ordering_key="free"),
+            enqueue(conn, "free.plain", idempotency_key=f"free{n}"),
+            enqueue(conn, "free.plain", {"n": n}, unique_for=60),
+            enqueue(conn, "free.limited", {"key": "a"}),
+            enqueue(conn, "free.limited", {"key": f"new{n}"}),
+            enqueue(conn, "held.limited", {"key": f"new{n}"}),
+        ]
+        retried = enqueue(conn, "free.retried")
+
+        def starts() -> dict[int, list[float]]:
+            found: dict[int, list[float]] = {}
+            for entry in self.workers.ledger():
+                found.setdefault(entry.job, []).append(entry.at)
+            return found
+
+        wait_for(
+            lambda: jobs and set(jobs) <= starts().keys() and len(starts().get(retried, ())) == 2,
+            what=f"of {jobs} and {retried} started {starts().keys() & {*jobs, retried}}",
+        )
+        found = starts()
+        assert [len(found[job]) for job in jobs] == [1] * len(jobs), "a job started twice"
+        return max(at - began for job in jobs for at in found[job])
+
+    def waits(self) -> set[tuple[str, str]]:
+        """Return the statements that wait for a lock, with those that they wait for."""
+        found: LiteralString = (
+            "select a.query, b.query from pg_stat_activity a,"
+            " unnest(pg_blocking_pids(a.pid)) as w(pid) join pg_stat_activity b on b.pid = w.pid"
+            " where a.wait_event_type = 'Lock'"
+        )
+        return {(waits[:300], holds[:120]) for waits, holds in self.database.rows(found)}
+
+    def beats(self) -> None:
+        """Wait until the heartbeat of the running worker was heard."""
+        heard: LiteralString = (
+            "select bool_and(seen_at > %s::timestamptz) from redrive.workers"
+            " where lost_at is null and not is_closed and name not in ('me', 'other', 'held')"
+        )
+        now = self.database.value("select clock_timestamp()")
+        wait_for(lambda: self.database.value(heard, now), what="the heartbeat stopped")
+
+    def ends(self) -> None:
+        """Start another worker, and stop it: it registers, works and leaves meanwhile."""
+        worker = self.workers(handlers=HANDLERS, **SETTINGS)
+        waits: set[tuple[str, str]] = set()
+
+        def is_ready() -> bool:
+            waits.update(self.waits())
+            return worker.get("/readyz")[0] == 200
+
+        try:
+            wait_for(is_ready)
+        except AssertionError:
+            raise AssertionError(f"a new worker waits: {sorted(waits)}") from None
+        status, _ = worker.stop(60)
+        assert status == 0, worker.log.read_text()[-2000:]
+
+
+def together(world: World) -> Iterator[set[str]]:
+    """Make as many calls as can follow each other in one transaction, then the rest in others.
+
+    Quicker than `rounds`: all that operators do locks the audit log. Each transaction ends when the
+    next one is asked for.
+    """
+    left = set(RECIPES)
+    while left:
+        held = set[str]()
+        session = world.database.session(idle_in_transaction_session_timeout="10min")
+        with session.conn.transaction(force_rollback=True):
+            for name in sorted(left):
+                with contextlib.suppress(psycopg.DatabaseError), session.conn.transaction():
+                    session.conn.execute(RECIPES[name], world.objects)
+                    held.add(name)
+            assert held, f"these calls are refused: {left}"
+            yield held
+        session.conn.close()
+        left -= held
+
+
+def rounds(world: World, names: Sequence[str]) -> Iterator[list[Hold]]:
+    """Hold as many calls at once as do not wait for each other, then the rest.
+
+    A call whose transaction locks nothing is not held. The holds end when the next ones are asked
+    for.
+    """
+    left = list(names)
+    while left:
+        holds: list[Hold] = []
+        waiting: list[str] = []
+        for name in left:
+            hold = world.call(name)
+            if hold is None:
+                waiting.append(name)
+            elif hold.locks:
+                holds.append(hold)
+            else:
+                hold.session.conn.close()
+        try:
+            yield holds
+        finally:
+            for hold in holds:
+                hold.session.conn.close()
+        assert len(waiting) < len(left), f"these wait although nothing is held: {waiting}"
+        left = waiting
+
+
+def measured(world: World, seconds: float) -> Iterator[tuple[Hold, float]]:
+    """Hold every call for so many seconds; yield it with the longest wait of other jobs."""
+    for holds in rounds(world, list(RECIPES)):
+        until, longest = time.monotonic() + seconds, 0.0
+        while time.monotonic() < until:
+            longest = max(longest, world.probe())
+        world.beats()
+        world.ends()
+        yield from ((hold, longest) for hold in holds)
+
+
+def main() -> int:
+    """Print the table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--hold", type=float, default=30.0, help="seconds")
+    hold = options.parse_args().hold
+    print("| function | held, s | longest wait of other jobs, s | its transaction locked |")
+    print("|---|---:|---:|---|")
+    with (
+        embedded(18) as server,
+        server.database() as database,
+        tempfile.TemporaryDirectory() as home,
+        workers_on(database.url, Path(home)) as workers,
+    ):
+        world = World(database, workers)
+        world.prepare()
+        for held, longest in measured(world, hold):
+            locks = ", ".join(held.locks)
+            print(f"| `{held.name}` | {hold:g} | {longest:.2f} | {locks} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
