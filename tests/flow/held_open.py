@@ -1,10 +1,10 @@
 """Hold each function of the catalog in an open transaction, while workers run other jobs.
 
-`python -m tests.flow.held_open --hold 30` prints a table: the function, what its transaction locked,
-and the longest wait of other jobs meanwhile.
+`python -m tests.flow.held_open --hold 30` prints a table: the function, what its transaction
+locked, and the longest wait of other jobs meanwhile.
 
-A function that producers, workers or operators may call needs a recipe here: a call that locks what
-it locks in earnest. Calls whose transactions lock nothing are not held, by what pg_locks says.
+A function that producers, workers or operators may call needs a recipe here: a call that locks
+what it locks in earnest. Calls that lock nothing, by what pg_locks says, are not held.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from redrive import enqueue
 from redrive.worker.protocol import Report
 from tests.factories import claim, exchange, failure, lanes_of, make_job
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
-from tests.postgres import Database, Server, Session, embedded
+from tests.postgres import Database, Session, embedded
 
 HANDLERS = "tests.flow.free:jobs"
 SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
