@@ -1,10 +1,10 @@
 """Hold each function of the catalog in an open transaction, while workers run other jobs.
 
-`python -m tests.flow.held_open --hold 30` prints a table: the function, what its transaction
-locked, and the longest wait of other jobs meanwhile.
+`python -m tests.flow.held_open --hold 30` prints a table: the function, and the longest wait of
+other jobs meanwhile, beside the same with nothing held.
 
 A function that producers, workers or operators may call needs a recipe here: a call that locks
-what it locks in earnest. Calls that lock nothing, by what pg_locks says, are not held.
+what it locks in earnest.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
@@ -210,12 +210,6 @@ GRANTED: LiteralString = """
     order by 1"""
 ROLES = ["redrive_producer", "redrive_worker", "redrive_operator"]
 
-LOCKS: LiteralString = """
-    select distinct coalesce(c.relname::text, l.locktype) || ' ' || l.mode
-    from pg_locks l left join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p')
-    where l.pid = %s and l.granted and l.mode not in ('AccessShareLock')
-      and l.locktype not in ('virtualxid') and (l.relation is null or c.oid is not null)
-    order by 1"""
 DECLARED = (
     '[{"name": "held", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
     ' "catch_up": "one", "payload": {}}]'
@@ -225,15 +219,6 @@ DECLARED = (
 def granted(session: Session) -> set[str]:
     """Return the names of all functions that producers, workers and operators may call."""
     return {name for (name,) in session.rows(GRANTED, ROLES)}
-
-
-@dataclass
-class Hold:
-    """A call whose transaction is open, and what it has locked."""
-
-    name: str
-    session: Session
-    locks: list[str]
 
 
 @dataclass
@@ -320,20 +305,6 @@ class World:
 
     running: Worker = field(init=False)
 
-    def call(self, name: str) -> Hold | None:
-        """Call a function in a transaction that stays open; None if it waits for another hold."""
-        session = self.database.session(
-            lock_timeout="1s", idle_in_transaction_session_timeout="10min"
-        )
-        session.rows("begin")
-        try:
-            session.conn.execute(RECIPES[name], self.objects)
-        except psycopg.errors.LockNotAvailable:
-            session.conn.close()
-            return None
-        locks = [lock for (lock,) in self.database.rows(LOCKS, session.pid)]
-        return Hold(name, session, locks)
-
     def probe(self) -> float:
         """Enqueue jobs of every sort and wait until each has started; return the longest wait.
 
@@ -409,8 +380,8 @@ class World:
 def together(world: World) -> Iterator[set[str]]:
     """Make as many calls as can follow each other in one transaction, then the rest in others.
 
-    Quicker than `rounds`: all that operators do locks the audit log. Each transaction ends when the
-    next one is asked for.
+    One transaction and not one for each call: whatever an operator does locks the audit log. Each
+    ends when the next one is asked for.
     """
     left = set(RECIPES)
     while left:
@@ -427,42 +398,14 @@ def together(world: World) -> Iterator[set[str]]:
         left -= held
 
 
-def rounds(world: World, names: Sequence[str]) -> Iterator[list[Hold]]:
-    """Hold as many calls at once as do not wait for each other, then the rest.
-
-    A call whose transaction locks nothing is not held. The holds end when the next ones are asked
-    for.
-    """
-    left = list(names)
-    while left:
-        holds: list[Hold] = []
-        waiting: list[str] = []
-        for name in left:
-            hold = world.call(name)
-            if hold is None:
-                waiting.append(name)
-            elif hold.locks:
-                holds.append(hold)
-            else:
-                hold.session.conn.close()
-        try:
-            yield holds
-        finally:
-            for hold in holds:
-                hold.session.conn.close()
-        assert len(waiting) < len(left), f"these wait although nothing is held: {waiting}"
-        left = waiting
-
-
-def measured(world: World, seconds: float) -> Iterator[tuple[Hold, float]]:
-    """Hold every call for so many seconds; yield it with the longest wait of other jobs."""
-    for holds in rounds(world, list(RECIPES)):
-        until, longest = time.monotonic() + seconds, 0.0
-        while time.monotonic() < until:
-            longest = max(longest, world.probe())
-        world.beats()
-        world.ends()
-        yield from ((hold, longest) for hold in holds)
+def longest_wait(world: World, seconds: float) -> float:
+    """Probe for so many seconds, and let a worker come and go; return the longest wait."""
+    until, longest = time.monotonic() + seconds, 0.0
+    while time.monotonic() < until:
+        longest = max(longest, world.probe())
+    world.beats()
+    world.ends()
+    return longest
 
 
 def main() -> int:
@@ -470,8 +413,8 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--hold", type=float, default=30.0, help="seconds")
     hold = options.parse_args().hold
-    print("| function | held, s | longest wait of other jobs, s | its transaction locked |")
-    print("|---|---:|---:|---|")
+    print("| held | seconds | longest wait of other jobs, s |")
+    print("|---|---:|---:|")
     with (
         embedded(18) as server,
         server.database() as database,
@@ -480,9 +423,11 @@ def main() -> int:
     ):
         world = World(database, workers)
         world.prepare()
-        for held, longest in measured(world, hold):
-            locks = ", ".join(held.locks)
-            print(f"| `{held.name}` | {hold:g} | {longest:.2f} | {locks} |", flush=True)
+        print(f"| nothing | {hold:g} | {longest_wait(world, hold):.2f} |", flush=True)
+        for held in together(world):
+            longest = longest_wait(world, hold)
+            for name in sorted(held):
+                print(f"| `{name}` | {hold:g} | {longest:.2f} |", flush=True)
     return 0
 
 
