@@ -577,6 +577,7 @@ def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Datab
     worker = make_worker(conn)
     make_job(conn)
     complete(conn, worker, *claim(conn, worker))
+    database.rows("delete from redrive.names")
     forgetter, canceller = database.session(), database.session()
     # a look that began before the job came
     forgetter.rows("begin isolation level repeatable read")
