@@ -1,4 +1,4 @@
-"""Batches: jobs that belong together, and a job that runs when all of them have ended."""
+"""Batches: jobs that belong together, and a job that runs after all have ended."""
 
 from collections.abc import Awaitable, Generator
 from datetime import timedelta

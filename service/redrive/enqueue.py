@@ -253,7 +253,7 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
 
 
 def _columns(jobs: list[CheckedJob]) -> str:
-    """Return jobs in the form of enqueue_many_v1: one array for each non-default field."""
+    """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
     columns = zip(*[job.values() for job in jobs], strict=True)
     parts = [
         f'"{name}":{_column(field.type, values)}'

@@ -34,7 +34,7 @@ class Watch:
 
 
 class Notes:
-    """Receiver of `Job.progress` and `Job.checkpoint`; this base class stores nothing."""
+    """Receiver of `Job.progress` and `Job.checkpoint`; this class stores nothing."""
 
     def progress(self, share: float, text: str) -> None:
         """Record the progress of the work. Any thread may call this at any rate."""
@@ -113,7 +113,7 @@ class Job:
         self.queue = queue
         self.attempt = attempt
         self.deliveries = deliveries
-        # A failover may lose an id and assign it again; the instant keeps the key unique.
+        # A failover may assign an id again; the instant keeps the key unique.
         self.key = key or f"{id}-{round(created * 1e6)}"
         self.deadline = deadline
         self.redrives = redrives

@@ -86,7 +86,7 @@ async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield the pauses between looks, endlessly, with jitter to spread the waiters out."""
+    """Yield the pauses between looks, endlessly, with jitter to spread waiters."""
     pause = FIRST_PAUSE
     while True:
         yield pause * random.uniform(0.5, 1.0)

@@ -20,7 +20,7 @@ def seconds(duration: Seconds) -> float:
 
 
 def _check_wait(argument: str, wait: float) -> None:
-    """Raise ValueError if a job would wait for too long. A negative wait counts as 0."""
+    """Raise ValueError if a job would wait too long. A negative wait counts as 0."""
     if not wait <= LONGEST_WAIT.total_seconds():  # nan fails each comparison
         msg = (
             f"{argument}: must be at most {LONGEST_WAIT.days} days from now;"

@@ -190,7 +190,7 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Not
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
     wait = delay(policy, job.attempt, jitter, failure.category)
-    # The wait is added to Retry-After, so jobs throttled together do not return together.
+    # Added to Retry-After, so that jobs throttled together return at different times.
     return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
 
 
@@ -222,7 +222,7 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
 def decide_signal(
     job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Choose the settlement for a signal that a handler raised, recorded as `failure`."""
+    """Choose the settlement for a signal of a handler, recorded as `failure`."""
     match signal:
         case Cancel():
             return settlement.Cancel(failure.message)
@@ -315,7 +315,7 @@ def _retry_as_asked(
 
 
 def _bounded(wait: float) -> float:
-    """Limit a wait so that it can be added to an instant; a handler may set any value."""
+    """Limit a wait that a handler chose, so that it can be added to an instant."""
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 
