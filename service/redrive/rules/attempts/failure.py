@@ -49,7 +49,7 @@ _LIBRARY_PATHS = tuple(
 
 
 class _Variable(NamedTuple):
-    """Part of a message that differs between jobs; it contains one of `hints`, if any."""
+    """Part of a message that differs between jobs; it contains one of `hints`."""
 
     hints: str
     pattern: re.Pattern[str]

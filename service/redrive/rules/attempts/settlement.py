@@ -80,7 +80,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release the job with its attempt refunded; it runs at `at` or in `delay` seconds."""
+    """Release the job with its attempt refunded, to run at `at` or after `delay` s."""
 
     outcome: ClassVar = Outcome.RELEASE
     why: str

@@ -124,7 +124,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Dead letter that holds an ordering key; the job is at `place` behind it, from 1."""
+    """Dead letter that holds a key; the job is at `place` behind it, from 1."""
 
     key: str
     place: int
