@@ -105,9 +105,9 @@ def open_batch(
 
     Returns:
         The batch's id, an int for `batch=` of `enqueue` and for `close_batch`. A `with`
-            block closes the batch at its end. After an exception the batch stays open
-            until its transaction is rolled back, it is closed, or it is given up. An
-            async connection returns an awaitable that also works with `async with`.
+        block closes the batch at its end. After an exception the batch stays open until
+        its transaction is rolled back, it is closed, or it is given up. An async
+        connection returns an awaitable that also works with `async with`.
 
     Raises:
         InvalidJob: a callback cannot be stored; its `path` and `rule` say why.

@@ -109,7 +109,7 @@ def enqueue(
 
     Returns:
         The id of the job. If the idempotency key is taken, or a unique job exists, the
-            id of the existing job.
+        id of the existing job.
 
     Raises:
         InvalidJob: the job cannot be stored; `path` and `rule` say why. Nothing was
@@ -228,7 +228,7 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
 
 
 def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
-    """Split jobs into those that COPY can add and the others."""
+    """Split jobs into jobs that COPY can add and all others."""
     plain = [job for job in jobs if _is_plain(job)]
     return plain, [job for job in jobs if not _is_plain(job)]
 
@@ -280,7 +280,7 @@ def _stream(conn: Any, jobs: Iterable[Any]) -> int:
             copy: Any = None
             for n, fields in enumerate(jobs):
                 if isinstance(fields, _MAPPINGS) and not (
-                    _COPIED.issuperset(fields) or _is_plain(fields)  # most have few fields
+                    _COPIED.issuperset(fields) or _is_plain(fields)  # most jobs have few fields
                 ):
                     other.append((n, fields if can_wait else checked_at(f"jobs[{n}]", fields)))
                     continue

@@ -10,7 +10,7 @@ class SettingsError(RedriveError):
 
 
 class CannotImport(SettingsError):
-    """The registry of handlers cannot be imported; the message shows where."""
+    """The registry of handlers cannot be imported; the message has the place."""
 
 
 class SchemaError(RedriveError):

@@ -104,7 +104,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
 
         Returns:
             The id of the job. If the idempotency key is taken, the id of the job that
-                has it.
+            has it.
 
         Raises:
             InvalidJob: the handler cannot read the payload; `path` names the field.
@@ -172,7 +172,7 @@ def enqueue_for(
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
-    """Merge the options of the producer with those of the handler."""
+    """Merge the options of the producer and the handler."""
     said = JobOptions(queue=handler.queue)
     if handler.version > 1:
         said["version"] = handler.version

@@ -272,7 +272,7 @@ class Settings(BaseSettings):
         if self.runner_env is None:
             return ("*",)
         names = tuple(name.strip() for name in self.runner_env.split(",") if name.strip())
-        if not all(map(ENV_NAME.fullmatch, names)):  # it may be a value
+        if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
             msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
             raise SettingsError(msg)
         return names

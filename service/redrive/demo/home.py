@@ -15,8 +15,8 @@ from redrive.errors import Busy
 
 NAME = "redrive-demo"
 
-# Its standard input ends when the demo ends, even by kill -9. Then it deletes
-# everything that the demo has not deleted.
+# The guard's standard input ends with the demo, even by kill -9. Then the guard
+# deletes everything that the demo has not deleted.
 GUARD = """
 cat > /dev/null
 cd /

@@ -19,7 +19,7 @@ class Mailbox:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's name
         """Take one mail."""
         content = envelope.original_content or b""
         name = _name_of(content)

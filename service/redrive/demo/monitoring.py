@@ -60,7 +60,7 @@ class Monitoring:
         """Write all files that both programs need to start, except for the rules."""
         (self.home / "alertmanager.yml").write_text(self._routes())
         (self.home / "pagerduty.key").write_text(KEY)
-        # JSON is YAML
+        # JSON is valid YAML.
         (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))
 
     def commands(self) -> dict[str, list[str]]:

@@ -193,7 +193,7 @@ class Stage:
     # ------------------------------------------------------------------ while it runs
 
     def turn(self, name: str, wanted: str) -> None:
-        """Request a change of a switch, and wait until it is done."""
+        """Change a switch and wait until it is done."""
         shop.turn(self.conn, name, wanted)
         self.tend()
 

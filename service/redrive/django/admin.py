@@ -16,16 +16,16 @@ from redrive.django.models import Console
 URL: str | None = getattr(settings, "REDRIVE_CONSOLE_URL", None)
 
 
-class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # of the stubs
+class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # only in stubs
     """Admin page that redirects to the console and lists no rows."""
 
     def changelist_view(self, request: Any, *_: Any, **__: Any) -> HttpResponseRedirect:
         """Redirect to the console."""
-        if not self.has_view_permission(request):  # pyright: ignore[reportUnknownMemberType] # of no rows
+        if not self.has_view_permission(request):  # pyright: ignore[reportUnknownMemberType] # no row type
             raise PermissionDenied
         return HttpResponseRedirect(str(URL))
 
-    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 # of the interface
+    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 # Django's interface
         """Return False, because the console has no rows to add."""
         return False
 

@@ -326,7 +326,7 @@ class Handlers:
             ValueError: a kind already has a handler here, or a schedule's name is
                 taken.
         """
-        # Before `add`, which sets defaults for breakers that are missing.
+        # Merge breakers before `add`, which sets defaults for missing ones.
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
@@ -383,11 +383,7 @@ class Handlers:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """Return the entry that matches a kind.
-
-    The entry is the kind itself or the first prefix (`mail.*`) that matches; None if
-    there is none.
-    """
+    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None."""
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)

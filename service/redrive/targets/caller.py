@@ -227,7 +227,7 @@ class _Caller:
         if job.scheduled_for is not None:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         trace = current_traceparent() or job.headers.get("traceparent")
-        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # a producer's
+        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # set by a producer
             sent["traceparent"] = trace
         if self._keys:
             sent |= signed(self._keys, key.replace(".", "%2E"), int(time.time()), body)

@@ -266,7 +266,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
         if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
-            continue  # frames outside of the handler are always the same
+            continue  # frames above the handler are always the same
         found.append({**_place(frame.f_code, module, own), "line": line})
     return list(found)
 
@@ -325,7 +325,7 @@ def _retry_after(error: BaseException) -> float | None:
     for carrier in (read_attribute(error, "response"), error):
         headers: Any = read_attribute(carrier, "headers")
         try:
-            # A plain dict has only one of the two spellings.
+            # A plain dict distinguishes upper and lower case, so try both.
             value = headers.get("Retry-After") or headers.get("retry-after")
             if value is not None:
                 return read_retry_after(value)

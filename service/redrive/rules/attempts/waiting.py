@@ -50,7 +50,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Pause of a queue: who paused it, when and why."""
+    """Pause of a queue: its author, its reason and its time."""
 
     by: str
     why: str
@@ -309,7 +309,7 @@ def _open(breaker: Breaker, now: datetime) -> str:
 
 
 def _later(job: Waiting, around: Around) -> Why:
-    assert job.run_at is not None  # noqa: S101 # by the caller
+    assert job.run_at is not None  # noqa: S101 # the caller checks it
     code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
     text = f"it is due in {ago(job.run_at, around.now)}, at {clock(job.run_at, around.now)}"
     if code is Code.RETRYING and job.failed:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
 
 MIN_JOBS, MIN_BASE = 5, 20
-"""With fewer jobs in either set there are no findings."""
+"""With fewer jobs, or fewer jobs to compare with, there are no findings."""
 MIN_SHARE = 0.25
 """Smallest share of the jobs that must meet a condition of a finding."""
 MIN_GAP = 0.2
@@ -42,9 +42,9 @@ DRIFT = 0.9
 
 CONTENT = "payload"
 OF_A_TIME = frozenset({"pod", "version"})
-"""Fields that change with each deploy."""
+"""Fields that change with each deploy, the fields of a time."""
 NEAR = 50
-"""Number of jobs nearest in time that are used to compare the fields of a time."""
+"""Smallest number of jobs nearest in time with which fields of a time are compared."""
 OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
 """Fields that jobs of different kinds share."""
 
@@ -168,7 +168,10 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
 
 
 def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
-    """Compare everything with one base, or content with another base that has it."""
+    """Yield the comparisons to make: all fields with one base, if it has content.
+
+    Otherwise the content is compared with one base and the other fields with another.
+    """
     of_kind = [base for base in bases if base.name != "other_kinds"]
     whole = _enough(of_kind)
     read = _enough([Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind])
@@ -413,7 +416,7 @@ _ORDER = {test: n for n, test in enumerate(Test)}
 
 
 def _rank(finding: Finding) -> tuple[Any, ...]:
-    """Sort by clearness, then simple conditions first, then places before content."""
+    """Return the sort key: clearest first, then simplest, and content last."""
     conditions = finding.conditions
     return (
         -round(finding.g, 6),

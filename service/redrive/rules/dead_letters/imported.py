@@ -20,7 +20,7 @@ from redrive.rules.payloads.limits import MAX_ATTEMPTS, check_instant, check_num
 from redrive.rules.payloads.redact import secret_values
 
 NOT_RECORDED = "NotRecorded"
-"""The error class of a dead letter whose system kept no error."""
+"""Error class of a dead letter without an error."""
 
 MAX_TEXT = 262_144
 
@@ -145,7 +145,7 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
 
 
 def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
-    """Convert the fields to those of a job; its origin is stored in the headers."""
+    """Convert the fields to a job's fields; the origin is stored in the headers."""
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
         origin = {"source": source} | ({} if source_id is None else {"source_id": source_id})

@@ -66,7 +66,7 @@ def check_text(field: str, value: object) -> str | None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_KEY_CHARACTERS:
         raise InvalidJob(field, f"must have 1 to {MAX_KEY_CHARACTERS} characters")
-    if not value.isprintable() and (rule := _fault_of(value)):  # most texts are
+    if not value.isprintable() and (rule := _fault_of(value)):  # most texts are printable
         raise InvalidJob(field, rule)
     return value
 

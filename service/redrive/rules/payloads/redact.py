@@ -123,7 +123,7 @@ def is_secret(key: str, declared: Collection[str] = ()) -> bool:
 
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
-    """Return the secret texts in a JSON value, as many as can be searched for."""
+    """Return the secret texts in a JSON value, up to the limit of a search."""
     found: set[str] = set()
     for text in _secrets(value, declared, hidden=False):
         if len(text) >= SHORTEST_SECRET:

@@ -131,7 +131,7 @@ def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
     Raises:
         ValueError: the cron expression is not valid, or the time zone is unknown.
     """
-    after = after.astimezone(UTC)  # only UTC adds real time
+    after = after.astimezone(UTC)  # sums in other zones are not real time
     zone = _zone(tz)
     every = interval(cron)
     from cronsim import CronSim  # noqa: PLC0415 # most kinds have no schedule
