@@ -93,8 +93,9 @@ def enqueue(
 def enqueue(
     conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
 ) -> int | Awaitable[int]:
-    """Add one job in the transaction that is open on `conn`; it exists after the
-    commit.
+    """Add one job in the transaction that is open on `conn`.
+
+    The job exists after the commit.
 
     Args:
         conn: a connection of psycopg, SQLAlchemy (also a Session), Django or asyncpg.
@@ -108,8 +109,8 @@ def enqueue(
             run_at (an aware datetime), idempotency_key, unique_for, batch and more.
 
     Returns:
-        The id of the job. If the idempotency key is taken, or a unique job exists, the
-        id of the existing job.
+        The id of the job, or of the existing job if its key is taken or a unique job
+        exists.
 
     Raises:
         InvalidJob: the job cannot be stored; `path` and `rule` say why. Nothing was

@@ -108,15 +108,15 @@ class Policy:
         backoff: longest wait after the first failure. It doubles with each failure; the
             actual wait is random between 0 and this value (full jitter).
         backoff_cap: upper limit of the doubling.
-        max_losses: number of processes that may die while they run the job. The job is
-            dead-lettered only if the last process ran nothing else.
+        max_losses: number of processes that must die while they run the job before it
+            is dead-lettered. The last of them must have run nothing else.
         same_failure_limit: number of identical failures in a row that end the retries
             early. Transient categories are exempt.
         rules: the handler's own rules, checked before the table of categories. The
             first match is used.
         attempts: limits of attempts for single categories: {"auth": 4}.
-        backoffs: (backoff, backoff_cap) for single categories: {"throttled": (30,
-            900)}.
+        backoffs: limits (backoff, backoff_cap) for single categories: {"throttled":
+            (30, 900)}.
     """
 
     max_attempts: int = 5
