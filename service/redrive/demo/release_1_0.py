@@ -1,7 +1,4 @@
-"""Release 1.0 of the shop's jobs, with a bug.
-
-`redrive demo fix decimal-commas` fixes it.
-"""
+"""Release 1.0 of the jobs; `redrive demo fix decimal-commas` repairs its bug."""
 
 import re
 from decimal import Decimal
