@@ -8,13 +8,13 @@ from enum import StrEnum
 from redrive.rules.scheduling.concurrency import of_rate
 
 QUIET_SECONDS = 60.0
-"""A worker with a free slot asks for jobs much more often than this."""
+"""Silence that is unusual: a worker with a free slot asks for jobs much more often."""
 
 LATE_SECONDS = 60.0
-"""A job with nothing in its way starts much sooner than this."""
+"""Delay that is unusual: a job with nothing in its way starts much sooner."""
 
 PUT_OFF_SECONDS = 900.0
-"""A job behind an open breaker returns within this time after the breaker may close."""
+"""Longest time between a breaker's possible close and the return of its jobs."""
 
 MOST_AHEAD = 1000
 """Stop counting the jobs ahead of a job at this number."""
@@ -290,7 +290,7 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
 
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
-    """Return True if a breaker put the job off, and it is due soon after that."""
+    """Return True if the job was released until soon after a breaker may close."""
     until = max(breaker.open_until or now, now)
     at = job.run_at
     return (
