@@ -19,9 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from redrive.console import metrics
 from redrive.console.links import Links
-from redrive.console.pages import api, cells, edit_page, live
-from redrive.console.pages import system as around
-from redrive.console.pages import views as pages
+from redrive.console.pages import api, cells, edit_page, live, sign_in, system, views
 from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard
@@ -104,7 +102,7 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for part in (api, pages, around, cells, live, edit_page):
+    for part in (api, views, sign_in, system, cells, live, edit_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     return app

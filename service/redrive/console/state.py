@@ -12,7 +12,7 @@ from jinja2 import Environment
 from redrive.console.links import Links
 from redrive.console.metrics import REFUSED
 from redrive.console.security import sessions
-from redrive.console.security.access import COOKIE, Access, Identity, Refused, Role, is_own_site
+from redrive.console.security.access import COOKIE, Access, Principal, Refused, Role, is_own_site
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
@@ -77,7 +77,7 @@ class Console:
         self,
         template: str,
         request: Request,
-        who: Identity | None,
+        who: Principal | None,
         status: int = 200,
         **values: Any,
     ) -> HTMLResponse:
@@ -106,7 +106,7 @@ def console(request: Request) -> Console:
 Here = Annotated[Console, Depends(console)]
 
 
-def known(request: Request, here: Here) -> Identity:
+def known(request: Request, here: Here) -> Principal:
     """Return the user of a request, whatever they may do.
 
     Raises:
@@ -125,10 +125,10 @@ def known(request: Request, here: Here) -> Identity:
     return who
 
 
-Known = Annotated[Identity, Depends(known)]
+Known = Annotated[Principal, Depends(known)]
 
 
-def signed_in(here: Here, who: Known) -> Identity:
+def signed_in(here: Here, who: Known) -> Principal:
     """Return the user of a request about a database.
 
     Raises:
@@ -148,7 +148,7 @@ def signed_in(here: Here, who: Known) -> Identity:
     return who
 
 
-Signed = Annotated[Identity, Depends(signed_in)]
+Signed = Annotated[Principal, Depends(signed_in)]
 
 
 async def own_form(request: Request) -> Mapping[str, str]:
@@ -186,7 +186,7 @@ def signed_form(here: Here, who: Known, form: OwnForm) -> Mapping[str, str]:
 Form = Annotated[Mapping[str, str], Depends(signed_form)]
 
 
-def require(who: Identity, role: Role) -> None:
+def require(who: Principal, role: Role) -> None:
     """Refuse whoever has a lower role."""
     if who.role < role:
         raise Refused(403, f"your role is {who.role.word}; this takes an {role.word}")

@@ -28,7 +28,7 @@ from redrive.console.query import (
     parse,
     place_of,
 )
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.state import Console, Here, Known, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
@@ -315,7 +315,7 @@ async def body(request: Request) -> Asked:
 Body = Annotated[Asked, Depends(body)]
 
 
-def _may_change(who: Identity) -> None:
+def _may_change(who: Principal) -> None:
     require(who, Role.OPERATOR)
     if who.may_forge:
         raise Refused(403, "changes by the API take a bearer token; use the page, or send one")

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from redrive.console.pages import figures
 from redrive.console.query import command
 from redrive.console.security import sessions
-from redrive.console.security.access import Identity, Refused
+from redrive.console.security.access import Principal, Refused
 from redrive.console.security.guard import App, Receive, Scope, Send
 from redrive.console.security.logins import Crowded
 from redrive.console.state import PREFIX, Console, Here, Known, console
@@ -60,7 +60,7 @@ def refuse_unknown(here: Here, who: Known, name: str) -> Response:
     raise Refused(404, f"there is no cell {name!r}; there are: {known}")
 
 
-def rows(request: Request, who: Identity) -> list[dict[str, Any]]:
+def rows(request: Request, who: Principal) -> list[dict[str, Any]]:
     """Return a summary row for each cell; a cell that does not answer says so within a
     bounded time.
     """
@@ -75,7 +75,7 @@ def _silent(fault: str) -> dict[str, Any]:
     return {"fault": fault, "troubles": [], "alive": None, "added": [], **dict.fromkeys(SUMS)}
 
 
-def _row(here: Console, who: Identity) -> dict[str, Any]:
+def _row(here: Console, who: Principal) -> dict[str, Any]:
     if who.role not in here.logins.roles:
         return _silent(f"Your role, {who.role.word}, has no login there.")
     try:

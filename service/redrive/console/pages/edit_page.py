@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 from redrive.console.actions import edits
 from redrive.console.actions.change import Order, why_of
 from redrive.console.pages.views import asked, done_page
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.state import Form, Here, Signed, require
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -42,7 +42,7 @@ def edit(request: Request, here: Here, who: Signed, form: Form) -> Response:
 
 
 def _looked(
-    request: Request, here: Here, who: Identity, order: Order, refusal: str | None = None
+    request: Request, here: Here, who: Principal, order: Order, refusal: str | None = None
 ) -> Response:
     with here.logins.reading(who.role) as conn:
         seen = edits.look(conn, order)

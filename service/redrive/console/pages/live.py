@@ -19,7 +19,7 @@ from redrive.console.actions.campaigns import (
 )
 from redrive.console.pages import figures
 from redrive.console.query import command
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.security.logins import Crowded
 from redrive.console.state import Console, Here, NotSignedIn, Signed, known, signed_in
 from redrive.console.streams import News
@@ -50,7 +50,7 @@ def show(request: Request, here: Here, who: Signed, campaign: int) -> Response:
     )
 
 
-def _values(found: dict[str, Any], who: Identity) -> dict[str, Any]:
+def _values(found: dict[str, Any], who: Principal) -> dict[str, Any]:
     """Return the values of the part of the page that is updated."""
     return {
         "campaign": found,

@@ -59,8 +59,8 @@ ROLES: Mapping[str, Role] = {role.word: role for role in Role}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Identity of a user: `name` is written to the audit log, `session` binds their
+class Principal:
+    """Principal of a user: `name` is written to the audit log, `session` binds their
     forms.
 
     `may_forge`: a browser adds by itself what lets it in, so that other sites could use it.
@@ -199,7 +199,7 @@ class Access:
         proxy: Proxy | None = None,
         provider: Provider | None = None,
         key: str | None = None,
-        everybody: Identity | None = None,
+        everybody: Principal | None = None,
     ) -> None:
         self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
         self.provider = provider
@@ -213,7 +213,7 @@ class Access:
 
     def identify(
         self, peer: str | None, headers: Sequence[tuple[str, str]], cookie: str | None
-    ) -> Identity | None:
+    ) -> Principal | None:
         """Identify the user of a request; None if they are unknown.
 
         Raises:
@@ -226,11 +226,11 @@ class Access:
             return self._bearer(bearer[7:].strip())
         return self._session(cookie) or self._proxied(peer, headers)
 
-    def _bearer(self, text: str) -> Identity:
+    def _bearer(self, text: str) -> Principal:
         token = self._token(text)
         if token is None:
             raise Refused(401, "the token is not known here, or was taken back")
-        return Identity(token.name, token.role, may_forge=False)
+        return Principal(token.name, token.role, may_forge=False)
 
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -242,7 +242,7 @@ class Access:
         said, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
         return said and str(said["session"])
 
-    def _session(self, cookie: str | None) -> Identity | None:
+    def _session(self, cookie: str | None) -> Principal | None:
         said, used = _dated(self._sessions, cookie, IDLE_SECONDS)
         now = time.time()
         if said is None or now - said["began"] > SESSION_SECONDS:
@@ -252,19 +252,19 @@ class Access:
             return who
         return replace(who, renewed=str(self._sessions.dumps(said)))
 
-    def _signed_in(self, said: Mapping[str, Any]) -> Identity | None:
+    def _signed_in(self, said: Mapping[str, Any]) -> Principal | None:
         """Return the user of a session, with the tokens and groups of today."""
         if "token" not in said:
             if self.provider is None:
                 return None
-            return Identity(
+            return Principal(
                 said["name"], role_of(said["groups"], self.provider.roles), said["session"]
             )
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         token = known.get(said["token"])
-        return token and Identity(token.name, token.role, said["session"])
+        return token and Principal(token.name, token.role, said["session"])
 
-    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Identity | None:
+    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Principal | None:
         if self.proxy is None or not self.proxy.knows(peer):
             return None
         name = _only(headers, self.proxy.user_header)
@@ -273,7 +273,7 @@ class Access:
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
         groups = (_only(headers, self.proxy.groups_header) or "").split(",")
-        return Identity(name, role_of([group.strip() for group in groups], self.proxy.groups))
+        return Principal(name, role_of([group.strip() for group in groups], self.proxy.groups))
 
     # ------------------------------------------------------------------ sessions and forms
 
@@ -307,11 +307,11 @@ class Access:
         """Return the contents of the sign-in cookie; empty if it is forged or too old."""
         return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
-    def form_token(self, who: Identity) -> str:
+    def form_token(self, who: Principal) -> str:
         """Return the secret of a user's forms, which no other site knows."""
         return str(self._forms.dumps([who.name, who.session]))
 
-    def is_own_form(self, who: Identity, token: str) -> bool:
+    def is_own_form(self, who: Principal, token: str) -> bool:
         """Return True if a form was made for this user."""
         return _loaded(self._forms, token) == [who.name, who.session]
 
