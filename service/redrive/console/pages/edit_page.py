@@ -1,4 +1,4 @@
-"""The page on which payloads are corrected: a patch, its diffs, and then the edit."""
+"""The page that edits payloads: it takes a patch, shows the diffs, then makes the edit."""
 
 from functools import partial
 from http import HTTPStatus
@@ -25,7 +25,7 @@ def look(request: Request, here: Here, who: Signed) -> Response:
 
 @router.post("/edit")
 def edit(request: Request, here: Here, who: Signed, form: Form) -> Response:
-    """Show what a patch would do; with a why do it. A patch never stands in an address."""
+    """Preview a patch, or apply it. The patch is in the body, never in the address."""
     require(who, Role.OPERATOR)
     order = Order(asked(request), "", who.name, form, here.handlers)
     if form.get("act") != "edit":

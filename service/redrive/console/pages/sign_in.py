@@ -21,8 +21,8 @@ from redrive.console.security.access import (
 from redrive.console.state import Console, Form, Here, Known, OwnForm
 
 NOT_EVERYWHERE = (
-    "You are signed out of this browser. A database could not be told just now: a copy of the"
-    " cookie, if somebody has one, is good there until it was not used for two hours."
+    "You are signed out in this browser. A database could not record it. There, a copy of the"
+    " cookie stays valid until it has not been used for two hours."
 )
 MAX_PATH_LENGTH = 1000
 """A longer path would not fit in the cookie of a sign-in."""
@@ -32,7 +32,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 @router.get("/sign-in")
 def ask_who(request: Request, here: Here) -> Response:
-    """The form for a token, and the way to the provider."""
+    """Show the form for a token and the link to the provider."""
     return _sign_in_page(request, here)
 
 
@@ -50,7 +50,7 @@ def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> 
 
 
 def _own_path(path: str | None) -> str:
-    """Return the path of the next page; always one of ours, whatever the address says."""
+    """Return the path of the next page; "/" unless `path` is on this site."""
     path = path if path and len(path) <= MAX_PATH_LENGTH else "/"
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and path.isascii() else "/"
@@ -58,11 +58,11 @@ def _own_path(path: str | None) -> str:
 
 @router.post("/sign-in")
 def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
-    """Begin a session, by a token."""
+    """Begin a session with a token."""
     session = here.access.sign_in(form.get("token", ""))
     request.state.sign_in = ACCEPTED if session else REFUSED
     if session is None:
-        return _sign_in_page(request, here, "That token is not known here, or was taken back.")
+        return _sign_in_page(request, here, "The token is unknown or was revoked.")
     return _begun(session, request.query_params.get("next"))
 
 
@@ -74,13 +74,13 @@ def _begun(session: str, onward: str | None) -> Response:
 
 def _provider(here: Console) -> Provider:
     if here.access.provider is None:
-        raise Refused(404, "nobody signs in here through a provider")
+        raise Refused(404, "this console has no identity provider; sign in with a token")
     return here.access.provider
 
 
 @router.get("/sign-in/provider")
 async def ask_provider(request: Request, here: Here) -> Response:
-    """Send somebody to the provider that knows them."""
+    """Redirect the user to the identity provider."""
     pending = {"next": _own_path(request.query_params.get("next"))}
     answer = await _provider(here).begin(request, pending)
     mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
@@ -90,7 +90,7 @@ async def ask_provider(request: Request, here: Here) -> Response:
 
 @router.get(CALLBACK)
 async def come_back(request: Request, here: Here) -> Response:
-    """Begin a session of whoever comes back from the provider."""
+    """Begin a session for a user who comes back from the provider."""
     pending = here.access.was_pending(request.cookies.get(PENDING))
     provider = _provider(here)
     request.state.sign_in = REFUSED
@@ -103,7 +103,7 @@ async def come_back(request: Request, here: Here) -> Response:
 
 @router.post("/sign-out")
 def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
-    """End a session, at every replica; and in this browser in any case."""
+    """End a session in every database, and always in this browser."""
     del form
     each: Mapping[str, Console] = request.app.state.consoles
     is_known = sessions.end(who.session, (one.logins for one in each.values() if one.logins.roles))
