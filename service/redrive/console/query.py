@@ -64,29 +64,43 @@ def _shaped(of: type[Criteria], field: str, given: list[Any]) -> Any:
     return tuple(given) if is_many else given[-1]
 
 
-def _values(field: str, criterion: Criterion, text: str) -> Iterator[Any]:
+def _values(field: str, criterion: Criterion, text: str) -> Iterable[Any]:
+    name = name_of(field)
     if len(text) > MOST_TEXT or "\0" in text:
-        raise Refused(400, f"{name_of(field)} must have at most {MOST_TEXT} characters and no NUL")
+        raise Refused(400, f"{name} must have at most {MOST_TEXT} characters and no NUL")
     if field in NUMBERS:
-        yield from (_number(field, part) for part in text.split(","))
-    elif field in TIMES:
-        try:
-            yield instant(text, datetime.now(UTC))
-        except ValueError as error:
-            raise Refused(400, f"{field}: {error}") from None
-    elif field == "holds":
-        if not CONDITION.match(text):
-            raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
-        yield text
-    elif criterion.choices:
-        choices = (*criterion.choices, ANY) if field == "state" else criterion.choices
-        for part in map(str.strip, text.split(",")):
-            if part not in choices:
-                known = ", ".join(choices)
-                raise Refused(400, f"{name_of(field)} is {part!r}; it must be one of: {known}")
-            yield part
-    else:
-        yield text
+        return [_number(field, part) for part in text.split(",")]
+    if field in TIMES:
+        return [_time(field, text)]
+    if field == "holds":
+        return [_condition(text)]
+    if criterion.choices:
+        extra = (ANY,) if field == "state" else ()
+        return _choices(name, text, criterion.choices, extra)
+    return [text]
+
+
+def _time(field: str, text: str) -> datetime:
+    try:
+        return instant(text, datetime.now(UTC))
+    except ValueError as error:
+        raise Refused(400, f"{field}: {error}") from None
+
+
+def _condition(text: str) -> str:
+    if not CONDITION.match(text):
+        raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
+    return text
+
+
+def _choices(name: str, text: str, choices: Sequence[str], extra: Sequence[str]) -> Sequence[str]:
+    allowed = (*choices, *extra)
+    chosen = [part.strip() for part in text.split(",")]
+    for part in chosen:
+        if part not in allowed:
+            known = ", ".join(allowed)
+            raise Refused(400, f"{name} is {part!r}; it must be one of: {known}")
+    return chosen
 
 
 def _number(field: str, text: str) -> int:

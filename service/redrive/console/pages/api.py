@@ -378,9 +378,15 @@ def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
         return answer({**done.report, "done": True})
     with here.logins.reading(who.role) as conn:
         seen = edits.look(conn, order)
-    if seen.fault or not seen.seen:
-        raise Refused(400, seen.fault or seen.obstacle or "nothing matches")
-    sample = [{"id": one.id, "diff": one.diff} for one in seen.seen.samples]
-    faults = {str(job): fault for job, fault in seen.seen.faults.items()}
-    report = edits.report(seen.seen)
-    return answer({**report, "done": False, "sample": sample, "faults": faults})
+    return answer(_edit_preview(seen))
+
+
+def _edit_preview(page: edits.Look) -> dict[str, Any]:
+    """Describe an edit that was not confirmed. Raises Refused if there is none to make."""
+    preview = page.seen
+    if page.fault or not preview:
+        raise Refused(400, page.fault or page.obstacle or "nothing matches")
+    sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
+    faults = {str(job): fault for job, fault in preview.faults.items()}
+    report = edits.report(preview)
+    return {**report, "done": False, "sample": sample, "faults": faults}
