@@ -14,7 +14,7 @@ import uvicorn
 from playwright.sync_api import sync_playwright
 
 from redrive.console.app import application, listen
-from redrive.console.security.access import Access, Identity, Role
+from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from tools.console import scene
@@ -66,7 +66,7 @@ SHOWN = {
 @contextmanager
 def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
     """The console as --demo serves it; its address."""
-    app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
+    app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -96,9 +96,9 @@ def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
 
 def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     """No sign-in: everybody on this machine is whoever started it."""
-    from redrive.console.security.access import Access, Identity, Role  # noqa: PLC0415 # an extra
+    from redrive.console.security.access import Access, Principal, Role  # noqa: PLC0415 # an extra
 
-    me = Identity(cells[0].who(), Role.OPERATOR)
+    me = Principal(cells[0].who(), Role.OPERATOR)
     return Access(everybody=me), [{Role.OPERATOR: cell.address()} for cell in cells]
 
 
