@@ -38,7 +38,10 @@ class Choice:
 def newest(
     conn: Connection, chosen: Choice, limit: int, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return the newest lines, newest first; `before`: only lines older than this one."""
+    """Return the newest lines, newest first.
+
+    With `before`, only lines older than that one.
+    """
     query: LiteralString = (
         f"select {_FIELDS} from redrive.audit a where {_CHOSEN}"
         " and (%(before)s::bigint is null or a.id < %(before)s)"

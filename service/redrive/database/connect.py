@@ -121,7 +121,7 @@ _RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
 
 
 def refusal(error: psycopg.Error) -> str:
-    """Name the constraint or trigger that refused a statement, without values."""
+    """Name the constraint or trigger function behind a refusal, without values."""
     diag = error.diag
     said = f"{type(error).__name__} ({error.sqlstate})"
     if diag.constraint_name is not None:

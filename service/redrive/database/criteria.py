@@ -27,7 +27,7 @@ class Criterion:
 
 
 class Criteria:
-    """Base of a filter: a dataclass whose fields are each annotated with a `Criterion`."""
+    """Base of a filter: a dataclass that annotates each field with a `Criterion`."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Criteria:
         return bool(self._given().keys() - {"state", "limit"})
 
     def described(self) -> dict[str, Any]:
-        """Return the fields that are set, ready for JSON, as the audit log keeps them."""
+        """Return the fields that are set as the audit log keeps them, ready for JSON."""
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in self._given().items()

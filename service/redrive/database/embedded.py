@@ -62,7 +62,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def guarded(home: Path, version: int = NEWEST) -> Iterator[None]:
-    """Stop the server in `home` and delete `home` when the block or this process ends."""
+    """Stop the server and delete `home` when the block or this process ends."""
     with guarded_process(home, home / f"postgres-{version}" / "postmaster.pid"):
         yield
 

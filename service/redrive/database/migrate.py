@@ -1,5 +1,6 @@
-"""Bring the schema up to date, beside busy workers: forward only, safe to repeat and
-kill.
+"""Bring the schema up to date, beside busy workers.
+
+Migration goes forward only, and is safe to repeat and to kill.
 
 Migrations change tables and are applied once, by number, each in its own transaction. A
 migration first locks all its tables, within LOCK_WAIT_SECONDS. If it cannot, it
@@ -477,7 +478,7 @@ def _build_indexes(run: _Run, migration: Migration) -> list[str]:
 
 
 def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Drop functions that are in the way, and recreate all functions, views and grants."""
+    """Drop functions that are in the way; recreate all functions, views and grants."""
     # Bodies are checked once all exist (tests/sql/test_headers.py), so their order does
     # not matter. pg_dump does the same.
     conn.execute("set local check_function_bodies = off")
@@ -549,7 +550,7 @@ def _refuse_unfit(conn: Connection) -> None:
 
 
 def _refuse_foreign(conn: Connection) -> None:
-    """Refuse a schema whose first owner could have added a trigger that we would run."""
+    """Refuse a schema whose first owner could have added a trigger to it."""
     found = foreign.find(conn)
     if found is not None:
         thing, owner = found
