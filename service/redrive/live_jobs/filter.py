@@ -10,7 +10,7 @@ from redrive.dead_letters.filter import CATEGORIES, REASONS
 
 LIVE = frozenset({"ready", "scheduled", "retrying", "running", "blocked"})
 ENDED = frozenset({"completed", "cancelled"})
-"""Of queues that have a history."""
+"""States that only queues with a history keep."""
 
 STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "cancelled")
 
@@ -19,7 +19,8 @@ STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "
 class JobFilter(Criteria):
     """Selection of live jobs: those that match every field that is set.
 
-    Conditions are over `jobs j`, `f`, its last failure, and `w`, what the walk over the jobs found.
+    Conditions refer to `jobs j`, `f`, the job's last failure, and `w`, the row that the
+    walk over the jobs returned.
     """
 
     ids: Annotated[Sequence[int], Criterion(None, "Job id.")] = ()

@@ -40,7 +40,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
 
 
 def _told(found: dict[str, Any]) -> Iterator[str]:
-    """The findings in words, or why there is none; then what was looked at."""
+    """Yield the findings in words, or why there are none, then what was examined."""
     others = found["compared_with"]
     yield from (printable(sentence(one)) for one in found["findings"])
     if found["looked_at"] < MIN_JOBS:
