@@ -59,7 +59,10 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def script(instead: Mapping[str, str]) -> str:
-    """Return one script of all commands; `instead` replaces the lines of some of them."""
+    """Return one script of all commands.
+
+    `instead` replaces the lines of some of them.
+    """
     return "set -eu\n" + "".join(
         f"printf '\\n$ %s\\n' {shlex.quote(shown)}\n{instead.get(shown, typed)}\n"
         for shown, typed in commands()

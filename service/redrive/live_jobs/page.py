@@ -76,7 +76,7 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    if chosen.kind and not chosen.queue:  # only lanes that had such jobs
+    if chosen.kind and not chosen.queue:  # only queues that had such jobs
         queues = [queue for (queue,) in conn.execute(_QUEUES, (list(chosen.kind),))]
         if not queues:
             return Page([], None)
