@@ -1,4 +1,7 @@
-"""Write the tables of docs/faults.md from what the monkey found (tests/chaos/results)."""
+"""Write the tables of docs/faults.md from the results of the chaos tests.
+
+The results are in tests/chaos/results.
+"""
 
 import json
 from typing import Any

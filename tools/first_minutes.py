@@ -41,7 +41,10 @@ until [ -s said ]; do kill -0 $!; sleep 0.1; done
 cat said
 eval "$(sed 's/.*export/export/' said)"
 """
-"""Shell lines for the only command that keeps running. They type what it prints."""
+"""Shell lines for the only command that keeps running.
+
+They type the commands that it prints.
+"""
 
 
 def commands() -> Iterator[tuple[str, str]]:

@@ -103,7 +103,10 @@ def _count(body: list[ast.stmt]) -> int:
 
 
 def imports(found: Iterable[Module]) -> Graph:
-    """Return the imports of each module, also those in functions and for type checkers."""
+    """Return the imports of each module.
+
+    Imports in functions and for type checkers count too.
+    """
     by_name = {module.name: module for module in found}
     graph: Graph = {}
     for name, module in by_name.items():
@@ -156,7 +159,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def arrows(graph: Graph, place: Mapping[str, str]) -> int:
-    """Return the number of pairs of places of which one imports the other."""
+    """Return the number of pairs of places where one imports the other."""
     pairs = {(place[a], place[b]) for a, targets in graph.items() for b in targets}
     return sum(a != b for a, b in pairs)
 
@@ -191,7 +194,7 @@ def measure(directory: Path) -> dict[str, Any]:
 
 
 def _density(found: list[Module]) -> dict[str, Any]:
-    """Count the nodes of all files, and those of functions by their lines."""
+    """Return the number of all nodes, and the nodes per line of functions."""
     bodies = [body for module in found for body in _bodies(module.tree)]
     nodes = sum(_count(body) for body in bodies)
     lines = sum(_last_line(body) - body[0].lineno + 1 for body in bodies)

@@ -33,7 +33,7 @@ Issues = "{home}/issues"
 
 
 def with_absolute_links(readme: str, home: str, tag: str) -> str:
-    """Return the page with links to the files of this release, and pictures that load."""
+    """Return the page with links to this release's files, and pictures that load."""
     return LINK.sub(
         lambda link: f"{link[1]}{link[2]}({home}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})",
         readme,
@@ -41,7 +41,10 @@ def with_absolute_links(readme: str, home: str, tag: str) -> str:
 
 
 def build(output: Path, home: str | None = None) -> None:
-    """Build from a copy, so that nothing here changes and no unnamed file is included."""
+    """Build from a copy.
+
+    Nothing here changes, and no unnamed file is included.
+    """
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
         for part in PARTS:

@@ -1,4 +1,4 @@
-"""Say whether a tag can be released, and print what the changelog says of it.
+"""Say whether a tag can be released, and print its section of the changelog.
 
     python3 -m tools.release v0.1.0
 

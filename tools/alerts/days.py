@@ -1,8 +1,8 @@
 """Random days of two installations, with real troubles and harmless events.
 
 A day has slots of two hours, with one event each. For each event it is known whether it
-should page, for what, and from when on. Two exporters show the database of `n`, and one
-shows that of `m`.
+should page, for which trouble, and from when on. Two exporters show the database of
+`n`, and one shows that of `m`.
 """
 
 import random
@@ -96,7 +96,7 @@ class Day:
         return self.rng.randint(int(least * MINUTE), int(most * MINUTE))
 
 
-# ---------------------------------------------------------------------- what is to page
+# ------------------------------------------------- troubles that should page
 
 
 def poison(day: Day, at: int) -> None:
@@ -202,7 +202,7 @@ def an_installation_is_gone(day: Day, at: int) -> None:
     day.expect("blind", ("m", ""), at, at + 5 * MINUTE)
 
 
-# ---------------------------------------------------------------------- what is not
+# ------------------------------------------------- events that should not page
 
 
 def pile_up(day: Day, at: int, lasts: int) -> None:
@@ -346,7 +346,7 @@ def drawn(seed: int, number: int, *, holds_up: bool) -> Day:
     return day
 
 
-# ---------------------------------------------------------------------- what Prometheus scrapes
+# ------------------------------------------------- series that are scraped
 
 
 def world(day: Day) -> World:

@@ -1,4 +1,4 @@
-"""The dashboard about dead letters: what died, why, and what became of redrives."""
+"""The dashboard about dead letters: deaths, causes, trends and redrives."""
 
 from tools.dashboards.overview import DIED, ENDED, added_within
 from tools.dashboards.parts import (

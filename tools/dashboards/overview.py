@@ -380,8 +380,7 @@ def workers() -> list:
 def database() -> list:
     """Return the panels about the database.
 
-    They show what makes queues in Postgres slow, and whether the figures can be
-    trusted.
+    They show causes of slow queues in Postgres, and whether the figures can be trusted.
     """
     return [*answers(), *upkeep()]
 

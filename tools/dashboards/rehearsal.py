@@ -228,7 +228,7 @@ class Rehearsal:
             raise TimeoutError((self.home / f"{name}.log").read_text()[-2000:]) from error
 
     def metrics(self, name: str) -> str:
-        """Return what the process exports."""
+        """Return the metrics that the process exports."""
         return self._get(name, "/metrics") or ""
 
     def _get(self, name: str, path: str) -> str | None:

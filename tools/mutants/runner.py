@@ -56,7 +56,7 @@ def state_of_tests() -> str:
 
 
 class Tests:
-    """Tests to run for each mutant: those that call its function."""
+    """Tests to run for each mutant: the ones that call its function."""
 
     def __init__(self) -> None:
         lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
@@ -142,7 +142,10 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 class Runner:
-    """Runs the tests on a copy of the files, without one guard at a time; see again.py."""
+    """Runs the tests on a copy of the files, with one guard removed at a time.
+
+    See again.py for the process that runs them.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()

@@ -26,7 +26,7 @@ _FIELDS: LiteralString = "a.id, a.at, a.actor, a.db_user as login, a.action, a.w
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Filter of audit lines: those that match every field that is set."""
+    """Filter of audit lines. A line matches if it matches every field that is set."""
 
     since: datetime | None = None
     until: datetime | None = None

@@ -58,7 +58,7 @@ QUIET_SECONDS = 60.0
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
 SEARCH_PATH = "pg_catalog, pg_temp"
-"""Search path that keeps objects in `public` from replacing what we call."""
+"""Search path under which objects in `public` cannot replace the ones we call."""
 
 SETTINGS = {
     "search_path": SEARCH_PATH,

@@ -59,7 +59,7 @@ class Criteria:
         return bool(self._given().keys() - {"state", "limit"})
 
     def described(self) -> dict[str, Any]:
-        """Return the fields that are set as the audit log keeps them, ready for JSON."""
+        """Return the fields that are set, ready for JSON, for the audit log."""
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in self._given().items()

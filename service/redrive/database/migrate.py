@@ -124,7 +124,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a run. `without_roles` says why no roles were made, or is None."""
+    """Result of a run. `without_roles` is the reason why no roles were made, or None."""
 
     before: int
     after: int
@@ -379,7 +379,7 @@ def _exclude_other_runs(conn: Connection) -> None:
 def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
     """Install everything if nothing is installed.
 
-    Returns the version before, and the names of what was applied.
+    Returns the version before, and the names of the applied migrations.
     """
     found = installed(conn)
     if found:
@@ -394,7 +394,7 @@ def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
 
 
 def _upgrade(run: _Run) -> list[str]:
-    """Upgrade an existing schema; return the names of what was applied."""
+    """Upgrade an existing schema; return the names of the applied migrations."""
     applied: list[str] = []
     missing = _missing(run.conn, migrations())
     for migration in missing:
@@ -498,7 +498,7 @@ def _drops(conn: Connection) -> list[str]:
 
 
 def _record_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Record what was applied, and which programs the schema serves."""
+    """Record the applied functions, and the programs that the schema serves."""
     conn.execute(
         "update redrive.migrations m set serves = v.serves"
         " from unnest(%s::int[], %s::int[]) as v(version, serves) where m.version = v.version",
@@ -568,7 +568,8 @@ def _refuse_foreign(conn: Connection) -> None:
 class _Standing:
     """Rights of the user who migrates.
 
-    They are: whether it is a member of redrive_owner, and whether that role may create.
+    The fields tell whether the user is a member of redrive_owner, and whether that role
+    may create.
     """
 
     database: str

@@ -1,8 +1,8 @@
-"""Seal all stored data with the first key of the keyring, whatever sealed it before.
+"""Seal all stored data with the first key of the keyring.
 
-This is safe while workers and producers run. A row is changed only if it is not locked
-and still holds what was read. The run can be stopped and started again. It skips rows
-that the first key has sealed.
+Data of other keys and unencrypted data are both sealed. This is safe while workers and
+producers run: a row is changed only if it is not locked and is still as it was read.
+The run can be stopped and started again. It skips rows that the first key has sealed.
 """
 
 import contextlib

@@ -179,10 +179,11 @@ _SAME: LiteralString = """
 
 
 def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
-    """Start a plan, unless another campaign has taken its dead letters since.
+    """Start a plan, unless another campaign has the same dead letters.
 
-    Two clients that plan at once both see all open dead letters. Starts happen one
-    after the other, so the second client finds the campaign of the first.
+    A campaign that had them since the plan counts too. Two clients that plan at once
+    both see all open dead letters. Starts happen one after the other, so the second
+    client finds the campaign of the first.
 
     Raises:
         Busy: another campaign has them; the text names it.

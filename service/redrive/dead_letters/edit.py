@@ -1,6 +1,6 @@
 """Correct payloads of open dead letters: preview a patch, then apply it.
 
-Only what was previewed is edited. A dead letter stays as it is if its payload has
+Only previewed payloads are edited. A dead letter stays as it is if its payload has
 changed since, or if it is no longer open. A preview keeps only the payloads that it
 shows.
 """
@@ -279,7 +279,7 @@ def _write(
     rows: Sequence[tuple[int, bytes, str, str | None]],
     how: tuple[str, list[str], str, str],
 ) -> Iterator[str | None]:
-    """Edit a chunk in the database; yield for each what kept it as it was."""
+    """Edit a chunk in the database; yield for each the cause that kept it, or None."""
     if not rows:
         return
     columns = [list(column) for column in zip(*rows, strict=True)]

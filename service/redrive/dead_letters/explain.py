@@ -83,7 +83,9 @@ _SUCCEEDED: LiteralString = """
 def explain(
     conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
 ) -> dict[str, Any] | None:
-    """Find what sets one group apart, clearest first, and how much was examined.
+    """Find the features that set one group apart, clearest first.
+
+    The result also says how much was examined.
 
     Args:
         most: dead letters of the group to examine, and of others in proportion.
@@ -149,7 +151,10 @@ def _others(
 def _observed(
     letter: Mapping[str, Any], texts: MutableMapping[str, str] | None, *, by_hour: bool
 ) -> Observed:
-    """Return a dead letter for comparison; encrypted data is read if its key is here."""
+    """Return a dead letter for comparison.
+
+    Encrypted data is read if its key is here.
+    """
     declared = letter["secret_fields"] or ()
     payload, headers = shown_payload(letter), letter["headers"]
     content = facts_of(

@@ -19,7 +19,7 @@ CATEGORIES = tuple(category.value for category in Category)
 
 @dataclass(frozen=True, slots=True)
 class Filter(Criteria):
-    """Selection of dead letters: those that match every field that is set.
+    """Selection of dead letters. A dead letter must match every field that is set.
 
     Each field is an option of the command line (`redrive.cli.support.filters`). Redrive
     and purge also read it from an environment variable. A sequence matches any of its

@@ -135,7 +135,7 @@ def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[di
 
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
-    """Describe an edit and what it changed."""
+    """Describe an edit and its changes."""
     return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 

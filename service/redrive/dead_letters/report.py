@@ -90,7 +90,7 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def _common(explained: dict[str, Any] | None) -> Iterator[str]:
-    """Describe what sets the group apart, if anything does."""
+    """Yield the features that set the group apart, if there are any."""
     if explained is not None and explained["findings"]:
         yield "## What they have in common"
         yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])

@@ -37,9 +37,9 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
     n: int,
     detail: dict[str, Any],
 ) -> Iterator[int]:
-    """Record a run over `n` rows from its beginning; yield what its steps refer to.
+    """Record a run over `n` rows from its beginning; yield its id for its steps.
 
-    Its end is recorded with what the steps changed, also if the run failed half-way.
+    Its end is recorded with the changes of its steps, also if the run failed half-way.
     """
     with conn.cursor(row_factory=scalar_row) as cursor:
         run: Any = cursor.execute(

@@ -23,8 +23,8 @@ It changes how long a wait is, never a decision.
 """
 
 
-# A streak is counted as settle_v1 does: over all failures of a job, anew after each
-# redrive.
+# A streak is counted as settle_v1 does: over all failures of a job, from zero after
+# each redrive.
 _RECORDED: LiteralString = """
     with history as (
         select f.*, coalesce(d.kind, j.kind) as kind,

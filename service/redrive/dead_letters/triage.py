@@ -25,7 +25,7 @@ def reopen(conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor
 def assign(
     conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
 ) -> list[int]:
-    """Set the assignee of open dead letters, "" for nobody.
+    """Set the assignee of open dead letters; "" removes it.
 
     Returns the ids that were open.
     """

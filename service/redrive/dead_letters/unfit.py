@@ -1,4 +1,4 @@
-"""Check of a plan against its handlers, to leave out what they cannot take.
+"""Check of a plan: its handlers must accept the payloads, or they are left out.
 
 Causes contain no value of any payload, because every viewer of a campaign sees them.
 """
@@ -76,7 +76,7 @@ def leave_out(
 
 
 def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) -> None:
-    """Check a dead letter of the plan; if it does not fit, record its cause by place."""
+    """Check a dead letter of the plan; record the cause if it does not fit."""
     handler = handlers.get(row["kind"])
     if handler is None:
         _count(found.unchecked, f"no handler for {row['kind']}")

@@ -17,7 +17,7 @@ STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "
 
 @dataclass(frozen=True, slots=True)
 class JobFilter(Criteria):
-    """Selection of live jobs: those that match every field that is set.
+    """Selection of live jobs. A job must match every field that is set.
 
     Conditions refer to `jobs j`, `f`, the job's last failure, and `w`, the row that the
     walk over the jobs returned.

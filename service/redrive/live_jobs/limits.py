@@ -1,4 +1,4 @@
-"""Read and set limits: the jobs that run under each, and those that wait."""
+"""Read and set limits, with their numbers of running and waiting jobs."""
 
 from typing import Any, LiteralString
 

@@ -43,7 +43,7 @@ _BY_CAMPAIGN = "redrive"
 """Action of the audit log that a dead letter's own columns describe."""
 
 _EDIT = "edit"
-"""Action of the audit log that records what it changed."""
+"""Action of the audit log for edits, which has a list of changes."""
 
 
 def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:

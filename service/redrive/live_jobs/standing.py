@@ -17,7 +17,7 @@ A worker waits for a tenth of a second at a time.
 
 
 class Standing(NamedTuple):
-    """Queue with a due job that its workers do not claim, though they have free slots."""
+    """Queue with a due job that its workers do not claim despite free slots."""
 
     queue: str
     seconds: float

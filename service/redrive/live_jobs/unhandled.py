@@ -7,7 +7,7 @@ from psycopg.rows import class_row
 
 
 class Unhandled(NamedTuple):
-    """Due jobs of one kind without a handler, and the kinds that workers handle there."""
+    """Due jobs of one kind that no worker handles, and the kinds handled there."""
 
     queue: str
     kind: str

@@ -89,7 +89,7 @@ rate_option = click.option(
 
 
 class _InOrder(click.Group):
-    """Lists its commands in the order of their definition, which is that of their use."""
+    """Lists its commands as defined, which is the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(self.commands)
@@ -280,7 +280,7 @@ def _show_plan(
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:
-    """Print what heals and what does not; freezes nothing."""
+    """Print the groups that heal, and those that do not; freezes nothing."""
     with database(settings) as conn:
         found = campaigns.healing(conn)
     if not as_json:
@@ -403,7 +403,7 @@ def _agreed(
 
 
 def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]) -> list[str]:
-    """Return what the user should know before the campaign starts."""
+    """Return remarks that the user should read before the campaign starts."""
     said = [counted(found["matched"], "dead letter")]
     for why, held in (("", found["blocked"]), (", invalid", found["invalid"])):
         said += [f"{n} will stay{why}: {printable(cause)}" for cause, n in sorted(held.items())]

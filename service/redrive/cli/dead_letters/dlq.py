@@ -44,7 +44,7 @@ CHUNK = 1000
 
 
 class _InOrder(click.Group):
-    """Lists its commands in the order of their definition, which is that of their use."""
+    """Lists its commands as defined, which is the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(self.commands)

@@ -129,7 +129,7 @@ def _edit(
     run: Run,
     checked_by: Handlers,
 ) -> Causes | None:
-    """Edit what was previewed, after confirmation.
+    """Edit the previewed payloads after confirmation.
 
     Returns None if there was nothing to do or the user declined.
     """
@@ -145,7 +145,7 @@ def _edit(
 
 
 def _show(seen: Preview, patch: Patch) -> None:
-    """Print the number of edits, a few of the diffs, and what stays as it is."""
+    """Print the number of edits, a few of the diffs, and the payloads that stay."""
     if not seen.matched:
         click.echo("nothing matched")
         return

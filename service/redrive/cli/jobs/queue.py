@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 Limit = tuple[str, int]
-"""What is limited, and the limit."""
+"""Name of a limit, and its value."""
 
 NAMES = {
     "queues": "once each",

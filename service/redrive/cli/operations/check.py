@@ -35,7 +35,7 @@ DEAD_SHARE = 10
 class Finding(NamedTuple):
     """Result of one check.
 
-    `text` says what is right, or what is wrong and what to do.
+    `text` describes the good state, or the fault and its remedy.
     """
 
     check: str
@@ -306,7 +306,7 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
 
 
 def _blocked_by(found: Sequence[standing.Blocker]) -> str:
-    """Return which session stops everything, and what to do about it."""
+    """Return a text about the session that stops everything, and its remedy."""
     if not found:
         return "no session was seen to block it: see the workers' logs and their /readyz"
     first = found[0]

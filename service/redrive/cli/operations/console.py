@@ -131,7 +131,10 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
 
 def _require(roles: Collection[Any], settings: Settings, there_are: Collection[Any]) -> None:
-    """Check that each assigned role has a login in some database. Raises SettingsError."""
+    """Check that each assigned role has a login in some database.
+
+    Raises SettingsError.
+    """
     for role in sorted(set(roles) - set(there_are)):
         name = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:

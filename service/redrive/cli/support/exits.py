@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Exit(IntEnum):
-    """Exit code and its meaning. Codes from 64 on are those of sysexits.h."""
+    """Exit code and its meaning. Codes from 64 on are taken from sysexits.h."""
 
     meaning: str
 

@@ -35,7 +35,10 @@ def _unseen(_: int, /, title: str | None = None) -> None:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar on stderr, with speed and remaining time; yield its callback."""
+    """Show a progress bar on stderr; yield the callback that advances it.
+
+    The bar has the speed and the remaining time.
+    """
     if not sys.stderr.isatty():
         yield _unseen
         return

@@ -7,7 +7,7 @@ MAX_HANDLED = 10
 
 
 def sentence(found: Unhandled) -> str:
-    """Return a sentence about the waiting jobs and the kinds that workers handle there."""
+    """Return a sentence about waiting jobs and the kinds that workers handle there."""
     more = len(found.handled) - MAX_HANDLED
     handled = ", ".join(found.handled[:MAX_HANDLED]) + (f" and {more} more" if more > 0 else "")
     return (
