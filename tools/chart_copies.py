@@ -1,4 +1,4 @@
-"""Copy alerts and dashboards into the chart, which can only read files inside itself."""
+"""Copy alerts and dashboards into the chart, which can read only its own files."""
 
 from pathlib import Path
 

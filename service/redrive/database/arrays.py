@@ -1,4 +1,4 @@
-"""Array parameters packed in one step; psycopg would convert each element on its own."""
+"""Array parameters packed in one step; psycopg would convert each element."""
 
 import struct
 from collections.abc import Sequence

@@ -124,7 +124,10 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a run. `without_roles` is the reason why no roles were made, or None."""
+    """Result of a run.
+
+    `without_roles` is the reason why no roles were made, or None.
+    """
 
     before: int
     after: int

@@ -1,4 +1,4 @@
-"""Ended jobs of queues that keep a history, newest first, at a bounded cost per page."""
+"""Ended jobs of queues with a history, newest first, at a bounded cost per page."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -197,8 +197,8 @@ def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
     """Return the identity provider for sign-in; None = there is none.
 
     Raises:
-        SettingsError: a value that it needs is missing, or its traffic is not
-            encrypted.
+        SettingsError: a value that it needs is missing, or an address is neither https
+            nor local.
     """
     issuer, client_id = settings.console_oidc_issuer, settings.console_oidc_client_id
     if issuer is None:
@@ -235,10 +235,12 @@ def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
 
 
 def _safe(variable: str, url: str | None) -> str:
-    """Return an address whose traffic is encrypted.
+    """Return an address that begins with https:// or is on this machine.
+
+    So its traffic cannot be read on the way.
 
     Raises:
-        SettingsError: its traffic is not encrypted.
+        SettingsError: the address is missing or is of another kind.
     """
     with contextlib.suppress(ValueError):
         parts = urlsplit(url or "")

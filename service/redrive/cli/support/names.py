@@ -27,7 +27,10 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
 
 
 def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
-    """Warn on stderr about requested names that no job has had."""
+    """Warn on stderr about requested names that no job has had.
+
+    Commands call this when they found nothing.
+    """
     for what, given in names.items():
         for name in given:
             if said := unknown(conn, what, name):

@@ -1,4 +1,4 @@
-"""Warnings of commands about kinds that no live worker handles while their jobs wait."""
+"""Warnings about kinds that no live worker handles while their jobs wait."""
 
 from redrive.cli.support.output import counted
 from redrive.live_jobs.unhandled import Unhandled
