@@ -968,6 +968,7 @@ create function redrive.breakers_v1(names text[], failures int[], successes int[
     returns table(name text, state text, open_for float8, failing boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set lock_timeout = 50ms
     set jit = off;
 grant execute on function redrive.breakers_v1 to redrive_worker;
 
@@ -1424,6 +1425,7 @@ create function redrive.fold_groups_v2(out moved int, out more boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
 
@@ -1608,6 +1610,7 @@ create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.heal_v1 to redrive_worker;
 
@@ -2476,6 +2479,7 @@ create function redrive.step_campaign_v1(campaign bigint, step int, state text, 
     set enable_seqscan = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
+    set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
 

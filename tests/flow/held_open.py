@@ -1,15 +1,17 @@
 """Hold each function of the catalog in an open transaction, while workers run other jobs.
 
-`python -m tests.flow.held_open --hold 30` prints a table: the function, and the longest wait of
-other jobs meanwhile, beside the same with nothing held.
+`python -m tests.flow.held_open --hold 30` prints a table: the function, the longest wait of other
+jobs while it was held, and what its transaction had locked. The first line is for no transaction.
 
-A function that producers, workers or operators may call needs a recipe here: a call that locks
-what it locks in earnest.
+A function that producers, workers or operators may call needs a recipe here: a call that locks what
+it locks in earnest. tests/sql/test_waits.py checks that each recipe locks something. It also calls
+every function of a worker beside each of them.
 """
 
 import argparse
 import contextlib
 import itertools
+import json
 import sys
 import tempfile
 import time
@@ -21,10 +23,20 @@ from typing import Any, LiteralString
 import psycopg
 
 from redrive import enqueue
+from redrive.worker.exchange import Lane
 from redrive.worker.protocol import Report
-from tests.factories import claim, exchange, failure, lanes_of, make_job
+from tests.factories import (
+    bury,
+    claim,
+    exchange,
+    failure,
+    lanes_of,
+    make_job,
+    redrive,
+    settle,
+)
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
-from tests.postgres import Database, Session, embedded
+from tests.postgres import Connection, Database, Session, embedded
 
 HANDLERS = "tests.flow.free:jobs"
 SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
@@ -81,7 +93,7 @@ RECIPES: dict[str, LiteralString] = {
     ' \'{"held.limited": ["held:{key}"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
-    "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')",
+    "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
     "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1])",
     "beat_v2": "select redrive.beat_v2(array[%(me)s], array[1], array['{}'::jsonb])",
     "retire_v1": "select redrive.retire_v1(%(other)s)",
@@ -100,7 +112,7 @@ RECIPES: dict[str, LiteralString] = {
     "wake_slot_v1": "select redrive.wake_slot_v1('held')",
     "breakers_v1": "select redrive.breakers_v1('{held}', '{1}', '{0}', '{5}', '{10}', '{5}')",
     "take_probe_v1": "select redrive.take_probe_v1('held', %(me)s, '1 s')",
-    "forgive_v1": "select redrive.forgive_v1(array[%(mine9)s], array[1])",
+    "forgive_v1": "select redrive.forgive_v1(array[%(forgiven)s], array[1])",
     "mark_lost_v1": "select redrive.mark_lost_v1('1 hour')",
     "rescue_v1": "select redrive.rescue_v1('1 hour', 3)",
     "advance_floors_v1": "select redrive.advance_floors_v1()",
@@ -121,12 +133,19 @@ RECIPES: dict[str, LiteralString] = {
     "unpark_v2": "select redrive.unpark_v2(100)",
     "due_schedules_v1": "select redrive.due_schedules_v1()",
     "fire_schedule_v1": "select redrive.fire_schedule_v1(s.name, s.declaration, s.next_at,"
-    " array[s.next_at], s.next_at + interval '1 day')"
+    " array[s.next_at], now() + interval '1 day')"
     " from redrive.schedules s where s.name = 'held'",
     "heal_v1": "select redrive.heal_v1(5, 0.1)",
     "live_campaigns_v1": "select redrive.live_campaigns_v1()",
     "look_at_campaign_v1": "select redrive.look_at_campaign_v1(%(going)s)",
     "step_campaign_v1": "select redrive.step_campaign_v1(%(going)s, 0, 'running', 1, null, 'x')",
+    "abort a campaign": "select redrive.step_campaign_v1(%(going)s, 0, 'aborted', 0, null, 'x')",
+    # the owner of the tables, and a producer that copies
+    "lock a job that waits": "select from redrive.jobs where id = %(waiting)s for update",
+    "lock a job that runs": "select from redrive.jobs where id = %(mine9)s for update",
+    "lock a job of a lost worker": "select from redrive.jobs where id = %(redriven)s for update",
+    "lock a dead letter": "select from redrive.dead_letters where id = %(dead10)s for update",
+    "copy": "insert into redrive.jobs (kind, queue) values ('held.plain', 'copied')",
     # operators, on live jobs
     "cancel_v1": "select redrive.cancel_v1(array[%(waiting)s], 'ada', 'why')",
     "run_now_v1": "select redrive.run_now_v1(array[%(waiting)s], 'ada', 'why')",
@@ -135,22 +154,27 @@ RECIPES: dict[str, LiteralString] = {
     "walk_jobs_v1": "select redrive.walk_jobs_v1(null, null, null, 10)",
     "limit_line_v1": "select redrive.limit_line_v1(array[%(waiting)s])",
     "pause_v1": "select redrive.pause_v1('held', 'ada', 'why')",
-    "resume_v1": "select redrive.resume_v1('held', 'ada', 'why')",
+    "resume_v1": "select redrive.resume_v1('resting', 'ada', 'why')",
     "set_lanes_v1": "select redrive.set_lanes_v1('held', 4, 'ada', 'why')",
-    "set_history_v1": "select redrive.set_history_v1('held', 7, 'ada', 'why')",
+    "set_history_v1": "select redrive.set_history_v1('held', 9, 'ada', 'why')",
     "set_limit_v1": "select redrive.set_limit_v1('held:a', 3, 2, 'ada', 'why')",
     "limit_names_v1": "select redrive.limit_names_v1('queues', 900, 'ada', 'why')",
     "set_objective_v1": "select redrive.set_objective_v1('held', 'dlq_added_5m', 9, 'ada', 'why')",
     "set_retention_v1": "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
     "force_breaker_v1": "select redrive.force_breaker_v1('held', 'open', 'ada', 'why')",
+    "force an old breaker": "select redrive.force_breaker_v1('old', 'open', 'ada', 'why')",
     "pause_schedule_v1": "select redrive.pause_schedule_v1('held', 'ada', 'why')",
-    "resume_schedule_v1": "select redrive.resume_schedule_v1('held', 'ada', 'why')",
+    "resume_schedule_v1": "select redrive.resume_schedule_v1('resting', 'ada', 'why')",
     "run_schedule_v1": "select redrive.run_schedule_v1('held', 'ada', 'why')",
     # operators, on dead letters
     "assign_v1": "select redrive.assign_v1(array[%(dead0)s], 'bo', 'ada', 'why')",
     "dismiss_v1": "select redrive.dismiss_v1(array[%(dead1)s], 'ada', 'why')",
-    "reopen_v1": "select redrive.reopen_v1(array[%(dead1)s], 'ada', 'why')",
+    "reopen_v1": "select redrive.reopen_v1(array[%(dismissed)s], 'ada', 'why')",
     "note_v1": "select redrive.note_v1(%(dead2)s, 'ada', 'seen')",
+    "note on a job to cancel": "select redrive.note_v1(%(unwanted)s, 'ada', 'seen')",
+    "note on a redriven job": "select redrive.note_v1(%(redriven)s, 'ada', 'seen')",
+    "note on a job of a campaign": "select redrive.note_v1(%(dead10)s, 'ada', 'seen')",
+    "note on a job to forgive": "select redrive.note_v1(%(forgiven)s, 'ada', 'seen')",
     "mute_v1": "select redrive.mute_v1('f1', now() + interval '1 hour', 'ada', 'why')",
     "purge_v1": "select redrive.purge_v1(array[%(dead3)s], '{0}', '{open}')",
     "purge_v2": "select redrive.purge_v2(null, array[%(dead4)s], '{0}', '{open}')",
@@ -162,7 +186,7 @@ RECIPES: dict[str, LiteralString] = {
     "'source_id', '1', 'kind', 'held.plain', 'queue', 'held', 'payload', '{}'::jsonb, 'headers',"
     " '{}'::jsonb, 'reason', 'gave_up', 'category', 'bug', 'error_class', 'E', 'message', '',"
     " 'fingerprint', 'f', 'attempts', 1)), 'ada', 'why')",
-    "import_failures_v1": "select redrive.import_failures_v1(array[%(dead2)s],"
+    "import_failures_v1": "select redrive.import_failures_v1(array[%(imported)s],"
     ' array[%(failure)s::jsonb || \'{"attempt": 1, "deliveries": 9}\'])',
     "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
     "groups_named_v1": "select redrive.groups_named_v1('f')",
@@ -210,15 +234,177 @@ GRANTED: LiteralString = """
     order by 1"""
 ROLES = ["redrive_producer", "redrive_worker", "redrive_operator"]
 
-DECLARED = (
-    '[{"name": "held", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
-    ' "catch_up": "one", "payload": {}}]'
+LOCKED: LiteralString = """
+    select pg_current_xact_id_if_assigned() is not null or exists (
+        select from pg_locks where pid = pg_backend_pid() and granted
+          and (locktype = 'advisory' or locktype = 'relation'
+               and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')))"""
+"""Whether this transaction may keep another one waiting. A row lock takes a transaction id."""
+
+TABLES: LiteralString = """
+    select distinct coalesce(c.relname::text, l.locktype) from pg_locks l
+    left join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p')
+    where l.pid = %s and l.granted and l.mode <> 'AccessShareLock'
+      and (c.oid is not null or l.locktype = 'advisory')
+    order by 1"""
+"""The tables of which a session may have locked rows."""
+
+SCHEDULE = (
+    '{"name": "%s", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
+    ' "catch_up": "one", "payload": {}}'
 )
+DECLARED = f"[{SCHEDULE % 'held'}, {SCHEDULE % 'resting'}]"
+
+
+IMPORTED = {
+    "source_id": "0",
+    "kind": "held.plain",
+    "queue": "held",
+    "payload": {},
+    "headers": {},
+    "reason": "gave_up",
+    "category": "bug",
+    "error_class": "E",
+    "message": "",
+    "fingerprint": "f",
+    "attempts": 1,
+}
 
 
 def granted(session: Session) -> set[str]:
     """Return the names of all functions that producers, workers and operators may call."""
     return {name for (name,) in session.rows(GRANTED, ROLES)}
+
+
+def make_objects(database: Database) -> dict[str, Any]:
+    """Make what recipes name: jobs, dead letters, campaigns and so on; return their ids."""
+    conn, value = database.conn, database.value
+    me = value("select redrive.register_v4('me', '1', '1 day', '{*}', null, null)")
+    other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
+    batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
+    database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
+    database.rows("select redrive.set_limit_v1('held:a', 2, 5, 'ada', 'why')")
+    database.rows("select redrive.set_limit_v1('free:*', 2, 50, 'ada', 'why')")
+    special = [
+        {},
+        {"kind": "held.limited", "payload": {"key": "a"}},
+        {"ordering_key": "held-order"},
+        {"batch": batch},
+    ]
+    plain: list[dict[str, Any]] = [{} for _ in range(6)]
+    mine = [make_job(conn, **({"kind": "held.plain"} | options)) for options in special + plain]
+    claimed = claim(conn, me)
+    assert {job.id for job in claimed} == set(mine)
+    make_job(conn, "held.plain", ordering_key="held-order")
+    make_job(conn, "held.limited", {"key": "a"}, delay=3600)
+    make_job(conn, "only.me", queue="held")
+    given_back = make_job(conn, "held.plain")
+    lanes = [lane for lane in lanes_of(conn) if lane.queue == "default"]
+    assert [job.id for job in claim(conn, other, lanes=lanes)] == [given_back]
+    doomed = [make_job(conn, "held.plain", queue="doomed") for _ in range(14)]
+    reports = [
+        (
+            Report(job.id, 1, "dead", reason="not_retryable", failure=failure()),
+            job.claim,
+            me,
+        )
+        for job in claim(conn, me, lanes=[lane_of(conn, "doomed")])
+    ]
+    exchange(conn, reports=reports)
+    make_job(conn, "held.plain", {"c": 1}, unique_for=3600, on_conflict="replace", delay=7200)
+    database.rows("select redrive.declare_schedules_v1(%s, '1', %s)", me, DECLARED)
+    database.rows("update redrive.schedules set next_at = '2026-01-01 UTC' where name = 'held'")
+    database.rows("select redrive.pause_schedule_v1('resting', 'ada', 'why')")
+    database.rows("select redrive.pause_v1('resting', 'ada', 'why')")
+    plans = [
+        value(
+            "select redrive.plan_campaign_v1(jsonb_build_object('ids', %s::bigint[]), 5, 'a')"
+            " ->> 'plan'",
+            doomed[start:end],
+        )
+        for start, end in ((8, 10), (10, 12), (12, 14))
+    ]
+    for plan in plans[1:]:
+        database.rows(
+            "select redrive.start_campaign_v1(%s, 'ada', 'why', 1, 0, 0.1,"
+            " now() + interval '1 day', '{}')",
+            plan,
+        )
+    database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", plans[2])
+    database.rows("insert into redrive.breakers (name, state) values ('held', 'half_open')")
+    database.rows(
+        "insert into redrive.breakers (name, changed_at, window_at)"
+        " select 'old', at, at from (select now() - interval '1 year' as at) t"
+    )
+    return {
+        **make_work(database, me),
+        "me": me,
+        "other": other,
+        "batch": batch,
+        "claim": claimed[0].claim,
+        "waiting": make_job(conn, "held.plain", delay=3600),
+        "failure": failure(),
+        "declared": DECLARED,
+        "plan": plans[0],
+        "going": plans[1],
+        "paused": plans[2],
+        **{f"mine{n}": job for n, job in enumerate(mine)},
+        **{f"dead{n}": job for n, job in enumerate(doomed)},
+    }
+
+
+def make_work(database: Database, me: int) -> dict[str, Any]:
+    """Make work for chores: a lost worker, redriven and cancelled jobs, one to forgive, a heal."""
+    conn = database.conn
+    names = ("cancelled", "redriven", "forgiven", "unwanted", "dismissed")
+    made = {name: make_job(conn, "held.plain", queue="work") for name in names}
+    cancelled, redriven, forgiven, unwanted, dismissed = made.values()
+    first = {job.id: job for job in claim(conn, me, lanes=[lane_of(conn, "work")])}
+    database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", [cancelled])
+    assert settle(conn, me, first[cancelled], "cancel")
+    for job in (redriven, forgiven, unwanted, dismissed):
+        bury(conn, me, first[job], failure=failure(fingerprint=f"f{job}"))
+    database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [dismissed])
+    assert redrive(conn, [redriven]) == {redriven: None}
+    lost = database.value("select redrive.register_v4('lost', '1', '1 day', '{*}', null, null)")
+    ordinary = make_job(conn, "held.plain", queue="work")
+    assert len(claim(conn, lost, lanes=[lane_of(conn, "work")])) == len([ordinary, redriven])
+    database.rows(
+        "update redrive.workers set lost_at = now(), alone = %s where id = %s", redriven, lost
+    )
+    database.rows(
+        "update redrive.dead_letters set reason = 'killed_worker' where id = %s", forgiven
+    )
+    database.rows(
+        "update redrive.failures set error_class = 'WorkerLost', category = 'lost' where job = %s",
+        forgiven,
+    )
+    database.rows("select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')")
+    assert redrive(conn, [unwanted]) == {unwanted: None}
+    database.rows(
+        "insert into redrive.cancellations (job, redrives, actor, why)"
+        " values (%s, 1, 'ada', 'why')",
+        unwanted,
+    )
+    imported = database.value(
+        "select id from redrive.import_v1('sqs', %s, 'ada', 'why')", json.dumps([IMPORTED])
+    )
+    return made | {"imported": imported}
+
+
+def lane_of(conn: Connection, queue: str) -> Lane:
+    """Return the lane of a queue that has one."""
+    (lane,) = (lane for lane in lanes_of(conn) if lane.queue == queue)
+    return lane
+
+
+@dataclass
+class Hold:
+    """A call whose transaction is open, and what it has locked."""
+
+    name: str
+    session: Session
+    tables: list[str]
 
 
 @dataclass
@@ -231,79 +417,27 @@ class World:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def prepare(self) -> None:
-        """Make the objects that recipes name."""
-        conn = self.database.conn
-        value = self.database.value
-        me = value("select redrive.register_v4('me', '1', '1 day', '{*}', null, null)")
-        other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
-        batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
-        self.database.rows("select redrive.set_limit_v1('held:a', 2, 5, 'ada', 'why')")
-        self.database.rows("select redrive.set_limit_v1('free:*', 2, 50, 'ada', 'why')")
-        special = [
-            {},
-            {"kind": "held.limited", "payload": {"key": "a"}},
-            {"ordering_key": "held-order"},
-            {"batch": batch},
-        ]
-        plain: list[dict[str, Any]] = [{} for _ in range(6)]
-        mine = [make_job(conn, **({"kind": "held.plain"} | options)) for options in special + plain]
-        claimed = claim(conn, me)
-        assert {job.id for job in claimed} == set(mine)
-        make_job(conn, "held.plain", ordering_key="held-order")
-        make_job(conn, "held.limited", {"key": "a"}, delay=3600)
-        make_job(conn, "only.me", queue="held")
-        given_back = make_job(conn, "held.plain")
-        lanes = [lane for lane in lanes_of(conn) if lane.queue == "default"]
-        assert [job.id for job in claim(conn, other, lanes=lanes)] == [given_back]
-        doomed = [make_job(conn, "held.plain", queue="doomed") for _ in range(14)]
-        reports = [
-            (
-                Report(job.id, 1, "dead", reason="not_retryable", failure=failure()),
-                job.claim,
-                me,
-            )
-            for job in claim(
-                conn, me, lanes=[lane for lane in lanes_of(conn) if lane.queue == "doomed"]
-            )
-        ]
-        exchange(conn, reports=reports)
-        make_job(conn, "held.plain", {"c": 1}, unique_for=3600, on_conflict="replace", delay=7200)
-        self.database.rows("select redrive.declare_schedules_v1(%s, '1', %s)", me, DECLARED)
-        self.database.rows(
-            "update redrive.schedules set next_at = now() + interval '1 year' where name = 'held'"
-        )
-        plans = [
-            value(
-                "select redrive.plan_campaign_v1(jsonb_build_object('ids', %s::bigint[]), 5, 'a')"
-                " ->> 'plan'",
-                doomed[start:end],
-            )
-            for start, end in ((8, 10), (10, 12), (12, 14))
-        ]
-        for plan in plans[1:]:
-            self.database.rows(
-                "select redrive.start_campaign_v1(%s, 'ada', 'why', 1, 0, 0.1,"
-                " now() + interval '1 day', '{}')",
-                plan,
-            )
-        self.database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", plans[2])
-        self.objects = {
-            "me": me,
-            "other": other,
-            "batch": batch,
-            "claim": claimed[0].claim,
-            "waiting": make_job(conn, "held.plain", delay=3600),
-            "failure": failure(),
-            "declared": DECLARED,
-            "plan": plans[0],
-            "going": plans[1],
-            "paused": plans[2],
-            **{f"mine{n}": job for n, job in enumerate(mine)},
-            **{f"dead{n}": job for n, job in enumerate(doomed)},
-        }
+        """Make the objects that recipes name, and start the worker."""
+        self.objects = make_objects(self.database)
         self.running = self.workers(handlers=HANDLERS, **SETTINGS).wait_ready()
 
     running: Worker = field(init=False)
+
+    def call(self, name: str) -> Hold | None:
+        """Call a function in a transaction that stays open; None if it locks nothing, or waits."""
+        session = self.database.session(
+            lock_timeout="1s", idle_in_transaction_session_timeout="10min"
+        )
+        session.rows("begin")
+        try:
+            session.conn.execute(RECIPES[name], self.objects)
+        except psycopg.errors.LockNotAvailable:
+            session.conn.close()
+            return None
+        if not session.value(LOCKED):
+            session.conn.close()
+            return None
+        return Hold(name, session, self.database.column(TABLES, session.pid))
 
     def probe(self) -> float:
         """Enqueue jobs of every sort and wait until each has started; return the longest wait.
@@ -312,6 +446,7 @@ class World:
             AssertionError: one did not start within a minute, or started twice.
         """
         n, conn = next(self.numbers), self.database.conn
+        self.enqueue_rivals()
         began = time.monotonic()
         jobs = [
             enqueue(conn, "free.plain"),
@@ -342,6 +477,14 @@ class World:
         found = starts()
         assert [len(found[job]) for job in jobs] == [1] * len(jobs), "a job started twice"
         return max(at - began for job in jobs for at in found[job])
+
+    def enqueue_rivals(self) -> None:
+        """Enqueue jobs that want what is held. They may wait."""
+        conn = self.database.conn
+        enqueue(conn, "held.limited", {"key": "a"})
+        enqueue(conn, "held.plain", ordering_key="held-order")
+        enqueue(conn, "held.plain", queue="held")
+        enqueue(conn, "held.dependent")
 
     def waits(self) -> set[tuple[str, str]]:
         """Return the statements that wait for a lock, with those that they wait for."""
@@ -381,8 +524,8 @@ class World:
 def together(world: World) -> Iterator[set[str]]:
     """Make as many calls as can follow each other in one transaction, then the rest in others.
 
-    One transaction and not one for each call: whatever an operator does locks the audit log. Each
-    ends when the next one is asked for.
+    Quicker than `rounds`: all that operators do locks the audit log. Each transaction ends when the
+    next one is asked for.
     """
     left = set(RECIPES)
     while left:
@@ -399,14 +542,34 @@ def together(world: World) -> Iterator[set[str]]:
         left -= held
 
 
-def longest_wait(world: World, seconds: float) -> float:
-    """Probe for so many seconds, and let a worker come and go; return the longest wait."""
-    until, longest = time.monotonic() + seconds, 0.0
-    while time.monotonic() < until:
-        longest = max(longest, world.probe())
-    world.beats()
-    world.ends()
-    return longest
+def rounds(world: World) -> Iterator[list[Hold]]:
+    """Hold as many calls at once as lock something beside each other, then the rest.
+
+    A call that locks nothing even when it comes first is not held. The holds end when the next ones
+    are asked for.
+    """
+    yield []
+    left = list(RECIPES)
+    while left:
+        tried = [(name, world.call(name)) for name in left]
+        holds = [hold for _, hold in tried if hold is not None]
+        try:
+            yield holds
+        finally:
+            for hold in holds:
+                hold.session.conn.close()
+        left = [name for name, hold in tried[1:] if hold is None]
+
+
+def measured(world: World, seconds: float) -> Iterator[tuple[list[Hold], float]]:
+    """Hold all calls, each for so many seconds; yield them with the longest wait of other jobs."""
+    for holds in rounds(world):
+        until, longest = time.monotonic() + seconds, 0.0
+        while time.monotonic() < until:
+            longest = max(longest, world.probe())
+        world.beats()
+        world.ends()
+        yield holds, longest
 
 
 def main() -> int:
@@ -414,8 +577,8 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--hold", type=float, default=30.0, help="seconds")
     hold = options.parse_args().hold
-    print("| held | seconds | longest wait of other jobs, s |")
-    print("|---|---:|---:|")
+    print("| function | held, s | longest wait of other jobs, s | it has locked rows of |")
+    print("|---|---:|---:|---|")
     with (
         embedded(18) as server,
         server.database() as database,
@@ -424,11 +587,9 @@ def main() -> int:
     ):
         world = World(database, workers)
         world.prepare()
-        print(f"| nothing | {hold:g} | {longest_wait(world, hold):.2f} |", flush=True)
-        for held in together(world):
-            longest = longest_wait(world, hold)
-            for name in sorted(held):
-                print(f"| `{name}` | {hold:g} | {longest:.2f} |", flush=True)
+        for holds, longest in measured(world, hold):
+            for name, tables in [(one.name, one.tables) for one in holds] or [("(nothing)", [])]:
+                print(f"| {name} | {hold:g} | {longest:.2f} | {', '.join(tables)} |", flush=True)
     return 0
 
 

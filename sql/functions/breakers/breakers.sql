@@ -5,7 +5,9 @@
 --        up to 16 times)
 -- out:   state; open_for: seconds until it lets a probe through; failing: half of this window's
 --        calls or more failed
--- locks: one breaker row at a time, only when there is something to write
+-- locks: one breaker row at a time, only when there is something to write. A row that is locked for
+--        longer than other reports take is not written: an operator is forcing that breaker, which
+--        sets its counts to 0 anyway. It is reported as it stands
 -- An open breaker becomes half open by itself when its time is over, so it cannot stay stuck.
 create or replace function redrive.breakers_v1(
     names text[], failures int[], successes int[], thresholds int[], windows float8[],
@@ -13,10 +15,12 @@ create or replace function redrive.breakers_v1(
 returns table (name text, state text, open_for float8, failing boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
 set jit = off
 as $$
 #variable_conflict use_column
 declare
+    is_ours boolean;
     seen record;
     b redrive.breakers;
     before text;
@@ -35,12 +39,23 @@ begin
            or (seen.succeeded > 0 and (b.failures > 0 or b.state <> 'closed'))
            or (b.state = 'open' and b.forced_by is null
                and (b.open_until <= now_at or b.opened_at > soon)) then
-            loop
-                select * into b from redrive.breakers k where k.name = seen.name for update;
-                exit when found;
-                -- one that nobody used for long may be forgotten while this waits for it
-                insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
-            end loop;
+            is_ours := false;
+            begin
+                loop
+                    select * into b from redrive.breakers k where k.name = seen.name for update;
+                    exit when found;
+                    -- one that nobody used for long may be forgotten while this waits for it
+                    insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
+                end loop;
+                is_ours := true;
+            exception
+                when lock_not_available then
+                    select * into b from redrive.breakers k where k.name = seen.name;
+            end;
+        else
+            is_ours := false;
+        end if;
+        if is_ours then
             before := b.state;
             if b.window_at not between now_at - seen.span * interval '1 second' and soon then
                 b.window_at := now_at; b.failures := 0; b.successes := 0;
@@ -72,10 +87,10 @@ begin
                 notify redrive;
             end if;
         end if;
-        name := b.name;
-        state := b.state;
+        name := seen.name;
+        state := coalesce(b.state, 'closed');  -- it is being made at this moment
         open_for := greatest(coalesce(extract(epoch from b.open_until - now_at), 0), 0)::float8;
-        failing := b.failures > 0 and b.failures >= b.successes
+        failing := coalesce(b.failures, 0) > 0 and b.failures >= b.successes
                    and b.window_at >= now_at - seen.span * interval '1 second';
         return next;
     end loop;

@@ -1,4 +1,5 @@
 -- take_probe: one job of all workers tries a half-open dependency; the lease runs out by itself.
+-- locks: the breaker, skip locked: an operator who is forcing it keeps nobody waiting
 create or replace function redrive.take_probe_v1(name text, worker int, lease interval)
 returns boolean
 language sql security definer
@@ -7,10 +8,13 @@ set jit = off
 as $$
     with taken as (
         update redrive.breakers b set probe_by = worker, probe_until = clock_timestamp() + lease
-        where b.name = take_probe_v1.name and b.state = 'half_open' and b.forced_by is null
-          and (b.probe_until is null or b.probe_until < clock_timestamp()
-               -- the server's clock was set back since
-               or b.probe_until > clock_timestamp() + 2 * lease)
+        where b.name = (
+            select o.name from redrive.breakers o
+            where o.name = take_probe_v1.name and o.state = 'half_open' and o.forced_by is null
+              and (o.probe_until is null or o.probe_until < clock_timestamp()
+                   -- the server's clock was set back since
+                   or o.probe_until > clock_timestamp() + 2 * lease)
+            for update skip locked)
         returning 1)
     select exists (select from taken)
 $$;

@@ -4,8 +4,11 @@
 --        why it is in this state;
 --        late_before: how late others were when it begins; held_since: since when it is held back
 --        because they are later now
--- out:   how many went back to work; null: somebody else was first, nothing was changed
--- locks: the campaign, then dead letters, ascending
+-- out:   how many went back to work; null: nothing was changed: somebody else was first, or has
+--        locked what this step needs. It comes again
+-- locks: the campaign, skip locked; when it ends, the end of the audit log, skip locked; then dead
+--        letters, ascending, skip locked: the step ends before the first that somebody has locked.
+--        The key of one may be a job's that is not committed yet: that is waited for 100 ms
 -- plan:  campaign_jobs_pkey, dead_letters_pkey
 -- That a job has had its turn, and that it is back at work, commit together: killed at any moment,
 -- whoever comes next goes on where this ended.
@@ -18,6 +21,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
+set lock_timeout = '100ms'
 set jit = off
 as $$
 #variable_conflict use_column
@@ -34,9 +38,15 @@ begin
     select * into c from redrive.campaigns o
     where o.id = step_campaign_v1.campaign and o.step = step_campaign_v1.step
       and o.planned_login is not null and o.state in ('waiting', 'canary', 'ramp', 'running')
-    for update;
+    for update skip locked;
     if not found then
         return null;
+    end if;
+    if step_campaign_v1.state in ('aborted', 'done') then
+        perform from redrive.audit_chain a for update skip locked;
+        if not found then
+            return null;
+        end if;
     end if;
     if step_campaign_v1.state not in ('waiting', 'canary', 'ramp', 'running', 'aborted', 'done')
        or step_campaign_v1.state = 'done' and (
@@ -52,12 +62,26 @@ begin
              order by j.n offset least(feed, 1000) limit 1),
             c.place + 1000) into upto;
         -- Only the generation that was seen: what died once more since is another dead letter.
-        select array_agg(o.id order by o.id) filter (where o.state is null) into ids from (
-            select d.id, j.state from redrive.campaign_jobs j
+        with wanted as materialized (
+            select j.n from redrive.campaign_jobs j
+            join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+            where j.campaign = c.id and j.n > c.place and j.n <= upto
+              and d.state is not distinct from 'open'),
+        free as materialized (
+            select d.id, j.n, j.state from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
             where j.campaign = c.id and j.n > c.place and j.n <= upto
               and d.state is not distinct from 'open'
-            order by d.id for update of d) o;
+            order by d.id for update of d skip locked),
+        stuck as materialized (
+            select min(w.n) as n from wanted w where w.n not in (select f.n from free f))
+        select least(upto, s.n - 1),
+               (select array_agg(f.id order by f.id) from free f
+                where f.state is null and (s.n is null or f.n < s.n))
+        into upto, ids from stuck s;
+        if upto <= c.place then
+            return null;
+        end if;
         -- not before the locks: who waited for them makes up for nothing
         first_turn := greatest(
             clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
@@ -109,5 +133,8 @@ begin
                     'succeeded', c.succeeded, 'dead_again', c.dead_again));
     end if;
     return fed;
+exception
+    when lock_not_available then
+        return null;
 end
 $$;

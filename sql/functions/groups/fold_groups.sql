@@ -1,16 +1,22 @@
 -- fold_groups: add the deltas to the groups, one step, as fold does. The rows of a table are in no
 -- order of time, so what was seen first or last is compared and not taken from the latest step.
 -- out:   moved: how many deltas; more: the end of the table has not been reached
--- locks: the chore's row, skip locked; then groups, ascending
+-- locks: the chore's row, skip locked; then groups, ascending, skip locked: an operator may be muting
+--        one, whose deltas stay where they are until a later step. A group that is being made by
+--        that is waited for 100 ms
 -- plan:  a range of ctids
 create or replace function redrive.fold_groups_v2(out moved int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set lock_timeout = '100ms'
 set jit = off
 as $$
 #variable_conflict use_column
 declare
+    known text[];          -- the groups of these deltas
+    free text[];           -- those that nobody has locked
+    held text[];           -- those that somebody has
     blocks constant int := 64;
     size constant bigint :=
         pg_relation_size('redrive.group_deltas') / current_setting('block_size')::int;
@@ -23,10 +29,20 @@ begin
     if not found then
         return;
     end if;
+    known := array(
+        select g.fingerprint from redrive.groups g
+        where g.fingerprint = any (array(
+            select distinct d.fingerprint from redrive.group_deltas d
+            where d.ctid >= ('(' || start || ',0)')::tid
+              and d.ctid < ('(' || start + blocks || ',0)')::tid)));
+    free := array(select g.fingerprint from redrive.groups g where g.fingerprint = any (known)
+                  order by g.fingerprint for no key update skip locked);
+    held := array(select k.name from unnest(known) as k(name) where k.name <> all (free));
     with gone as (
         delete from redrive.group_deltas d
         where d.ctid >= ('(' || start || ',0)')::tid
           and d.ctid < ('(' || start + blocks || ',0)')::tid
+          and d.fingerprint <> all (held)
         returning d.fingerprint, d.kind, d.category, d.error_class, d.message, d.sample, d.version,
                   d.added, d.opened, d.at),
     seen as (
@@ -67,6 +83,10 @@ begin
     more := start + blocks < size;
     update redrive.chores c set place = case when more then start + blocks else 0 end
     where c.name = 'fold_groups' and (more or c.place > 0);
+exception
+    when lock_not_available then
+        moved := 0;
+        more := false;
 end
 $$;
 

@@ -4,11 +4,13 @@
 -- in:    as of a campaign
 -- out:   whether a group, or the last one, had its turn: there may be more
 -- errors: as plan_campaign and start_campaign
--- locks: heals, skip locked: while somebody is at a kind the others have nothing to do
+-- locks: heals, skip locked: while somebody is at a kind the others have nothing to do. What
+--        else is locked for longer than 100 ms puts it off, as the end of the audit log
 -- That a group has had its turn commits with its campaign: killed at any moment, none has two.
 create or replace function redrive.heal_v1(max_redrives int, abort_share float8) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 set jit = off
 as $$
 #variable_conflict use_column
@@ -60,5 +62,8 @@ begin
         h.canaries, heal_v1.abort_share, null,
         jsonb_build_object('version', '===' || h.version));
     return true;
+exception
+    when lock_not_available then
+        return false;  -- nothing was changed, and the next round tries again
 end
 $$;

@@ -1,7 +1,9 @@
 -- end_cancellations: end the jobs that came back to wait since they were to be cancelled, put those
 -- on record that were, and forget what is over.
 -- out:   how many were looked at
--- locks: cancellations, then as hold_waiting: each skip locked
+-- locks: cancellations, then as hold_waiting, then the end of the audit log: each skip locked. While an
+--        operator's transaction has written to the log, jobs end all the same, and are put on record
+--        later
 -- Workers do not write to the audit log when they settle: its lines wait for each other.
 create or replace function redrive.end_cancellations_v1(batch int) returns int
 language plpgsql security definer
@@ -34,10 +36,16 @@ begin
         select c.job from redrive.cancellations c
         join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
         where c.job = any (picked) and j.id = any (picked)), false);
+    update redrive.cancellations c set is_heeded = true
+    where c.job = any (ended) and not c.is_heeded;
+    perform from redrive.audit_chain c for update skip locked;
+    if not found then
+        return cardinality(ended);
+    end if;
     insert into redrive.audit (actor, action, why, n, detail)
     select c.actor, 'end cancel', c.why, count(*), jsonb_build_object('ids', jsonb_agg(c.job))
     from redrive.cancellations c
-    where c.job = any (picked) and (c.is_heeded or c.job = any (ended))
+    where c.job = any (picked) and c.is_heeded
     group by c.actor, c.why;
     delete from redrive.cancellations c
     where c.job = any (picked)

@@ -1,6 +1,7 @@
 -- hold_waiting: lock those of these jobs that nobody has claimed, so that nobody can until the end of
 -- the transaction, which may be long.
--- in:    waits: for whoever has locked one of them; false leaves such a job out
+-- in:    waits: for whoever has locked one of them; false leaves such a job out, and one that cannot
+--        be settled now: see busy
 -- out:   their ids
 -- locks: the marks of their lanes, shared, which waits for claims; then jobs, ascending
 -- plan:  jobs_pkey, claims_lane_idx
@@ -19,6 +20,7 @@ as $$
 #variable_conflict use_column
 declare
     held bigint[];
+    busy bigint[];
 begin
     perform pg_advisory_xact_lock_shared(l.mark)
     from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
@@ -42,6 +44,9 @@ begin
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
                     and j.id = any (k.ids))
             order by j.id for update skip locked);
+        -- nor one whose dead letter or cancellation somebody has locked
+        busy := redrive.busy_v1(held);
+        held := array(select h.id from unnest(held) as h(id) where h.id <> all (busy));
     end if;
     -- Again, with a snapshot of its own: a claim that locked one before us is seen by now.
     return array(

@@ -2,7 +2,8 @@
 -- added to those of their queue, under the kind ''; queues of which nothing else is left. What is
 -- gone counts no longer towards how many there may be (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
--- locks: the chore that folds, skip locked: a counter must not grow while it moves
+-- locks: breakers, skip locked: an operator may be forcing one. The chore that folds, skip locked: a
+--        counter must not grow while it moves
 -- The sums of a queue stay exact, and so do depths: only what is over and done with moves or goes.
 create or replace function redrive.forget_names_v1(older_than interval, batch int) returns int
 language plpgsql security definer
@@ -18,8 +19,11 @@ declare
 begin
     -- an open one that no code asks about any more would stay open for ever
     delete from redrive.breakers b
-    where b.forced_by is null
-      and greatest(b.changed_at, b.window_at, b.open_until, b.probe_until) < before;
+    where b.name in (
+        select o.name from redrive.breakers o
+        where o.forced_by is null
+          and greatest(o.changed_at, o.window_at, o.open_until, o.probe_until) < before
+        for update skip locked);
     get diagnostics breaker_count = row_count;
     perform from redrive.chores c where c.name = 'fold' for update skip locked;
     if not found then

@@ -35,14 +35,25 @@ begin
     update redrive.schedule_declarations d set declared_at = clock_timestamp()
     where d.id in (select o.id from redrive.schedule_declarations o where o.id = any (ours)
                    order by o.schedule for no key update skip locked);
-    insert into redrive.schedules (name, declaration)
-    select d.schedule, d.id from redrive.schedule_declarations d where d.id = any (ours)
-    order by d.schedule
-    on conflict (name) do nothing;
-    -- so that none is forgotten before this can be seen
-    perform from redrive.schedules s
-    where s.name in (select d.schedule from redrive.schedule_declarations d where d.id = any (ours))
-    order by s.name for key share;
+    loop
+        insert into redrive.schedules (name, declaration)
+        select d.schedule, d.id from redrive.schedule_declarations d
+        where d.id = any (ours)
+          -- `on conflict` alone waits for whoever is changing the row
+          and not exists (select from redrive.schedules s where s.name = d.schedule)
+        order by d.schedule
+        on conflict (name) do nothing;
+        -- so that none is forgotten before this can be seen
+        perform from redrive.schedules s
+        where s.name in (
+            select d.schedule from redrive.schedule_declarations d where d.id = any (ours))
+        order by s.name for key share;
+        -- one may have been forgotten between the two
+        exit when not exists (
+            select from redrive.schedule_declarations d
+            where d.id = any (ours)
+              and not exists (select from redrive.schedules s where s.name = d.schedule));
+    end loop;
     insert into redrive.schedule_declarers (worker, declaration, version)
     select declare_schedules_v1.worker, o.id, declare_schedules_v1.version from unnest(ours) as o(id)
     on conflict do nothing;

@@ -4,6 +4,8 @@
 -- out:   the jobs that had been charged
 -- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A job whose row a
 --        handler of the worker has locked was not charged: a rescue leaves such a job alone
+--        Then the end of the audit log, nowait, where one that is dead goes back to work
+-- errors: 55P03 where somebody has locked that: nothing was changed, come again
 -- plan:  jobs_pkey, failures_pkey, dead_letters_pkey
 -- The failure stays on record, but not as a loss: neither judge_loss nor run_alone goes by it, and a
 -- second call finds nothing. Ten times at most: what its worker stands still under each time is not
@@ -48,6 +50,7 @@ begin
     where d.id = any (forgiven) and d.state = 'open' and d.reason = 'killed_worker'
       and not exists (select from redrive.approvals a where a.kind = d.kind);
     if dead is not null then
+        perform from redrive.audit_chain c for update nowait;
         campaign := redrive.open_campaign_v1(
             'redrive', 'its worker is there again: the job had not killed it',
             jsonb_build_object('ids', dead), null, cardinality(dead));

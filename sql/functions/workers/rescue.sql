@@ -2,8 +2,8 @@
 -- in:    ttl: for workers that said none of their own
 --        max_losses: of a release before; what is proven counts, not how often it happened
 -- out:   counts; lost: workers of this step, 4 at most, any of them: some may be locked
--- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs, skip
---        locked
+-- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs and the dead
+--        letters that these were, skip locked: see busy
 -- plan:  claims_worker_idx, jobs_pkey: it costs what it moves
 create or replace function redrive.rescue_v1(
     ttl interval, max_losses int, out lost int, out rescued int, out buried int)
@@ -17,6 +17,7 @@ as $$
 #variable_conflict use_column
 declare
     lost_ids int[];
+    busy bigint[];
     held record;
 begin
     -- Marking first closes the race with a claim: it holds its worker row for key share and looks
@@ -39,8 +40,9 @@ begin
     if lost = 0 then
         return;
     end if;
+    busy := redrive.busy_v1(array(select h.id from redrive.held_v1(lost_ids) h));
     with listed as materialized (
-        select h.* from redrive.held_v1(lost_ids) h),
+        select h.* from redrive.held_v1(lost_ids) h where h.id <> all (busy)),
     -- As they were listed: one may have been settled, and claimed by somebody else, since then.
     -- A handler of a paused worker may hold one in its own transaction.
     here as materialized (
