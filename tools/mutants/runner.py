@@ -20,6 +20,9 @@ from tools.generated import ROOT
 from tools.mutants.guards import Mutant
 
 TESTS = "tests/sql"
+CALLS_EVERYTHING = "tests/sql/test_waits.py"
+"""Calls every function, to see that none waits; so it comes after the tests of a function."""
+
 TEXTUAL = "tests/sql/test_schema.py"
 """Test file that compares text, so that every change of a file would fail it."""
 
@@ -61,7 +64,9 @@ class Tests:
     def __init__(self) -> None:
         lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
         self._calls: dict[str, list[str]] = {line["test"]: line["functions"] for line in lines}
-        self._tests = [test for test in self._calls if not test.startswith(TEXTUAL)]
+        tests = [test for test in self._calls if not test.startswith(TEXTUAL)]
+        self._callers_of_all = [test for test in tests if test.startswith(CALLS_EVERYTHING)]
+        self._tests = [test for test in tests if not test.startswith(CALLS_EVERYTHING)]
         self._noticed = Counter[tuple[str, str]]()
 
     def of(self, mutant: Mutant) -> list[str]:
@@ -73,7 +78,7 @@ class Tests:
         if mutant.kind in EVERYWHERE:
             return sorted(self._tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
         of_function = self._that_call({mutant.function} if mutant.function else set[str]())
-        return sorted(
+        tests = sorted(
             of_function or self._tests,  # a guard outside of functions affects all tests
             key=lambda t: (
                 -self._noticed[mutant.file, t],
@@ -81,6 +86,7 @@ class Tests:
                 len(self._calls[t]),
             ),
         )
+        return tests + self._callers_of_all
 
     def _that_call(self, functions: set[str]) -> list[str]:
         """Return the tests that call these functions, or else their callers.
