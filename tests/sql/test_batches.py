@@ -447,6 +447,32 @@ def test_nobody_wakes_a_callback_before_its_time(batch: Batch) -> None:
     assert batch.callbacks() == []
 
 
+def test_c25_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_now(
+    batch: Batch,
+) -> None:
+    """Nobody waits for it; and a job that is none of its callbacks is nothing to it."""
+    unrelated = enqueue(batch.conn, "unrelated", delay=3600)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    close_batch(batch.conn, batch.id)
+    callbacks = [
+        id_
+        for row in batch.database.rows("select on_success, on_end from redrive.batches")
+        for id_ in row
+    ]
+    other, hasty = batch.database.session(), batch.database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.jobs where id = %s for update", callbacks[0])
+    fold(hasty.conn)
+    assert batch.database.column("select over_at from redrive.batches") == [None]
+    other.rows("rollback")
+
+    other.rows("begin")
+    other.rows("select from redrive.jobs where id = %s for update", unrelated)
+    fold(hasty.conn)
+    other.rows("rollback")
+    assert len(batch.callbacks()) == 2
+
+
 @pytest.mark.parametrize(
     "field", ["run_at", "delay", "expires_in", "idempotency_key", "ordering_key", "unique_for"]
 )

@@ -409,6 +409,20 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
     assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 101
 
 
+def test_c37_what_is_not_due_yet_is_not_waited_for(database: Database) -> None:
+    make_dead_letters(database.conn, 100)
+    campaign = started(database.conn, terms=Terms(rate=5.0, canaries=0))
+    drive(database.conn, campaign)
+    unclaimed = "select redrive.look_at_campaign_v1(%s) -> 'unclaimed'"
+    database.rows("update redrive.jobs set run_at = now() + interval '1 minute'")
+    assert database.value(unclaimed, campaign) == 0
+
+    database.rows("update redrive.jobs set run_at = now()")
+    assert database.value(unclaimed, campaign) == database.value(
+        "select count(*) from redrive.jobs"
+    )
+
+
 def test_what_nobody_begins_is_bounded(database: Database) -> None:
     """U5: after a pause of 15 s ten jobs ran within 35 ms."""
     make_dead_letters(database.conn, 100)

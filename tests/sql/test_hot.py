@@ -427,6 +427,20 @@ def test_c34_a_sequence_that_was_set_back_hides_no_claim(database: Database) -> 
     assert store.retire(conn, worker).released == 1
 
 
+def test_c34_floors_stay_where_they_are_for_an_old_snapshot(database: Database) -> None:
+    """It does not see what was committed since, and might pass over a claim."""
+    conn = database.conn
+    worker = make_worker(conn, ttl=3600)
+    make_jobs(conn, 10)
+    claim(conn, worker, 1)
+    database.rows("select setval('redrive.claims_id_seq', 1000000)")
+    with conn.transaction():
+        conn.execute("set transaction isolation level repeatable read")
+        store.advance_floors(conn)
+
+    assert database.value("select claims_from from redrive.workers") == 0
+
+
 def test_a_producer_walks_no_dead_rows_of_a_hot_key(database: Database) -> None:
     """C15: with a snapshot open each enqueue read all that had ended of its key: 3.4 to 14.8 ms."""
     worker, session, holder = make_worker(database.conn), database.session(), database.session()
