@@ -21,6 +21,13 @@ def limited(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
 
 
+@jobs.handle("held.dependent", depends_on=["held"], policy=Policy(**AT_ONCE))
+def dependent(payload: dict[str, Any], job: Job) -> None:
+    """Fail for the service whose breaker is held."""
+    note("start", job)
+    raise ConnectionError
+
+
 @jobs.handle("free.retried", policy=Policy(**AT_ONCE))
 def retried(payload: dict[str, Any], job: Job) -> None:
     """Succeed at the second attempt."""

@@ -1,10 +1,11 @@
 """Hold each function of the catalog in an open transaction, while workers run other jobs.
 
-`python -m tests.flow.held_open --hold 30` prints a table: the function, what its transaction locked,
-and the longest wait of other jobs meanwhile.
+`python -m tests.flow.held_open --hold 30` prints a table: the function, the longest wait of other
+jobs while it was held, and what its transaction had locked. The first line is for no transaction.
 
 A function that producers, workers or operators may call needs a recipe here: a call that locks what
-it locks in earnest. Calls whose transactions lock nothing are not held, by what pg_locks says.
+it locks in earnest. tests/sql/test_waits.py checks that each recipe locks something. It also calls
+every function of a worker beside each of them.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
@@ -35,7 +36,7 @@ from tests.factories import (
     settle,
 )
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
-from tests.postgres import Connection, Database, Server, Session, embedded
+from tests.postgres import Connection, Database, Session, embedded
 
 HANDLERS = "tests.flow.free:jobs"
 SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
@@ -89,7 +90,7 @@ RECIPES: dict[str, LiteralString] = {
     "register_v3": "select redrive.register_v3('held', '1', '1 hour', '{held.*}', null)",
     "register_v4": "select redrive.register_v4('held', '1', '1 hour', '{held.*}', null, null)",
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
-    ' \'{"held.limited": ["held:{key}"]}\')',
+    ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
@@ -233,12 +234,21 @@ GRANTED: LiteralString = """
     order by 1"""
 ROLES = ["redrive_producer", "redrive_worker", "redrive_operator"]
 
-LOCKS: LiteralString = """
-    select distinct coalesce(c.relname::text, l.locktype) || ' ' || l.mode
-    from pg_locks l left join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p')
-    where l.pid = %s and l.granted and l.mode not in ('AccessShareLock')
-      and l.locktype not in ('virtualxid') and (l.relation is null or c.oid is not null)
+LOCKED: LiteralString = """
+    select pg_current_xact_id_if_assigned() is not null or exists (
+        select from pg_locks where pid = pg_backend_pid() and granted
+          and (locktype = 'advisory' or locktype = 'relation'
+               and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')))"""
+"""Whether this transaction may keep another one waiting. A row lock takes a transaction id."""
+
+TABLES: LiteralString = """
+    select distinct coalesce(c.relname::text, l.locktype) from pg_locks l
+    left join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p')
+    where l.pid = %s and l.granted and l.mode <> 'AccessShareLock'
+      and (c.oid is not null or l.locktype = 'advisory')
     order by 1"""
+"""The tables of which a session may have locked rows."""
+
 SCHEDULE = (
     '{"name": "%s", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
     ' "catch_up": "one", "payload": {}}'
@@ -273,7 +283,10 @@ def make_objects(database: Database) -> dict[str, Any]:
     other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
     batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
-    database.rows("select redrive.set_limit_v1('held:a', 2, 5, 'ada', 'why')")
+    database.rows(
+        "select redrive.declare_limits_v1('{held.limited}', '{\"held.limited\": [\"held:{key}\"]}')"
+    )
+    database.rows("select redrive.set_limit_v1('held:a', 1, 5, 'ada', 'why')")
     database.rows("select redrive.set_limit_v1('free:*', 2, 50, 'ada', 'why')")
     special = [
         {},
@@ -286,11 +299,12 @@ def make_objects(database: Database) -> dict[str, Any]:
     claimed = claim(conn, me)
     assert {job.id for job in claimed} == set(mine)
     make_job(conn, "held.plain", ordering_key="held-order")
-    make_job(conn, "held.limited", {"key": "a"}, delay=3600)
+    parked = make_job(conn, "held.limited", {"key": "a"})
     make_job(conn, "only.me", queue="held")
     given_back = make_job(conn, "held.plain")
     lanes = [lane for lane in lanes_of(conn) if lane.queue == "default"]
     assert [job.id for job in claim(conn, other, lanes=lanes)] == [given_back]
+    assert database.column("select job from redrive.limit_waits") == [parked]
     doomed = [make_job(conn, "held.plain", queue="doomed") for _ in range(14)]
     reports = [
         (
@@ -372,7 +386,8 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
     database.rows("select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')")
     assert redrive(conn, [unwanted]) == {unwanted: None}
     database.rows(
-        "insert into redrive.cancellations (job, redrives, actor, why) values (%s, 1, 'ada', 'why')",
+        "insert into redrive.cancellations (job, redrives, actor, why)"
+        " values (%s, 1, 'ada', 'why')",
         unwanted,
     )
     imported = database.value(
@@ -393,7 +408,7 @@ class Hold:
 
     name: str
     session: Session
-    locks: list[str]
+    tables: list[str]
 
 
 @dataclass
@@ -413,7 +428,7 @@ class World:
     running: Worker = field(init=False)
 
     def call(self, name: str) -> Hold | None:
-        """Call a function in a transaction that stays open; None if it waits for another hold."""
+        """Call a function in a transaction that stays open; None if it locks nothing, or waits."""
         session = self.database.session(
             lock_timeout="1s", idle_in_transaction_session_timeout="10min"
         )
@@ -423,8 +438,10 @@ class World:
         except psycopg.errors.LockNotAvailable:
             session.conn.close()
             return None
-        locks = [lock for (lock,) in self.database.rows(LOCKS, session.pid)]
-        return Hold(name, session, locks)
+        if not session.value(LOCKED):
+            session.conn.close()
+            return None
+        return Hold(name, session, self.database.column(TABLES, session.pid))
 
     def probe(self) -> float:
         """Enqueue jobs of every sort and wait until each has started; return the longest wait.
@@ -433,6 +450,7 @@ class World:
             AssertionError: one did not start within a minute, or started twice.
         """
         n, conn = next(self.numbers), self.database.conn
+        self.enqueue_rivals()
         began = time.monotonic()
         jobs = [
             enqueue(conn, "free.plain"),
@@ -462,6 +480,14 @@ class World:
         found = starts()
         assert [len(found[job]) for job in jobs] == [1] * len(jobs), "a job started twice"
         return max(at - began for job in jobs for at in found[job])
+
+    def enqueue_rivals(self) -> None:
+        """Enqueue jobs that want what is held. They may wait."""
+        conn = self.database.conn
+        enqueue(conn, "held.limited", {"key": "a"}, delay=0.1)  # else it is parked at once
+        enqueue(conn, "held.plain", ordering_key="held-order")
+        enqueue(conn, "held.plain", queue="held")
+        enqueue(conn, "held.dependent")
 
     def waits(self) -> set[tuple[str, str]]:
         """Return the statements that wait for a lock, with those that they wait for."""
@@ -519,42 +545,34 @@ def together(world: World) -> Iterator[set[str]]:
         left -= held
 
 
-def rounds(world: World, names: Sequence[str]) -> Iterator[list[Hold]]:
-    """Hold as many calls at once as do not wait for each other, then the rest.
+def rounds(world: World) -> Iterator[list[Hold]]:
+    """Hold as many calls at once as lock something beside each other, then the rest.
 
-    A call whose transaction locks nothing is not held. The holds end when the next ones are asked
-    for.
+    A call that locks nothing even when it comes first is not held. The holds end when the next ones
+    are asked for.
     """
-    left = list(names)
+    yield []
+    left = list(RECIPES)
     while left:
-        holds: list[Hold] = []
-        waiting: list[str] = []
-        for name in left:
-            hold = world.call(name)
-            if hold is None:
-                waiting.append(name)
-            elif hold.locks:
-                holds.append(hold)
-            else:
-                hold.session.conn.close()
+        tried = [(name, world.call(name)) for name in left]
+        holds = [hold for _, hold in tried if hold is not None]
         try:
             yield holds
         finally:
             for hold in holds:
                 hold.session.conn.close()
-        assert len(waiting) < len(left), f"these wait although nothing is held: {waiting}"
-        left = waiting
+        left = [name for name, hold in tried[1:] if hold is None]
 
 
-def measured(world: World, seconds: float) -> Iterator[tuple[Hold, float]]:
-    """Hold every call for so many seconds; yield it with the longest wait of other jobs."""
-    for holds in rounds(world, list(RECIPES)):
+def measured(world: World, seconds: float) -> Iterator[tuple[list[Hold], float]]:
+    """Hold all calls, each for so many seconds; yield them with the longest wait of other jobs."""
+    for holds in rounds(world):
         until, longest = time.monotonic() + seconds, 0.0
         while time.monotonic() < until:
             longest = max(longest, world.probe())
         world.beats()
         world.ends()
-        yield from ((hold, longest) for hold in holds)
+        yield holds, longest
 
 
 def main() -> int:
@@ -562,7 +580,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--hold", type=float, default=30.0, help="seconds")
     hold = options.parse_args().hold
-    print("| function | held, s | longest wait of other jobs, s | its transaction locked |")
+    print("| function | held, s | longest wait of other jobs, s | it has locked rows of |")
     print("|---|---:|---:|---|")
     with (
         embedded(18) as server,
@@ -572,9 +590,9 @@ def main() -> int:
     ):
         world = World(database, workers)
         world.prepare()
-        for held, longest in measured(world, hold):
-            locks = ", ".join(held.locks)
-            print(f"| `{held.name}` | {hold:g} | {longest:.2f} | {locks} |", flush=True)
+        for holds, longest in measured(world, hold):
+            for name, tables in [(one.name, one.tables) for one in holds] or [("(nothing)", [])]:
+                print(f"| {name} | {hold:g} | {longest:.2f} | {', '.join(tables)} |", flush=True)
     return 0
 
 

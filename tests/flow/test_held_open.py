@@ -22,8 +22,7 @@ def test_every_function_that_somebody_may_call_has_a_recipe(database: Database):
 
 def test_c25_whatever_is_held_other_jobs_start_and_workers_come_and_go(world: World):
     """One open transaction stopped every worker for every kind."""
-    for held in together(world):
-        print(len(held))
+    for _ in together(world):
         world.probe()
         world.beats()
         world.ends()

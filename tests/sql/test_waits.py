@@ -1,7 +1,6 @@
 """No function of a worker waits for a lock that somebody else's open transaction holds.
 
-What cannot be done because of such a lock is set aside, everything else is done, and the rest follows
-when the lock is released.
+What such a lock prevents is set aside, and done when the lock is released. Everything else is done.
 """
 
 import re
@@ -14,7 +13,7 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_worker
-from tests.flow.held_open import GRANTED, RECIPES, make_objects
+from tests.flow.held_open import GRANTED, LOCKED, RECIPES, make_objects
 from tests.postgres import Database, Session
 
 HANDLERS = {"complete_in_transaction_v1", "first_time_v1"}
@@ -25,13 +24,6 @@ READERS = {"advance_floors_v1", "claimed_v1", "end_left_open_v1", "lanes_v1"}
 
 LONG = 2.0
 """Seconds of waiting that are a fault: longer than every lock_timeout that a function sets."""
-
-LOCKED: LiteralString = """
-    select pg_current_xact_id_if_assigned() is not null or exists (
-        select from pg_locks where pid = pg_backend_pid() and granted
-          and (locktype = 'advisory' or locktype = 'relation'
-               and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')))"""
-"""Whether this transaction holds what another one may wait for: a row lock takes a transaction id."""
 
 VOLATILE: LiteralString = """
     select distinct proname::text from pg_proc
